@@ -1,0 +1,62 @@
+# Every target sets up what it needs: nothing but make, a Python of at least 3.11 and a package registry.
+
+# Found by running it: a version manager's shim may be on the PATH without a uv behind it.
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+# What is installed depends on the lock alone, so not on a Python that uv would fetch.
+export UV_PYTHON_DOWNLOADS := never
+
+INSTALL := $(UV) pip install --quiet --python .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: demo test check lock bench clean help
+
+demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
+	@.venv/bin/python -m waystation.cli.demo $(ARGS)
+
+test: .venv/.stamp  ## run the tests; ARGS="-k approval" for some of them
+	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: .venv/.stamp  ## lint, formatting, types, import rules
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
+
+bench: .venv/.stamp  ## measure; the results are printed
+	@.venv/bin/python -m benchmarks $(ARGS)
+
+lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgrade for newer versions
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --all-extras --group dev $(ARGS) \
+		--output-file requirements.lock pyproject.toml
+	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
+
+clean:  ## remove what these targets made
+	@rm -rf .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:
+	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-6s %s\n' "$$name" "$$text"; done
+
+.venv/.stamp: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	@.venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		rm -rf .venv; \
+		for version in 3.13 3.12 3.11 '>=3.11'; do \
+			python=$$($(UV) python find --system --no-project "$$version" 2>/dev/null) && break; \
+		done; \
+		[ -n "$$python" ] || { echo "No Python of at least 3.11 found; install one and try again." >&2; exit 1; }; \
+		echo "Creating .venv with $$("$$python" --version)"; \
+		$(UV) venv --quiet --python "$$python" .venv; \
+	}
+	@echo "Installing the locked requirements into .venv"
+	@$(INSTALL) --require-hashes --requirement requirements.lock
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.uv/bin/uv:
+	@echo "Installing uv into .uv, since there is none on the PATH"
+	@python3 -m venv --clear .uv || { rm -rf .uv; \
+		echo "python3 cannot create a virtual environment (Debian: apt-get install python3-venv)." >&2; \
+		echo "Mend that, or put uv on the PATH, and try again." >&2; exit 1; }
+	@.uv/bin/pip install --quiet --disable-pip-version-check uv

@@ -1,0 +1,168 @@
+"""The log, as activities see it: rebuilt from history, kept between calls.
+
+Activities are told positions, not content. In the process that made the previous results nothing has to be read; any
+other process reads the part of the history that it has not seen. Never a query: it waits for the workflow's worker.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
+    GetWorkflowExecutionHistoryReverseRequest,
+    GetWorkflowExecutionHistoryReverseResponse,
+)
+from temporalio.client import Client
+from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
+
+from waystation.core.entry import Body
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import Log
+from waystation.core.projection import Scheduled, Sources, catch_up, position_of
+from waystation.core.wire import Position
+from waystation.history import HistoryReader, decoded
+from workflows.ports import HAND_OVER
+
+MAX_RUNS = 1_000
+MAX_BYTES = 256_000_000
+"""Content kept over all runs; the one used longest ago goes first and is read again when needed."""
+COLD_PAGE = 1_000
+TAIL_PAGE = 20
+"""In events. What is new is at the end, so a known run is read backwards: 2 ms instead of 10 for a long history."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run as far as this process knows it."""
+
+    log: Log
+    sources: Sources = field(default_factory=Sources)
+    reader: HistoryReader = field(default_factory=HistoryReader)
+    size: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Views:
+    """The logs of the runs that this process works for."""
+
+    def __init__(self, client: Client, *, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES) -> None:
+        self._client = client
+        self._max_runs, self._max_bytes = max_runs, max_bytes
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._size = 0
+        self.reads = 0
+        """How often history was read; for tests and metrics."""
+
+    async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
+        """Return the log at `position`, or further on when other activities of the run have asked for later ones.
+
+        Raises:
+            ForeignHistory: The history does not hold what the position refers to.
+        """
+        run = self._runs.setdefault(run_id, _Run(Log(workflow_id)))
+        self._runs.move_to_end(run_id)
+        async with run.lock:
+            if not catch_up(run.log, position, run.sources, time.time()):
+                try:
+                    await self._read(run, workflow_id, run_id)
+                    if not catch_up(run.log, position, run.sources, time.time()):
+                        raise ForeignHistory(
+                            f"The history of {workflow_id!r} lacks entries that its own commands name."
+                        )
+                except ForeignHistory:
+                    self._forget(run_id, run)
+                    raise
+        self._trim()
+        return run.log
+
+    def expect(self, workflow_id: str, run_id: str, ref: str, body: Body, size: int) -> None:
+        """Remember what a workflow of this process was given; its activities will come for it."""
+        self._runs.setdefault(run_id, _Run(Log(workflow_id)))
+        self._runs.move_to_end(run_id)
+        self.put(run_id, ref, body, size)
+        self._trim()
+
+    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+        """Remember a result that this process made, so that it need not read it back."""
+        if run := self._runs.get(run_id):
+            run.sources.put(ref, body)
+            self._grow(run_id, run, size)
+
+    async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
+        """Read the events not seen yet, and follow the commands among them."""
+        self.reads += 1
+        applied = {entry.ref for entry in run.log.entries}
+        for event in await self._events(run, workflow_id, run_id):
+            for fact in run.reader.read([event]):
+                ref = run.sources.learn(fact)
+                if ref in applied:  # made here, and now read back
+                    run.sources.take(ref)
+                if isinstance(fact, Scheduled):
+                    catch_up(run.log, position_of(fact), run.sources, time.time())
+
+    async def _events(self, run: _Run, workflow_id: str, run_id: str) -> list[HistoryEvent]:
+        """Return the events after the last one read, oldest first."""
+        execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+        known = run.reader.last_event_id
+        events: list[HistoryEvent] = []
+        token = b""
+        while True:
+            page = await (self._newest(execution, token) if known else self._oldest(execution, token))
+            events.extend(await decoded(page.history.events, self._client.data_converter))
+            self._grow(run_id, run, page.ByteSize())
+            token = page.next_page_token
+            if not token or (known and events and events[-1].event_id <= known):
+                return events[::-1] if known else events
+
+    async def _oldest(self, execution: WorkflowExecution, token: bytes) -> GetWorkflowExecutionHistoryResponse:
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace,
+            execution=execution,
+            maximum_page_size=COLD_PAGE,
+            next_page_token=token,
+        )
+        return await self._client.workflow_service.get_workflow_execution_history(request, retry=True)
+
+    async def _newest(self, execution: WorkflowExecution, token: bytes) -> GetWorkflowExecutionHistoryReverseResponse:
+        request = GetWorkflowExecutionHistoryReverseRequest(
+            namespace=self._client.namespace,
+            execution=execution,
+            maximum_page_size=TAIL_PAGE,
+            next_page_token=token,
+        )
+        return await self._client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+
+    def _grow(self, run_id: str, run: _Run, size: int) -> None:
+        if self._runs.get(run_id) is run:  # it may have been trimmed away while its history was read
+            run.size += size
+            self._size += size
+
+    def _forget(self, run_id: str, run: _Run) -> None:
+        if self._runs.get(run_id) is run:
+            del self._runs[run_id]
+            self._size -= run.size
+
+    def _trim(self) -> None:
+        while len(self._runs) > self._max_runs or (self._size > self._max_bytes and len(self._runs) > 1):
+            self._forget(*next(iter(self._runs.items())))
+
+
+class HandOver(Interceptor):
+    """Lets workflows of this process say what they were given from outside: it saves reading it back, 2 to 3 ms."""
+
+    def __init__(self, views: Views) -> None:
+        """Deliver to `views`, whose event loop is the running one."""
+        self._views, self._loop = views, asyncio.get_running_loop()
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Give workflows the function by which they say it."""
+        input.unsafe_extern_functions[HAND_OVER] = self._deliver
+
+    def _deliver(self, workflow_id: str, run_id: str, ref: str, body: Body, size: int) -> None:
+        # Workflows run in threads.
+        self._loop.call_soon_threadsafe(self._views.expect, workflow_id, run_id, ref, body, size)

@@ -1,0 +1,1 @@
+"""What the engine costs, measured beside a hand-written Temporal workflow: `python -m benchmarks`."""

@@ -1,0 +1,62 @@
+"""Measure: python -m benchmarks [NAME …] [--quick] [--json]."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+
+import structlog
+
+from benchmarks import growth, ratios, recovery, startup
+from benchmarks.plan import Plan
+from benchmarks.table import Row, markdown
+
+BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
+    "ratios": ratios.measure,
+    "startup": startup.measure,
+    "history": growth.measure,
+    "recovery": recovery.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks that are named, or all; print what they found."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What the engine costs, in one table.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="fewer samples: an impression in a minute or two")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all samples, instead of a table")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - BENCHMARKS.keys():
+        parser.error(f"no benchmark is named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    plan = Plan(quick=options.quick)
+    rows: list[Row] = []
+    for name, measure in BENCHMARKS.items():
+        if not options.names or name in options.names:
+            rows.extend(asyncio.run(_measured(measure, plan)))
+    if options.json:
+        print(json.dumps({"machine": machine(), "remarks": plan.remarks, "rows": [row.to_json() for row in rows]}))
+    else:
+        print(markdown(rows), machine(), *plan.remarks, sep="\n\n")
+    return 0
+
+
+async def _measured(measure: Callable[[Plan], Awaitable[list[Row]]], plan: Plan) -> list[Row]:
+    return await measure(plan)
+
+
+def machine() -> str:
+    """Return on what was measured."""
+    return (
+        f"Python {platform.python_version()}, temporalio {version('temporalio')}, {os.cpu_count()} cores, "
+        f"{platform.system()} {platform.machine()}. Ratios hold elsewhere, milliseconds do not."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The engine's side: an agent whose model is a function, served by `create_worker`.
+
+python -m benchmarks.engine ADDRESS [FILE]      a worker process; `danger` appends a line to FILE each time it runs
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import structlog
+from temporalio.client import Client
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
+
+from benchmarks.process import run_until_orphaned
+from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
+from tools import FunctionTool, ToolContext
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.connect import connect
+from waystation.core.entry import Body
+from waystation.core.wire import Budget
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, calls, says
+from worker import create_worker
+from workflows.invocation import AgentInvocation
+
+QUEUE = "engine"
+AGENT = "bench_agent"
+
+
+def reply(request: LlmRequest) -> LlmResponse:
+    """Answer with the next tool calls, or with the final text."""
+    scenario = Scenario.of(request.contents[0]["parts"][0]["text"])
+    asked = len(request.contents) // 2
+    if asked == scenario.steps:
+        return says(FINAL)
+    return calls(*[(scenario.tool, {"size": scenario.size})] * scenario.calls)
+
+
+async def lookup(size: int) -> str:
+    """Return so many bytes."""
+    return "r" * size
+
+
+def agent(witness: Path | None = None) -> Agent:
+    """Return the agent; each run of `danger` is witnessed by a line in a file."""
+
+    async def danger(size: int, tool_context: ToolContext) -> str:
+        """Return so many bytes, once somebody has approved it."""
+        if witness:
+            with witness.open("a") as file:
+                file.write(f"{tool_context.idempotency_key}\n")
+        return "r" * size
+
+    return Agent(
+        name=AGENT,
+        model=FunctionModel(reply),
+        instruction=SYSTEM,
+        tools=[lookup, FunctionTool(danger, require_confirmation=True)],
+    )
+
+
+class Engine:
+    """Drives the engine from outside, through its own client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = AgentClient(client, task_queue=QUEUE)
+
+    async def start(self, scenario: Scenario) -> Invocation:
+        """Start an invocation."""
+        budget = Budget(max_llm_calls=scenario.steps + 1) if scenario.steps > 100 else None
+        return await self._client.start(AGENT, scenario.text(), budget=budget)
+
+    async def run(self, scenario: Scenario) -> str:
+        """Carry out an invocation; return its id."""
+        invocation = await self.start(scenario)
+        await invocation.result()
+        return invocation.id
+
+    async def park(self) -> str:
+        """Start an invocation and return once it waits."""
+        invocation = await self.start(APPROVE)
+        while not await invocation.handle.query("pending"):  # noqa: ASYNC110  # only asking tells
+            await asyncio.sleep(0.01)
+        return invocation.id
+
+    async def approve(self, id: str, *, signal: bool = True) -> None:
+        """Approve, by signal or by update, and wait for the result."""
+        invocation = self._client.invocation(id)
+        await invocation.answer("approve", "fc-1", signal=signal)
+        await invocation.result()
+
+    async def count(self, id: str, kind: type[Body]) -> int:
+        """Return how many entries of a kind an invocation's log has."""
+        return sum(isinstance(entry.body, kind) for entry in (await self._client.invocation(id).log()).entries)
+
+    def replayer(self) -> Replayer:
+        """Return what replays the histories of this side."""
+        return Replayer(workflows=[AgentInvocation], workflow_runner=UnsandboxedWorkflowRunner())
+
+
+async def serving(address: str, witness: Path | None = None) -> Worker:
+    """Return the worker."""
+    return await create_worker(await connect(address=address), Registry.of(agent(witness)), task_queue=QUEUE)
+
+
+if __name__ == "__main__":
+    # The floor logs nothing either; and nobody reads this process's standard output.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    run_until_orphaned(serving(sys.argv[1], *map(Path, sys.argv[2:])))

@@ -1,0 +1,149 @@
+"""The floor: the smallest agent loop that one would write by hand on Temporal.
+
+It does what the engine does in the measured scenarios and nothing else: no validation, no state, no events, no
+deadlines, no heartbeats, nothing that shows from outside what waits. It runs unsandboxed, with the options of the
+engine's worker and on the same event loop, so that none of the difference is a matter of tuning.
+
+python -m benchmarks.floor ADDRESS      a worker process
+"""
+
+import asyncio
+import sys
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
+
+from benchmarks.process import run_until_orphaned
+from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
+from worker import OPTIONS
+
+QUEUE = "floor"
+LIMIT = timedelta(seconds=60)
+
+
+@activity.defn
+async def model(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer with the next tool calls, or with the final text."""
+    messages = request["messages"]
+    scenario = Scenario.of(messages[0]["text"])
+    asked = sum(message["role"] == "assistant" for message in messages)
+    if asked == scenario.steps:
+        return {"role": "assistant", "text": FINAL}
+    return {
+        "role": "assistant",
+        "calls": [
+            {"id": f"c{asked}-{i}", "name": scenario.tool, "args": {"size": scenario.size}}
+            for i in range(scenario.calls)
+        ],
+    }
+
+
+@activity.defn
+async def lookup(size: int) -> str:
+    """Return so many bytes."""
+    return "r" * size
+
+
+@activity.defn
+async def danger(size: int) -> str:
+    """Return so many bytes, once somebody has approved it."""
+    return "r" * size
+
+
+@workflow.defn
+class HandWritten:
+    """Model, tools, model, until the model is done; the whole conversation goes into each model call."""
+
+    def __init__(self) -> None:
+        self._waits = False
+        self._approved = False
+
+    @workflow.run
+    async def run(self, text: str) -> str:
+        """Return the model's final text."""
+        messages: list[dict[str, Any]] = [{"role": "user", "text": text}]
+        while True:
+            reply = await workflow.execute_activity(
+                model, {"system": SYSTEM, "messages": messages}, start_to_close_timeout=LIMIT
+            )
+            messages.append(reply)
+            if "calls" not in reply:
+                return str(reply["text"])
+            if any(call["name"] == "danger" for call in reply["calls"]):
+                self._waits = True
+                await workflow.wait_condition(lambda: self._approved)
+            results = await asyncio.gather(
+                *(
+                    workflow.execute_activity(call["name"], call["args"]["size"], start_to_close_timeout=LIMIT)
+                    for call in reply["calls"]
+                )
+            )
+            messages += [
+                {"role": "tool", "id": call["id"], "text": result}
+                for call, result in zip(reply["calls"], results, strict=True)
+            ]
+
+    @workflow.signal
+    def approve(self) -> None:
+        """Let the tool run."""
+        self._approved = True
+
+    @workflow.query
+    def waits(self) -> bool:
+        """Whether somebody has to approve."""
+        return self._waits
+
+
+class Floor:
+    """Drives the hand-written workflow from outside."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def start(self, scenario: Scenario) -> WorkflowHandle[Any, Any]:
+        """Start an invocation."""
+        return await self._client.start_workflow(
+            "HandWritten", scenario.text(), id=f"floor-{uuid.uuid4().hex[:12]}", task_queue=QUEUE
+        )
+
+    async def run(self, scenario: Scenario) -> str:
+        """Carry out an invocation; return its id."""
+        handle = await self.start(scenario)
+        await handle.result()
+        return handle.id
+
+    async def park(self) -> str:
+        """Start an invocation and return once it waits."""
+        handle = await self.start(APPROVE)
+        while not await handle.query("waits"):  # noqa: ASYNC110  # only asking tells
+            await asyncio.sleep(0.01)
+        return handle.id
+
+    async def approve(self, id: str) -> None:
+        """Approve and wait for the result."""
+        handle = self._client.get_workflow_handle(id)
+        await handle.signal("approve")
+        await handle.result()
+
+    def replayer(self) -> Replayer:
+        """Return what replays the histories of this side."""
+        return Replayer(workflows=[HandWritten], workflow_runner=UnsandboxedWorkflowRunner())
+
+
+async def serving(address: str) -> Worker:
+    """Return the worker."""
+    return Worker(
+        await Client.connect(address),
+        task_queue=QUEUE,
+        workflows=[HandWritten],
+        activities=[model, lookup, danger],
+        **OPTIONS,
+    )
+
+
+if __name__ == "__main__":
+    run_until_orphaned(serving(sys.argv[1]))

@@ -1,0 +1,115 @@
+"""What an invocation leaves in history, and whether that stays the same for each step however many came before."""
+
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+
+from benchmarks.plan import Plan
+from benchmarks.scenario import ONE, Scenario
+from benchmarks.sides import sides
+from benchmarks.table import Row, shown
+from waystation.core.payload import encode
+from waystation.core.wire import MODEL_ACTIVITY
+from waystation.history import project
+
+STEPS = Scenario(steps=203, size=1_000)
+EARLY, LATE = 10, 200
+LARGE = Scenario(steps=1_000, size=5_000)
+
+
+async def measure(plan: Plan) -> list[Row]:
+    """Return events and bytes."""
+    async with sides(patience_s=0) as both:
+        plan.tell("events of one tool call")
+        floor, engine = [len((await both.history(await side.run(ONE))).events) for side in (both.floor, both.engine)]
+        rows = [
+            Row(
+                name="events, one tool call",
+                value=engine,
+                unit="events",
+                goal=24,
+                floor=str(floor),
+                engine=str(engine),
+                note="three activities; one event makes the invocation findable",
+            )
+        ]
+        plan.tell(f"{STEPS.steps} steps of 1 kB")
+        rows.extend(_per_step(await both.history(await both.engine.run(STEPS))))
+        large = Scenario(steps=100, size=LARGE.size) if plan.quick else LARGE
+        plan.tell(f"{large.steps} tool calls of 5 kB")
+        started = time.perf_counter()
+        history = await both.history(await both.engine.run(large))
+        finished_s = time.perf_counter() - started
+        started = time.perf_counter()
+        await both.engine.replayer().replay_workflow(history, raise_on_replay_failure=True)
+        replayed_s = time.perf_counter() - started
+        started = time.perf_counter()
+        log = project(history).log
+        projected_s = time.perf_counter() - started
+        name = f"{large.steps:,} tool calls of 5 kB"
+        paces = _paces(history.events)
+        kilobytes = sum(event.ByteSize() for event in history.events) / 1e3
+        rows += [
+            Row(
+                name=f"{name}: finish",
+                value=finished_s,
+                unit="s",
+                fact=log.result().status == "completed" and len(log.calls) == large.steps,
+                engine=shown(finished_s / large.steps * 1e3, "ms each"),
+                note=f"first tenth of the steps {shown(paces[0], 'ms')} each, last tenth {shown(paces[1], 'ms')}",
+            ),
+            Row(name=f"{name}: events", value=len(history.events), unit="events", note="the server's limit is 51,200"),
+            Row(name=f"{name}: bytes", value=kilobytes, unit="kB", note="the server's limit is 50 MB"),
+            Row(name=f"{name}: replay", value=replayed_s, unit="s", fact=True, note="it replays"),
+            Row(name=f"{name}: read into a log", value=projected_s, unit="s"),
+        ]
+    return rows
+
+
+def _per_step(history: WorkflowHistory) -> Iterator[Row]:
+    """Yield bytes per step. Medians of five steps: numbers in events take more bytes as they grow longer."""
+    written = [sum(event.ByteSize() for event in step) for step in steps(history.events)]
+    events = project(history).log.events
+    said = [len(encode(event.content)) for event in events[1:]]  # call and response by turns, after the user's message
+    content = [call + response for call, response in zip(said[::2], said[1::2], strict=False)]
+    early, late, born = (
+        median(sizes[at - 3 : at + 2]) for sizes, at in ((written, EARLY), (written, LATE), (content, LATE))
+    )
+    yield Row(
+        name=f"bytes per step, step {LATE} to step {EARLY}",
+        value=late / early,
+        goal=1.1,
+        engine=f"{shown(late, 'B')} to {shown(early, 'B')}",
+        note="model and tool, 1 kB results",
+    )
+    yield Row(
+        name=f"bytes of step {LATE}",
+        value=late,
+        unit="B",
+        goal=round(2.2 * born + 2_000),
+        engine=shown(late, "B"),
+        note=f"goal: 2.2 times its content of {shown(born, 'B')}, and 2 kB",
+    )
+
+
+def steps(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
+    """Yield the events of each step: from one scheduled model call to the next."""
+    step: list[HistoryEvent] = []
+    for event in events:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == MODEL_ACTIVITY:
+            if step:
+                yield step
+            step = []
+            step.append(event)
+        elif step:
+            step.append(event)
+
+
+def _paces(events: Sequence[HistoryEvent]) -> tuple[float, float]:
+    """Return the milliseconds of a step in the first and in the last tenth, by the server's clock."""
+    times = [step[0].event_time.ToNanoseconds() / 1e6 for step in steps(events)]
+    tenth = len(times) // 10
+    return (times[tenth] - times[0]) / tenth, (times[-1] - times[-1 - tenth]) / tenth

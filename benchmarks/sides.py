@@ -1,0 +1,72 @@
+"""Floor and engine on one server, each with a worker process of its own, measured in turns."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowHistory
+
+from benchmarks.engine import Engine
+from benchmarks.floor import Floor
+from benchmarks.process import WorkerProcess
+from benchmarks.quiet import Machine
+from waystation.client.connect import connect
+from waystation.embedded import EmbeddedServer
+
+Side = Floor | Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides, ready to be measured."""
+
+    client: Client
+    floor: Floor
+    engine: Engine
+    workers: dict[Side, WorkerProcess]
+    machine: Machine
+
+    async def in_turns(
+        self, turns: int, measure: Callable[[Side], Awaitable[float]]
+    ) -> tuple[list[float], list[float]]:
+        """Measure floor and engine `turns` times: ABBA, because machines have moods, and who is first matters."""
+        taken: dict[Side, list[float]] = {self.floor: [], self.engine: []}
+        for turn in range(turns):
+            for side in (self.floor, self.engine) if turn % 2 == 0 else (self.engine, self.floor):
+                taken[side].append(await self._undisturbed(measure, side))
+        return taken[self.floor], taken[self.engine]
+
+    async def _undisturbed(self, measure: Callable[[Side], Awaitable[float]], side: Side) -> float:
+        return await self.machine.undisturbed(lambda: measure(side))
+
+    async def history(self, id: str) -> WorkflowHistory:
+        """Return the history of an invocation of either side."""
+        return await self.client.get_workflow_handle(id).fetch_history()
+
+
+@asynccontextmanager
+async def sides(*, patience_s: float) -> AsyncIterator[Sides]:
+    """Start a server, and a worker process for each side; they end with the block."""
+    async with EmbeddedServer() as server:
+        client = await connect(address=server.address)
+        floor, engine = Floor(client), Engine(client)
+        workers: dict[Side, WorkerProcess] = {
+            floor: WorkerProcess("benchmarks.floor", server.address),
+            engine: WorkerProcess("benchmarks.engine", server.address),
+        }
+        try:
+            await asyncio.gather(*(worker.ready() for worker in workers.values()))
+            machine = Machine([server.pid, *(worker.pid for worker in workers.values())], patience_s=patience_s)
+            yield Sides(client, floor, engine, workers, machine)
+        finally:
+            for worker in workers.values():
+                worker.kill()
+
+
+async def duration_ms(step: Awaitable[object]) -> float:
+    """Return how long something takes."""
+    started = time.perf_counter()
+    await step
+    return (time.perf_counter() - started) * 1e3

@@ -1,0 +1,3 @@
+"""The reimbursement agent of ADK's documentation."""
+
+from . import agent as agent

@@ -1,0 +1,163 @@
+"""What README.md says to type works as it stands."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import command
+from waystation.cli.worker_process import WorkerProcess
+from waystation.core import wire
+from waystation.embedded import EmbeddedServer
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+CONTRACT = (ROOT / "docs" / "contract.md").read_text()
+
+
+def blocks(language: str, section: str) -> list[str]:
+    """Return the code blocks of one language in one section."""
+    text = README.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(section: str) -> list[str]:
+    """Return the shell commands of a section, one each."""
+    joined = "\n".join(blocks("sh", section)).replace("\\\n", " ")
+    return [line for line in joined.splitlines() if line.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """A terminal of someone who reads the README: our programs on the PATH, the server in the environment."""
+
+    folder: Path
+    address: str
+
+    async def run(self, line: str) -> tuple[int | None, str]:
+        """Run one command; return its exit code and all that it printed."""
+        path = f"{self.folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", line),
+            cwd=self.folder,
+            env={**os.environ, "PATH": path, "TEMPORAL_ADDRESS": self.address, "PYTHONPATH": str(ROOT)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+        return process.returncode, out.decode()
+
+    async def until(self, line: str, expected: str) -> str:
+        """Run a command until it prints what is expected: what others do takes its time."""
+        while True:
+            code, out = await self.run(line)
+            if expected in out and code == 0:
+                return out
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+async def shell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
+    """A server with a worker on the task queue of the README."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "waystation"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m waystation.cli "$@"\n')
+    program.chmod(0o755)
+    async with EmbeddedServer() as server:
+        options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
+        async with WorkerProcess(ROOT / "worker.py", *options):
+            yield Shell(folder, server.address)
+
+
+async def test_the_section_for_stock_clients_works_with_the_temporal_cli(shell: Shell) -> None:
+    """Each command as it is printed, in that order; only the waiting is ours."""
+    expected = {
+        "workflow start": "WorkflowId",
+        "workflow list": "meals-3",
+        "workflow describe": "waystation_pending",
+        "workflow query": '"function_call_id":"fc-1"',
+        "workflow signal": "succeeded",
+        "workflow result --workflow-id meals-3": "200$ for meals: reimbursed.",
+        "workflow update": "accepted:true",
+        "workflow result --workflow-id meals-4": "rejected, with the comment: too dear.",
+        "workflow show": "",
+        "waystation replay": "replays",
+    }
+    given = commands("With only the `temporal` CLI")
+    assert len(given) == len(expected) + 1  # one start each
+    for line in given:
+        wanted = next(text for part, text in expected.items() if part in line)
+        once = any(word in line for word in ("start", "signal"))
+        code, out = await shell.run(line) if once else (0, await shell.until(line, wanted))
+        assert (code, wanted in out) == (0, True), (line, out)
+
+
+async def test_the_commands_of_the_quick_start_work(shell: Shell) -> None:
+    """All but those that set up what the test has already."""
+    given = [line for line in commands("Quick start") if line.startswith("waystation")]
+    for line in given:
+        code, out = await shell.run(line)
+        assert code == 0, (line, out)
+    assert [line.split()[1] for line in given] == ["run", "run", "pending", "approve", "events", "state", "replay"]
+    for line in commands("Quick start"):
+        if line.startswith("python worker.py"):
+            assert (ROOT / "worker.py").is_file()
+            assert "--embedded --agents examples --model demo" in line
+
+
+async def test_the_python_that_triggers_and_approves_works(shell: Shell) -> None:
+    """One program follows while the other approves."""
+    (trigger,), (approve,) = blocks("python", "Trigger"), blocks("python", "Approve")
+    (shell.folder / "trigger.py").write_text(trigger)
+    (shell.folder / "approve.py").write_text(approve)
+    triggered = asyncio.create_task(shell.run("python trigger.py"))
+    await shell.until("waystation pending --json", '"meals-2"')
+    approved = await shell.run("python approve.py")
+    assert (approved[0], "meals-2 fc-1 ask_for_approval" in approved[1]) == (0, True), approved
+    code, out = await triggered
+    assert (code, out.splitlines()[-1]) == (0, "[offline stand-in] 200$ for meals: reimbursed."), out
+
+
+async def test_the_agent_of_the_readme_passes_the_check(shell: Shell) -> None:
+    """`worker.py check` finds it and no mistake in it."""
+    package = shell.folder / "agents" / "refunds"
+    package.mkdir(parents=True)
+    (package / "agent.py").write_text(blocks("python", "Write an agent")[0])
+    code, out = await shell.run(f"python {ROOT / 'worker.py'} check --agents agents")
+    assert (code, '"refund_agent"' in out) == (0, True), out
+
+
+async def test_the_options_of_the_readme_exist() -> None:
+    """Every option in a code block or in backquotes is one of ours or of the `temporal` CLI."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "worker.py", "--help"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    known = (await process.communicate())[0].decode()
+    for name in ("run", "events", "pending", "approve", "replay", "setup"):
+        known += (await command(name, "--help")).out
+    known += (await command("--help")).out
+    ours = re.sub(r"temporal .*?(?:\n\n|```|`)", "", README.replace("\\\n", " "), flags=re.DOTALL)
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours)) - {"--help", "--input"}:
+        assert option in known, option
+
+
+def test_the_contract_lists_the_fields_that_exist() -> None:
+    """A field that is added to the wire types is documented."""
+    internal = {"root", "depth"}
+    for model in (wire.InvocationInput, wire.InvocationResult, wire.Answer, wire.PendingCall):
+        missing = [name for name in model.model_fields if f"`{name}`" not in CONTRACT and name not in internal]
+        assert missing == [], model.__name__
+    for name in (wire.WORKFLOW, wire.ANSWER_SIGNAL, wire.ANSWER_UPDATE, wire.MEMO_PENDING, *wire.SEARCH_ATTRIBUTES):
+        assert f"`{name}`" in CONTRACT
+
+
+def test_links_lead_somewhere() -> None:
+    """Files that the README names exist."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (ROOT / target).exists(), target

@@ -1,0 +1,169 @@
+"""What people see, whatever models, tools and users wrote."""
+
+import io
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.cli.output import Output
+from waystation.cli.target import Target
+from waystation.core.event import Event, EventActions
+from waystation.core.payload import JsonObject
+from waystation.core.wire import PendingCall
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
+STEERING = set("\x1b\x07\r\x08\x9b\u202e\u2028\x7f")
+
+
+def event(parts: list[JsonObject], **fields: object) -> Event:
+    """Return an event of an agent."""
+    given = {"id": "i/e1", "invocation_id": "i", "author": "agent", "timestamp": time.time(), **fields}
+    return Event.model_validate({**given, "content": {"role": "model", "parts": parts}})
+
+
+def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
+    """Return what a terminal of that width is sent, without colours."""
+    stream = io.StringIO()
+    out = Output(page=width if terminal else None)
+    out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    for one in events:
+        out.event(one)
+    return stream.getvalue()
+
+
+@given(st.text())
+def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
+    """One line of printable characters, and the same text when all of it was printable."""
+    made = render.safe(text)
+    assert all(char.isprintable() or char in "\u200d" or char.isspace() for char in made)
+    assert len(made.splitlines()) <= 1
+    if text.isprintable():
+        assert made == text
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner)
+    )
+)
+def test_json_stays_the_same_json(value: object) -> None:
+    """Escaped inside its strings, so that it reads back as it was."""
+    made = render.safe_json(value)
+    assert json.loads(made) == value
+    assert made.isprintable()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        event([{"text": HOSTILE}]),
+        event([{"text": HOSTILE, "thought": True}]),
+        event([{"functionCall": {"id": HOSTILE, "name": HOSTILE, "args": {HOSTILE: HOSTILE}}}]),
+        event([{"functionResponse": {"id": HOSTILE, "name": HOSTILE, "response": {HOSTILE: HOSTILE}}}]),
+        event([{HOSTILE: 1}]),
+        event([], error_code=HOSTILE, error_message=HOSTILE),
+        event([], author=HOSTILE, actions=EventActions(state_delta={HOSTILE: HOSTILE}, removed_keys=(HOSTILE,))),
+        event([], actions=EventActions(transfer_to_agent=HOSTILE)),
+        event([], custom_metadata={"ignored_answer": {"reason": HOSTILE, "message": HOSTILE, "by": HOSTILE}}),
+    ],
+    ids=["text", "thought", "call", "response", "other part", "error", "state", "transfer", "ignored answer"],
+)
+def test_hostile_events_are_shown_escaped_and_without_markup(hostile: Event) -> None:
+    """Wherever the text stands in an event."""
+    sent = shown(hostile)
+    assert not STEERING & set(sent)
+    assert "😄" not in sent
+
+
+def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in the commands, which are quoted for the shell."""
+    call = PendingCall(
+        function_call_id="fc-1",
+        invocation_id="it's; rm -rf $HOME",
+        agent=HOSTILE,
+        tool=HOSTILE,
+        args={HOSTILE: HOSTILE},
+        kind="confirmation",
+        digest="d",
+        hint=HOSTILE,
+        interim={HOSTILE: HOSTILE},
+        requested_at=0,
+        deadline=0,
+        user_id=HOSTILE,
+    )
+    Output().waits([call], Target())
+    sent = capsys.readouterr().out
+    assert not STEERING & set(sent)
+    assert "--workflow-id 'it'\"'\"'s; rm -rf $HOME'" in sent
+
+
+def test_texts_are_wrapped_beneath_their_beginning() -> None:
+    """In a terminal; what follows the time stands below what was said."""
+    lines = shown(event([{"text": "word " * 30}]), width=60).splitlines()
+    assert len(lines) == 4
+    assert lines[0][10:].startswith("agent: word")
+    assert all(line.startswith(" " * 10 + "word") and len(line) <= 60 for line in lines[1:])
+
+
+def test_texts_keep_their_lines() -> None:
+    """A text of several lines is shown as such."""
+    lines = shown(event([{"text": "one\ntwo\r\n\tthree\n"}])).splitlines()
+    assert [line[10:] for line in lines] == ["agent: one", "two", "    three"]
+
+
+def test_elsewhere_texts_are_not_wrapped() -> None:
+    """Programs read lines."""
+    assert shown(event([{"text": "word " * 30}]), width=60, terminal=False).count("\n") == 1
+
+
+def test_secrets_in_arguments_are_not_shown() -> None:
+    """As in the Web UI; the history has them."""
+    sent = shown(event([{"functionCall": {"id": "fc-1", "name": "login", "args": {"password": "hunter2"}}}]))
+    assert "hunter2" not in sent
+
+
+def test_a_long_response_is_clipped() -> None:
+    """`--json` has all of it."""
+    sent = shown(event([{"functionResponse": {"name": "f", "response": {"r": "x" * 5000}}}]))
+    assert len(sent) < 500
+    assert "…" in sent
+
+
+def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
+    """Not as a call of a function with ADK's internal name."""
+    args = {"originalFunctionCall": {"name": "pay", "args": {}}, "toolConfirmation": {"hint": "Really?"}}
+    asked = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
+    response = {"name": "adk_request_confirmation", "response": {"confirmed": False}}
+    refused = event([{"functionResponse": response}])
+    sent = shown(asked, refused)
+    assert "agent needs a confirmation for pay: Really?" in sent
+    assert "refused the call" in sent
+    assert "adk_" not in sent
+
+
+def test_deadlines_say_what_is_left() -> None:
+    """In the unit that a person would use."""
+    assert [render.until(1e9, 1e9 - left).rsplit(", ")[-1] for left in (30 * 86_400, 7_200, 600, 30, -1)] == [
+        "in 30 days",
+        "in 2 hours",
+        "in 10 minutes",
+        "in 30 s",
+        "which has passed",
+    ]
+
+
+def test_colours_are_the_only_escapes_in_a_terminal() -> None:
+    """Rich's own; the text brings none."""
+    stream = io.StringIO()
+    out = Output(page=80)
+    out.console = Console(file=stream, width=80, force_terminal=True, color_system="standard", markup=False)
+    out.event(event([{"text": HOSTILE}]))
+    plain = Text.from_ansi(stream.getvalue()).plain
+    assert r"\x1b[2J" in plain
+    assert "\x1b[2J" not in stream.getvalue()

@@ -1,0 +1,80 @@
+"""One server for the session; one worker and one task queue for each test."""
+
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import pytest
+import structlog
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+
+from waystation.agents import LlmAgent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
+
+Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
+
+_queues = itertools.count()
+
+# Workers run in the process of the tests, some of which read standard output.
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+@pytest.fixture(scope="session")
+async def server() -> AsyncIterator[EmbeddedServer]:
+    """A Temporal server, shared by all tests of this process."""
+    async with EmbeddedServer() as server:
+        yield server
+
+
+class Started(Interceptor):
+    """Notes which workflows a client starts."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Stand before the client's own calls."""
+        started = self.ids
+
+        class Noting(OutboundInterceptor):
+            async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+                started.append(input.id)
+                return await super().start_workflow(input)
+
+        return Noting(next)
+
+
+@pytest.fixture
+def serve(server: EmbeddedServer) -> Serve:
+    """Serve agents on the shared server; afterwards every invocation is replayed and compared with its projection."""
+
+    @contextlib.asynccontextmanager
+    async def serving(*agents: LlmAgent, verify: bool = True, **options: Any) -> AsyncIterator[AgentEnvironment]:
+        queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
+        started = Started()
+        async with AgentEnvironment(*agents, server=server, task_queue=queue, **options) as env:
+            config = env.temporal.config()
+            config["interceptors"] = [started]
+            env.client = AgentClient(Client(**config), task_queue=queue)
+            yield env
+            if verify:
+                for workflow_id in started.ids:
+                    await verify_tree(env.client.invocation(workflow_id))
+
+    return serving
+
+
+async def verify_tree(invocation: Invocation) -> None:
+    """Replay an invocation and those it called, and compare each with what its workflow holds."""
+    history = await invocation.history()
+    await assert_replays(history)
+    await assert_projection_matches(invocation)
+    for event in history.events:
+        child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+        if child:
+            await verify_tree(invocation._client.invocation(child))

@@ -1,0 +1,214 @@
+"""Whatever arrives, in whatever order: the log stays well-formed, and every reader builds the same one."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.simulation import Simulation
+from waystation.core import ids, prompt
+from waystation.core.entry import AnswerCounted, Failure
+from waystation.core.event import EventActions
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Projection
+from waystation.core.wire import Budget, Call, Confirmation, InvocationInput, InvocationResult, ToolOutcome
+
+KINDS = ["function", "function", "long_running", "gated", "answered", "agent"]
+ACTIONS = ["approve", "reject", "edit", "respond", "progress", "nonsense"]
+
+
+class Story:
+    """Draws what happens, and has it happen."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.draw = data.draw
+        budget = Budget(max_llm_calls=self.draw(st.sampled_from([3, 6, 500])))
+        self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
+
+    def play(self) -> Simulation:
+        """Play some forty moves, and then answer everything until the invocation ends or truly waits."""
+        simulation = self.simulation
+        simulation.task()
+        for _ in range(self.draw(st.integers(5, 40))):
+            if simulation.finished:
+                break
+            self._move()
+        if not simulation.finished:
+            simulation.task()
+        return simulation
+
+    def _move(self) -> None:
+        simulation = self.simulation
+        simulation.now += self.draw(st.sampled_from([0.0, 0.1, 40.0]))
+        moves = ["task", "task", "answer", "update", "junk", "timer"]
+        if simulation.in_flight:
+            moves += ["result"] * 4
+        if self.draw(st.integers(0, 60)) == 0 and not simulation.cancel_asked:
+            moves = ["cancel"]
+        match self.draw(st.sampled_from(moves)):
+            case "task":
+                simulation.task()
+            case "answer":
+                simulation.answer(**self._answer())
+            case "update":
+                simulation.update(**self._answer())
+            case "junk":
+                simulation.signal(self.draw(st.sampled_from(["answer", "other"])), self.draw(st.binary(max_size=8)))
+            case "timer":
+                simulation.fire_timer()
+            case "cancel":
+                simulation.cancel()
+            case "result":
+                self._result(self.draw(st.sampled_from(sorted(simulation.in_flight))))
+
+    def _answer(self) -> JsonObject:
+        known = [*self.simulation.log.calls, "fc-99"]
+        answer: dict[str, Any] = {
+            "function_call_id": self.draw(st.sampled_from(known)),
+            "action": self.draw(st.sampled_from(ACTIONS)),
+            "response": {"r": self.draw(st.integers(0, 3))},
+            "args": {"edited": True},
+            "wake": self.draw(st.booleans()),
+        }
+        if self.draw(st.booleans()):
+            answer["answer_id"] = self.draw(st.sampled_from(["a", "b"]))
+        if self.draw(st.integers(0, 5)) == 0:
+            answer["digest"] = "wrong"
+        return answer
+
+    def _result(self, ref: str) -> None:
+        simulation = self.simulation
+        lost = self.draw(st.integers(0, 12)) == 0
+        if simulation.in_flight[ref] == "model":
+            if lost:
+                simulation.lose(ref, Failure(kind="error", error_type="ModelFailed", message="no"))
+            else:
+                simulation.reply(*self._reply())
+        elif lost:
+            simulation.lose(ref, Failure(kind="heartbeat"))
+        elif simulation.in_flight[ref] == "child":
+            delta = {self.draw(st.sampled_from("ab")): self.draw(st.integers(0, 9))}
+            simulation.child_returns(ref, InvocationResult(text="done", state_delta=delta))
+        else:
+            long_running = simulation.log.calls[ref].call.kind == "long_running"
+            simulation.tool_returns(ref, self._outcome(ref, long_running))
+
+    def _reply(self) -> tuple[JsonObject, tuple[Call, ...]]:
+        first = len(self.simulation.log.calls) + 1
+        kinds = self.draw(st.lists(st.sampled_from(KINDS), max_size=4))
+        calls, parts = [], []
+        for number, kind in enumerate(kinds, first):
+            call_id = ids.function_call(number)
+            parts.append({"functionCall": {"id": call_id, "name": "tool", "args": {"n": number}}})
+            match kind:
+                case "gated":
+                    calls.append(Call(id=call_id, confirmation=Confirmation(hint="ok?"), deadline_s=100))
+                case "answered":
+                    calls.append(Call(id=call_id, kind="answered", response={"error": "unknown"}))
+                case "long_running":
+                    calls.append(Call(id=call_id, kind="long_running", deadline_s=100, model_id=f"model-{number}"))
+                case "agent":
+                    calls.append(Call(id=call_id, kind="agent", agent="helper"))
+                case _:
+                    calls.append(Call(id=call_id))
+        return {"role": "model", "parts": parts or [{"text": "hm"}]}, tuple(calls)
+
+    def _outcome(self, ref: str, long_running: bool) -> ToolOutcome:
+        value = self.draw(st.integers(0, 9))
+        actions = EventActions(
+            state_delta={self.draw(st.sampled_from("ab")): value},
+            removed_keys=self.draw(st.sampled_from([(), ("s",)])),
+            skip_summarization=self.draw(st.sampled_from([None, None, True])),
+        )
+        if long_running:
+            response = self.draw(st.sampled_from([None, {"status": "pending"}]))
+            return ToolOutcome(function_call_id=ref, response=response, final=False, actions=actions)
+        return ToolOutcome(function_call_id=ref, response={"v": value}, actions=actions)
+
+
+def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
+    """Return all that readers see of a log, and the order of its entries."""
+    pending = [call.model_dump(mode="json") for call in log.pending()]
+    return [event.to_json() for event in log.events], log.state, pending, log.refs(0)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st.DataObject) -> None:
+    """In one go or in pieces, at the end or on the way: the projection equals the workflow's log."""
+    simulation = Story(data).play()
+    whole = Projection("inv")
+    whole.feed(simulation.facts)
+    whole.flush()
+    assert shown(whole.log) == shown(simulation.log)
+    pieces = Projection("inv")
+    start = 0
+    while start < len(simulation.facts):
+        size = data.draw(st.integers(1, 10))
+        pieces.feed(simulation.facts[start : start + size])
+        start += size
+    pieces.flush()
+    assert shown(pieces.log) == shown(simulation.log)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_means(data: st.DataObject) -> None:
+    """From positions and history alone, each model call sees the conversation as it was when it was scheduled."""
+    simulation = Story(data).play()
+    for position, contents in simulation.prompts:
+        assert prompt.contents(simulation.view_at(position)) == contents
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) -> None:
+    """In every request each turn of calls is followed at once by one response to each of them, in their order."""
+    for _, contents in Story(data).play().prompts:
+        for content, following in zip(contents, [*contents[1:], None], strict=True):
+            names = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+            if names:
+                assert following is not None
+                answers = [part["functionResponse"] for part in following["parts"] if "functionResponse" in part]
+                assert [call.get("id") for call in names] == [answer.get("id") for answer in answers]
+        assert contents[-1]["role"] == "user"
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataObject) -> None:
+    """Nothing stays open: answered, refused, expired, lost or sealed, each call is closed exactly once."""
+    simulation = Story(data).play()
+    if not simulation.finished:
+        return
+    log = simulation.log
+    assert log.waiting() == []
+    answered = [part["id"] for event in log.events for part in event.function_responses()]
+    for call in log.calls.values():
+        assert call.closed
+        assert call.id in answered
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
+    """Whatever finished first."""
+    for event in Story(data).play().log.events:
+        if event.author == "user":
+            continue
+        numbers = [int(part["id"].split("-")[1]) for part in event.function_responses()]
+        assert numbers == sorted(numbers)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
+    """However often and on whichever channel a call is answered, one final answer counts."""
+    simulation = Story(data).play()
+    finals = [
+        entry.body.function_call_id
+        for entry in simulation.log.entries
+        if isinstance(entry.body, AnswerCounted) and entry.body.answer.action != "progress"
+    ]
+    assert len(finals) == len(set(finals))

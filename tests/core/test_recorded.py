@@ -1,0 +1,72 @@
+"""Rules for every recorded type. Histories outlive the code that wrote them."""
+
+from typing import Any
+
+import pytest
+from pydantic_core import PydanticUndefined
+
+from waystation.core import call, entry, event, wire
+from waystation.core.payload import Recorded
+
+
+def recorded_types() -> list[type[Recorded]]:
+    """Every subclass of Recorded, however deep."""
+    assert all((call, entry, event, wire))  # imported, so that their types are known
+    found, waiting = [], [Recorded]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            found.append(kind)
+            waiting.append(kind)
+    return found
+
+
+@pytest.mark.parametrize("kind", recorded_types())
+def test_recorded_types_are_frozen_and_ignore_unknown_fields(kind: type[Recorded]) -> None:
+    """A newer version's fields do not break an older reader."""
+    assert kind.model_config["frozen"] is True
+    assert kind.model_config["extra"] == "ignore"
+
+
+@pytest.mark.parametrize("kind", recorded_types())
+def test_recorded_types_have_no_default_factories(kind: type[Recorded]) -> None:
+    """A factory may read a clock or randomness; then a replay differs."""
+    assert [name for name, field in kind.model_fields.items() if field.default_factory is not None] == []
+
+
+REQUIRED = {
+    "Answer": {"function_call_id", "action"},
+    "Budget": set[str](),
+    "Call": {"id"},
+    "Confirmation": set[str](),
+    "Event": {"id", "invocation_id", "author", "timestamp"},
+    "EventActions": set[str](),
+    "Failure": {"kind"},
+    "InvocationInput": {"agent", "message"},
+    "InvocationResult": set[str](),
+    "ModelCallInput": {"at", "new", "agent", "root", "number"},
+    "ModelReply": set[str](),
+    "PendingCall": {
+        "function_call_id", "invocation_id", "agent", "tool", "args", "kind", "digest", "requested_at", "deadline",
+        "user_id",
+    },
+    "Position": {"at", "new"},
+    "ToolCallInput": {"at", "new", "function_call_id", "root"},
+    "ToolConfirmation": set[str](),
+    "ToolOutcome": {"function_call_id"},
+    "Usage": set[str](),
+}  # fmt: skip
+
+
+def test_recorded_types_gain_only_optional_fields() -> None:
+    """What was required in the first release is all that ever is."""
+    required = {
+        kind.__name__: {name for name, field in kind.model_fields.items() if field.default is PydanticUndefined}
+        for kind in recorded_types()
+    }
+    assert required == REQUIRED
+
+
+def test_a_newer_input_is_still_read() -> None:
+    """Unknown fields are passed over."""
+    given: dict[str, Any] = {"agent": "a", "message": "m", "from_the_future": {"x": 1}}
+    assert wire.InvocationInput.model_validate(given).agent == "a"

@@ -1,0 +1,69 @@
+"""Record the scenarios that have no history yet: `python -m tests.replay.record`. Kept histories are left alone."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.replay.scenarios import SCENARIOS, Scenario
+from waystation.client.agent_client import Invocation
+from waystation.core.wire import WORKFLOW
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
+
+HERE = Path(__file__).parent
+
+
+async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
+    """Play a scenario and keep its history, and those of the agents that it calls."""
+    async with AgentEnvironment(scenario.agent(), server=server, task_queue=f"record-{name}") as env:
+        if scenario.start is None:
+            invocation = await env.client.start("clerk", "go", id=name, state={"seed": 1})
+        else:
+            handle = await env.temporal.start_workflow(WORKFLOW, scenario.start, id=name, task_queue=f"record-{name}")
+            invocation = Invocation(env.client, handle)
+        await scenario.act(env, invocation)
+        status = (await invocation.handle.describe()).status
+        assert status is scenario.ends, f"{name} is {status}, not {scenario.ends}"
+        await keep(name, invocation)
+        if scenario.child:
+            await keep(f"{name}-child", env.client.invocation(f"{name}/fc-1"))
+
+
+async def keep(name: str, invocation: Invocation) -> None:
+    """Write a history and what its workflow holds."""
+    history = await invocation.history()
+    await assert_replays(history)
+    await assert_projection_matches(invocation)
+    held = {query: await invocation.handle.query(query) for query in ("events", "state", "pending")}
+    (HERE / f"{name}.json").write_text(json.dumps(without_machine(history.to_json_dict()), indent=1) + "\n")
+    (HERE / f"{name}.held.json").write_text(json.dumps({"id": invocation.id, **held}, indent=1) + "\n")
+
+
+def without_machine(value: Any) -> Any:
+    """Return a history without what names the machine: paths in stack traces, and who ran it."""
+    match value:
+        case dict():
+            return {
+                key: "worker" if key == "identity" else without_machine(item)
+                for key, item in value.items()
+                if key != "stackTrace"
+            }
+        case list():
+            return [without_machine(item) for item in value]
+        case _:
+            return value
+
+
+async def main() -> None:
+    """Record what is missing."""
+    missing = {name: scenario for name, scenario in SCENARIOS.items() if not (HERE / f"{name}.json").exists()}
+    if missing:
+        async with EmbeddedServer() as server:
+            for name, scenario in missing.items():
+                print(name)  # noqa: T201  # a program
+                await asyncio.wait_for(record(name, scenario, server), 20)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

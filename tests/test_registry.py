@@ -1,0 +1,260 @@
+"""Agents are found where ADK's users put them, and every mistake is reported with its place."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tools import AgentTool
+from waystation.agents import Agent
+from waystation.agents.registry import Registry, discover
+from waystation.core.errors import AgentNameTaken, InvalidAgent, UnknownAgent
+from waystation.testing import ScriptedModel
+
+AGENT = """
+    from waystation.agents import Agent
+    root_agent = Agent(name="{name}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports is forgotten after it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = dict(sys.modules)
+    yield
+    for name in set(sys.modules) - set(before):
+        del sys.modules[name]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Write a file below the test's folder; return it."""
+
+    def written(path: str, text: str) -> Path:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(text))
+        return file
+
+    return written
+
+
+Write = Callable[[str, str], Path]
+
+
+def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None:
+    """The layout of ADK's quickstart: one folder, a package for each agent, `root_agent` in its `agent.py`."""
+    for name in ("weather", "travel"):
+        write(f"{name}/__init__.py", "from . import agent\n")
+        write(f"{name}/agent.py", AGENT.format(name=f"{name}_agent"))
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert sorted(registry.roots) == ["travel_agent", "weather_agent"]
+    assert registry.roots["travel_agent"].place == str(tmp_path / "travel" / "agent.py")
+
+
+def test_a_package_needs_no_init(tmp_path: Path, write: Write) -> None:
+    """`agent.py` alone is enough."""
+    write("plain/agent.py", AGENT.format(name="plain_agent"))
+    registry, problems = discover([tmp_path])
+    assert (list(registry.roots), problems) == (["plain_agent"], [])
+
+
+def test_root_agent_may_be_in_the_package_itself(tmp_path: Path, write: Write) -> None:
+    """As with ADK, `__init__.py` may hold the agent, with an `agent.py` beside it or without."""
+    write("alone/__init__.py", AGENT.format(name="alone_agent"))
+    write("beside/__init__.py", "from .agent import build\nroot_agent = build()\n")
+    write("beside/agent.py", "from waystation.agents import Agent\ndef build(): return Agent(name='built')\n")
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert {name: root.place for name, root in registry.roots.items()} == {
+        "alone_agent": str(tmp_path / "alone" / "__init__.py"),
+        "built": str(tmp_path / "beside" / "__init__.py"),
+    }
+
+
+def test_what_is_no_agent_package_is_passed_over(tmp_path: Path, write: Write) -> None:
+    """Other packages and files of the folder are not even imported."""
+    write("real/agent.py", AGENT.format(name="real_agent"))
+    write("shared/__init__.py", "raise RuntimeError('imported')\n")
+    write("notes/README.md", "root_agent\n")
+    write("loose.py", "raise RuntimeError('imported')\n")
+    registry, problems = discover([tmp_path])
+    assert (list(registry.roots), problems) == (["real_agent"], [])
+
+
+def test_a_folder_may_be_a_package_itself(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package can be named directly, also as the present directory; packages inside it are its own business."""
+    write("single/__init__.py", "from . import agent\n")
+    write("single/agent.py", AGENT.format(name="single_agent"))
+    write("single/inner/agent.py", "raise RuntimeError('imported')\n")
+    assert list(discover([tmp_path / "single"])[0].roots) == ["single_agent"]
+    monkeypatch.chdir(tmp_path / "single")
+    registry, problems = discover([Path()])
+    assert (list(registry.roots), problems) == (["single_agent"], [])
+
+
+def test_a_mistake_in_the_present_directory_names_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--agents .` reports the folder by its name."""
+    monkeypatch.chdir(write("nameless/agent.py", "").parent)
+    _, [problem] = discover([Path()])
+    assert str(problem.error) == (
+        "Agent 'nameless': `agent.py` defines no `root_agent`; assign the agent to that name."
+    )
+
+
+def test_packages_may_import_their_own_modules_and_their_neighbours(tmp_path: Path, write: Write) -> None:
+    """Relative imports inside a package, absolute ones beside it: the folder's parent is on the path, as with ADK."""
+    write("shared_prompts.py", "HELLO = 'Say hello.'\n")
+    write("greeter/__init__.py", "from . import agent\n")
+    write("greeter/tools/__init__.py", "")
+    write("greeter/tools/greet.py", 'def greet() -> str:\n    """Greet."""\n    return "hello"\n')
+    write(
+        "greeter/agent.py",
+        """
+        from shared_prompts import HELLO
+        from waystation.agents import Agent
+        from .tools.greet import greet
+        root_agent = Agent(name="greeter", instruction=HELLO, tools=[greet])
+        """,
+    )
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert registry.roots["greeter"].agent.instruction == "Say hello."
+
+
+def test_several_folders_are_one_registry(tmp_path: Path, write: Write) -> None:
+    """Folders are searched in the order given."""
+    write("north/alpha/agent.py", AGENT.format(name="alpha_agent"))
+    write("south/beta/agent.py", AGENT.format(name="beta_agent"))
+    registry, problems = discover([tmp_path / "south", tmp_path / "north"])
+    assert (list(registry.roots), problems) == (["beta_agent", "alpha_agent"], [])
+
+
+def test_a_package_that_is_named_twice_is_served_once(tmp_path: Path, write: Write) -> None:
+    """Naming a folder and a package in it is no mistake."""
+    write("once/agent.py", AGENT.format(name="once_agent"))
+    registry, problems = discover([tmp_path, tmp_path / "once", tmp_path])
+    assert (list(registry.roots), problems) == (["once_agent"], [])
+
+
+def test_the_stand_in_of_a_package_belongs_to_its_root(tmp_path: Path, write: Write) -> None:
+    """`demo_model` is what `--model demo` uses; anything that is no model is left aside."""
+    model = "from waystation.testing import ScriptedModel\ndemo_model = ScriptedModel()\n"
+    write("shown/agent.py", dedent(AGENT.format(name="shown_agent")) + model)
+    write("unshown/agent.py", dedent(AGENT.format(name="unshown_agent")) + "demo_model = 'gemini'\n")
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert isinstance(registry.roots["shown_agent"].demo_model, ScriptedModel)
+    assert registry.roots["unshown_agent"].demo_model is None
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("root_agent = Agent()", "NameError: name 'Agent' is not defined"),
+        ("raise SystemExit('enough')", "SystemExit: enough"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_an_import_that_fails_names_the_line(tmp_path: Path, write: Write, line: str, said: str) -> None:
+    """The author sees which line of which file it was, and other packages are found all the same."""
+    file = write("broken/agent.py", f"'''A docstring.'''\n\n{line}\n")
+    write("whole/agent.py", AGENT.format(name="whole_agent"))
+    registry, [problem] = discover([tmp_path])
+    assert list(registry.roots) == ["whole_agent"]
+    assert problem.place == str(tmp_path / "broken")
+    assert f"importing it failed at {file}:3: {said}" in str(problem)
+
+
+def test_a_failure_in_an_imported_module_names_that_module(tmp_path: Path, write: Write) -> None:
+    """The line is where the exception was raised, not where the module was imported."""
+    file = write("deep/prices.py", "VAT = 1 / 0\n")
+    write("deep/agent.py", "from . import prices\n")
+    _, [problem] = discover([tmp_path])
+    assert f"importing it failed at {file}:1: ZeroDivisionError: division by zero" in str(problem)
+
+
+def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path, write: Write) -> None:
+    """The exception comes from Waystation or pydantic; the line that has to be mended is the author's."""
+    file = write("wrong/agent.py", "from waystation.agents import Agent\nroot_agent = Agent(name='no name')\n")
+    _, [problem] = discover([tmp_path])
+    assert f"importing it failed at {file}:2: ValidationError: " in str(problem)
+    assert "'no name' is no identifier" in str(problem)
+
+
+@pytest.mark.parametrize("init", [True, False], ids=["with init", "without init"])
+def test_two_packages_cannot_share_a_name(tmp_path: Path, write: Write, init: bool) -> None:
+    """Python imports only one of two packages with the same name, so the second one would go unseen."""
+    for folder in ("north", "south"):
+        write(f"{folder}/twin/agent.py", AGENT.format(name=f"{folder}_agent"))
+        if init:
+            write(f"{folder}/twin/__init__.py", "")
+    registry, [problem] = discover([tmp_path / "north", tmp_path / "south"])
+    assert list(registry.roots) == ["north_agent"]
+    assert problem.place == str(tmp_path / "south" / "twin")
+    assert str(problem.error) == (
+        f"Agent 'twin': another package named 'twin' was imported from {tmp_path / 'north' / 'twin'}; rename one."
+    )
+
+
+@pytest.mark.parametrize("name", ["json", "tools", "time"])
+def test_a_package_cannot_have_the_name_of_another_one(tmp_path: Path, write: Write, name: str) -> None:
+    """What Python or the worker itself has imported under that name stays; the message says what is in the way."""
+    write(f"{name}/agent.py", AGENT.format(name="any_agent"))
+    registry, [problem] = discover([tmp_path])
+    assert list(registry.roots) == []
+    assert isinstance(problem.error, InvalidAgent)
+    assert f"another package named '{name}' was imported from " in str(problem)
+    assert str(problem).endswith("; rename one.")
+
+
+def test_a_tree_holds_every_agent_that_may_act(tmp_path: Path, write: Write) -> None:
+    """Agents behind AgentTools are found at any depth, each once, also when they call one another in a circle."""
+    write(
+        "company/agent.py",
+        """
+        from waystation.agents import Agent
+        from waystation.tools import AgentTool
+        clerk = Agent(name="clerk")
+        auditor = Agent(name="auditor", tools=[AgentTool(clerk)])
+        manager = Agent(name="manager", tools=[AgentTool(auditor), AgentTool(clerk)])
+        clerk.tools.append(AgentTool(manager))
+        root_agent = Agent(name="boss", tools=[AgentTool(manager)])
+        """,
+    )
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert sorted(registry.roots["boss"].tree) == ["auditor", "boss", "clerk", "manager"]
+    assert registry.find("boss", "clerk")[1].name == "clerk"
+
+
+def test_an_agent_is_found_in_the_tree_of_its_root() -> None:
+    """The same name may stand for different agents in the trees of different roots."""
+    one, other = Agent(name="helper", instruction="one"), Agent(name="helper", instruction="other")
+    registry = Registry.of(Agent(name="first", tools=[AgentTool(one)]), Agent(name="second", tools=[AgentTool(other)]))
+    assert registry.find("first", "helper")[1] is one
+    assert registry.find("second", "helper")[1] is other
+    assert registry.find("first", "first")[0] is registry.roots["first"]
+
+
+def test_an_unknown_agent_is_refused_with_those_that_exist() -> None:
+    """The message helps whoever mistyped a name: roots when the root is unknown, the tree when it is not."""
+    registry = Registry.of(Agent(name="beta", tools=[AgentTool(Agent(name="alpha"))]), Agent(name="gamma"))
+    with pytest.raises(UnknownAgent, match=r"No agent is named 'delta'\. This worker serves: beta, gamma\."):
+        registry.find("delta", "delta")
+    with pytest.raises(UnknownAgent, match=r"No agent is named 'gamma'\. This worker serves: alpha, beta\."):
+        registry.find("beta", "gamma")
+    with pytest.raises(UnknownAgent, match=r"This worker serves: none\."):
+        Registry().find("delta", "delta")
+
+
+def test_two_roots_cannot_share_a_name() -> None:
+    """The error names both places."""
+    with pytest.raises(AgentNameTaken) as taken:
+        Registry.of(Agent(name="twin"), Agent(name="twin"))
+    assert str(taken.value) == "Two agents are named 'twin' (agent 'twin', agent 'twin'); rename one of them."

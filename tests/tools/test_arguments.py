@@ -1,0 +1,273 @@
+"""What a function receives for what a model sent."""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from tools import CallbackContext, Context, FunctionTool, ToolContext
+from waystation.core.errors import InvalidTool
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Address(BaseModel):
+    street: str
+    floor: int = 0
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    day: datetime.date
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+async def call(function: Callable[..., Any], args: dict[str, Any], context: ToolContext | None = None) -> Any:
+    return await FunctionTool(function).run_async(args=args, tool_context=context or ToolContext())
+
+
+def returning(annotation: Any) -> Callable[..., Any]:
+    """A function that returns its argument `a` of that type."""
+
+    def f(a):  # type: ignore[no-untyped-def]
+        return a
+
+    f.__annotations__["a"] = annotation
+    return f
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "received"),
+    [
+        (int, "5", 5),
+        (int, 5.0, 5),
+        (float, "2.5", 2.5),
+        (bool, "true", True),
+        (Color, "red", Color.RED),
+        (Point, {"x": "1"}, Point(x=1)),
+        (Address, {"street": "s", "unknown": 1}, Address(street="s")),
+        (Address | None, None, None),
+        (list[Address], [{"street": "s", "floor": "2"}], [Address(street="s", floor=2)]),
+        (Address | Point, {"x": 4}, Point(x=4)),
+        (set[str], ["a", "a"], {"a"}),
+        (tuple[int, str], [1, "b"], (1, "b")),
+        (datetime.datetime, "2026-01-02T03:04:05Z", datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)),
+        (datetime.timedelta, "PT90S", datetime.timedelta(seconds=90)),
+        (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
+        (Strict, {"day": "2026-01-02"}, Strict(day=datetime.date(2026, 1, 2))),
+        (Literal["x", 1], 1, 1),
+        (dict, {"k": [1]}, {"k": [1]}),
+        (Any, {"k": None}, {"k": None}),
+    ],
+)
+async def test_arguments_are_converted_to_the_annotated_type(annotation: Any, given: object, received: object) -> None:
+    """JSON has few types; the function gets those that it asked for."""
+    assert await call(returning(annotation), {"a": given}) == received
+
+
+async def test_arguments_that_cannot_be_converted_are_answered() -> None:
+    """Every parameter at fault is named with what was expected, and the function is not called."""
+
+    def book(nights: int, home: Address, color: Color, ok: str) -> None:
+        raise AssertionError
+
+    answer = await call(book, {"nights": "two", "home": {"floor": "x"}, "color": "blue", "ok": "yes"})
+    assert answer == {
+        "error": "Invoking `book()` failed due to argument validation errors:\n"
+        "Parameter 'nights': expected type 'int', validation error: "
+        "Input should be a valid integer, unable to parse string as an integer\n"
+        "Parameter 'home': expected type 'Address', validation error: street: Field required; "
+        "floor: Input should be a valid integer, unable to parse string as an integer\n"
+        "Parameter 'color': expected type 'Color', validation error: Input should be 'red'\n"
+        "You could retry calling this tool with corrected argument types."
+    }
+
+
+async def test_a_long_list_of_mistakes_is_cut() -> None:
+    """A thousand wrong items need no thousand lines."""
+    answer = await call(returning(list[int]), {"a": ["x"] * 1000})
+    assert answer["error"].count("Input should be a valid integer") == 10
+    assert "; and 990 more\n" in answer["error"]
+
+
+async def test_missing_mandatory_arguments_are_answered() -> None:
+    """The text is ADK's to the letter; names come in the order of the signature."""
+
+    def mm(a, b, c=1):  # type: ignore[no-untyped-def]
+        raise AssertionError
+
+    assert await call(mm, {"c": 2}) == {
+        "error": "Invoking `mm()` failed as the following mandatory input parameters are not present:\na\nb\n"
+        "You could retry calling this tool, but it is IMPORTANT for you to provide all the mandatory parameters."
+    }
+
+
+async def test_what_is_missing_is_told_before_what_is_wrong() -> None:
+    """One correction at a time."""
+
+    def f(a: int, b: int) -> None: ...
+
+    answer = await call(f, {"a": "x"})
+    assert "mandatory input parameters are not present:\nb\n" in answer["error"]
+
+
+async def test_unknown_arguments_are_dropped() -> None:
+    """Also when the function would take any."""
+
+    def f(a: int, *args: int, **kwargs: int) -> object:
+        return a, args, kwargs
+
+    assert await call(f, {"a": 1, "zz": 3, "args": [1], "kwargs": {"q": 1}}) == (1, (), {})
+
+
+async def test_no_arguments_at_all_is_an_empty_object() -> None:
+    """Some models send null for it."""
+
+    def ping() -> str:
+        return "pong"
+
+    assert await FunctionTool(ping).run_async(args=None, tool_context=ToolContext()) == "pong"  # type: ignore[arg-type]
+
+
+async def test_null_for_a_parameter_that_defaults_to_none_is_the_default() -> None:
+    """`d: str = None` says that None is welcome, though its type does not."""
+
+    def f(d: str = None) -> object:  # type: ignore[assignment]  # noqa: RUF013  # what authors write
+        return d
+
+    assert await call(f, {"d": None}) is None
+
+
+async def test_a_function_cannot_change_what_was_recorded() -> None:
+    """It gets a deep copy of its arguments."""
+
+    def spoil(a: Any) -> None:
+        a["list"].append(2)
+
+    args = {"a": {"list": [1]}}
+    await call(spoil, args)
+    assert args == {"a": {"list": [1]}}
+
+
+async def test_a_default_of_a_field_is_passed() -> None:
+    """Not the Field object itself."""
+
+    def f(a: int = Field(ge=1), b: list[int] = Field(default_factory=list)) -> object:  # noqa: B008
+        return a, b
+
+    assert await call(f, {"a": 1}) == (1, [])
+
+
+async def test_positional_only_parameters_can_be_filled() -> None:
+    """Models only know names."""
+
+    def f(a: int, b: int = 2, /, *, c: int = 3) -> object:
+        return a, b, c
+
+    assert await call(f, {"a": 1, "c": 9}) == (1, 2, 9)
+
+
+async def test_a_keyword_bound_by_a_partial_can_be_overridden() -> None:
+    """As in ADK: to the model it is an optional parameter."""
+
+    def f(a: int, b: str) -> object:
+        return a, b
+
+    bound = functools.partial(f, b="kk")
+    assert await call(bound, {"a": 1}) == (1, "kk")
+    assert await call(bound, {"a": 1, "b": "override"}) == (1, "override")
+
+
+async def test_parameters_with_odd_names_are_filled() -> None:
+    """Also those whose names pydantic keeps for itself."""
+
+    def f(schema: str, model_config: int, _x: int) -> object:
+        return schema, model_config, _x
+
+    assert await call(f, {"schema": "s", "model_config": "1", "_x": 2}) == ("s", 1, 2)
+
+
+# The context
+
+
+async def test_a_parameter_annotated_as_context_receives_it_whatever_its_name() -> None:
+    """The three names of the class are one, and Optional is fine."""
+
+    def by_tool_context(c: ToolContext, a: int) -> object:
+        return c
+
+    def by_context(a: int, c: Context) -> object:
+        return c
+
+    def by_optional(a: int, c: CallbackContext | None = None) -> object:
+        return c
+
+    context = ToolContext()
+    for function in (by_tool_context, by_context, by_optional):
+        assert await call(function, {"a": 1}, context) is context
+
+
+async def test_a_parameter_named_tool_context_receives_it_without_annotation() -> None:
+    """Whatever its annotation is, if no other parameter is annotated as the context."""
+
+    def bare(tool_context):  # type: ignore[no-untyped-def]
+        return tool_context
+
+    def otherwise(tool_context: dict[str, int]) -> object:
+        return tool_context
+
+    context = ToolContext()
+    assert await call(bare, {}, context) is context
+    assert await call(otherwise, {}, context) is context
+
+
+async def test_the_annotation_wins_over_the_name() -> None:
+    """Then `tool_context` is an ordinary argument, which the model fills in."""
+
+    def f(ctx: ToolContext, tool_context: str) -> object:
+        return ctx, tool_context
+
+    context = ToolContext()
+    assert await call(f, {"tool_context": "mine"}, context) == (context, "mine")
+
+
+async def test_a_model_cannot_supply_the_context() -> None:
+    """Its value is overwritten."""
+
+    def f(tool_context: ToolContext) -> object:
+        return tool_context
+
+    context = ToolContext()
+    assert await call(f, {"tool_context": "mine"}, context) is context
+
+
+async def test_the_context_may_be_imported_for_type_checkers_only() -> None:
+    """The name in an annotation that cannot be resolved is enough."""
+
+    module: dict[str, Any] = {}
+    for annotation in ("ToolContext", "ToolContext | None", "waystation.ToolContext", "Optional[Context]"):
+        exec(f"def f(a: int, ctx: {annotation!r}): return ctx", module)
+        context = ToolContext()
+        assert await call(module["f"], {"a": 1}, context) is context
+
+
+async def test_a_second_context_is_a_mistake() -> None:
+    """It would be an ordinary parameter, which no model can fill."""
+
+    def f(a: ToolContext, b: ToolContext) -> None: ...
+
+    with pytest.raises(InvalidTool, match=r"parameter 'b' .* only one parameter can be the ToolContext"):
+        await call(f, {})

@@ -1,0 +1,194 @@
+"""The tools of an agent, and every mistake in how it was declared."""
+
+import copy
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, authoring_problems, tools_of
+from waystation.agents import LlmAgent
+from waystation.core.errors import AgentNameTaken, InvalidTool, ToolNameTaken
+
+
+def pay(amount: float) -> None: ...
+
+
+def ask(question: str) -> None: ...
+
+
+def messages(agent: LlmAgent) -> list[str]:
+    return [str(problem) for problem in authoring_problems(agent)]
+
+
+# tools_of
+
+
+def test_functions_become_tools_and_tools_are_kept() -> None:
+    """In the agent's order."""
+    asking = LongRunningFunctionTool(ask)
+    tools = tools_of(LlmAgent(name="a", tools=[pay, asking]))
+    assert list(tools) == ["pay", "ask"]
+    assert type(tools["pay"]) is FunctionTool
+    assert tools["ask"] is asking
+
+
+def test_the_same_tools_are_returned_until_they_change() -> None:
+    """Declarations are costly; replaced, added and removed tools are noticed."""
+    agent = LlmAgent(name="a", tools=[pay])
+    first = tools_of(agent)["pay"]
+    assert tools_of(agent)["pay"] is first
+    agent.tools.append(ask)
+    assert list(tools_of(agent)) == ["pay", "ask"]
+    agent.tools = [ask]
+    assert list(tools_of(agent)) == ["ask"]
+    agent.tools[0] = pay
+    assert list(tools_of(agent)) == ["pay"]
+
+
+def test_what_is_returned_may_be_modified() -> None:
+    """It is a new dictionary each time."""
+    agent = LlmAgent(name="a", tools=[pay])
+    tools_of(agent).clear()
+    assert list(tools_of(agent)) == ["pay"]
+
+
+def test_an_agent_is_not_kept_alive() -> None:
+    """Not even when a tool refers to it."""
+
+    class Desk:
+        def __init__(self) -> None:
+            self.agent = LlmAgent(name="a", tools=[self.look])
+            tools_of(self.agent)
+
+        def look(self) -> None: ...
+
+    agent = weakref.ref(Desk().agent)
+    gc.collect()
+    assert agent() is None
+
+
+def test_an_agent_is_the_same_after_its_tools_were_resolved() -> None:
+    """Copies, comparisons and dumps do not show it."""
+    agent = LlmAgent(name="a", tools=[pay])
+    before = (repr(agent), agent.model_dump())
+    tools_of(agent)
+    assert (repr(agent), agent.model_dump()) == before
+    assert agent == LlmAgent(name="a", tools=[pay])
+    assert list(tools_of(copy.deepcopy(agent))) == ["pay"]
+    assert list(tools_of(agent.model_copy(update={"tools": [ask]}))) == ["ask"]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """ADK advertises both and runs the last."""
+    with pytest.raises(ToolNameTaken) as raised:
+        tools_of(LlmAgent(name="a", tools=[pay, FunctionTool(pay)]))
+    assert str(raised.value) == "Agent 'a' has two tools named 'pay'; rename one of them."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adk_request_confirmation",
+        "adk_request_credential",
+        "adk_request_input",
+        "transfer_to_agent",
+        "set_model_response",
+        "finish_task",
+    ],
+)
+def test_reserved_names_are_refused(name: str) -> None:
+    """The framework's own calls go by them."""
+    with pytest.raises(InvalidTool) as raised:
+        tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
+    assert str(raised.value) == f"Tool {name!r}: the name is reserved for the framework; rename the function."
+
+
+def test_exit_loop_may_be_written_by_hand() -> None:
+    """ADK's guide to loops has its readers do so."""
+
+    def exit_loop(tool_context: Any) -> None:
+        tool_context.actions.escalate = True
+
+    assert list(tools_of(LlmAgent(name="a", tools=[exit_loop]))) == ["exit_loop"]
+
+
+@pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 65, "a\n"])
+def test_names_that_models_do_not_take_are_refused(name: str) -> None:
+    """A provider would reject every request of the agent."""
+    with pytest.raises(InvalidTool, match="models do not take this name"):
+        tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("pay", """Tool "'pay'": a str was put into `tools`; put functions and BaseTools there."""),
+        (BaseTool, "Tool 'BaseTool': a class was put into `tools`; put an instance of it there."),
+    ],
+)
+def test_what_is_no_tool_is_refused(item: object, message: str) -> None:
+    """With what was found and what belongs there."""
+    with pytest.raises(InvalidTool) as raised:
+        tools_of(LlmAgent(name="a", tools=[item]))
+    assert str(raised.value) == message
+
+
+# authoring_problems
+
+
+def test_an_agent_without_mistakes_has_no_problems() -> None:
+    """Agent tools included."""
+    agent = LlmAgent(
+        name="a",
+        tools=[pay, AgentTool(LlmAgent(name="b", tools=[pay])), AgentTool(LlmAgent(name="c", tools=[ask]))],
+    )
+    assert authoring_problems(agent) == []
+
+
+def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
+    """The deploy gate shows the whole list, not the first."""
+
+    def bad(client: object, where: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    class Broken(BaseTool):
+        retries = -1
+
+        def _get_declaration(self) -> Any:
+            raise OSError("no network")
+
+    below = LlmAgent(name="below", tools=[lambda: 1])
+    called = LlmAgent(name="called", tools=["text", bad])
+    root = LlmAgent(
+        name="root",
+        tools=[pay, pay, AgentTool(called), Broken(name="broken", description=""), AgentTool(below)],
+    )
+    assert messages(root) == [
+        "Agent 'root' has two tools named 'pay'; rename one of them.",
+        "Tool 'broken': `retries` is -1; use a whole number of at least 0.",
+        "Tool 'broken': its declaration failed (OSError: no network).",
+        """Tool "'text'": a str was put into `tools`; put functions and BaseTools there.""",
+        "Tool 'bad': the annotation 'Nowhere' of parameter 'where' cannot be resolved (name 'Nowhere' is not defined); "
+        "import or define it at module level, outside `if TYPE_CHECKING:`.",
+        "Tool '<lambda>': models do not take this name; start it with a letter or an underscore, and use at most 64 "
+        "letters, digits, `_`, `.`, `:` and `-`. A lambda needs a `def`.",
+    ]
+
+
+def test_two_agents_of_one_name_are_named_with_their_places() -> None:
+    """Calls and answers are routed by name."""
+    other = LlmAgent(name="other", tools=[AgentTool(LlmAgent(name="twin"))])
+    root = LlmAgent(name="root", tools=[AgentTool(LlmAgent(name="twin")), pay, AgentTool(other)])
+    (problem,) = authoring_problems(root)
+    assert isinstance(problem, AgentNameTaken)
+    assert str(problem) == "Two agents are named 'twin' (root.tools[0], root.tools[2].tools[0]); rename one of them."
+
+
+def test_one_agent_may_be_called_from_several_places() -> None:
+    """It is one agent, also when it calls itself."""
+    shared = LlmAgent(name="shared")
+    shared.tools.append(AgentTool(shared))
+    other = LlmAgent(name="b", tools=[AgentTool(shared)])
+    root = LlmAgent(name="root", tools=[AgentTool(shared), AgentTool(other)])
+    assert authoring_problems(root) == []

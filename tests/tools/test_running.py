@@ -1,0 +1,155 @@
+"""How functions of all kinds are called."""
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tools import FunctionTool, ToolContext
+
+
+async def call(function: Callable[..., Any]) -> Any:
+    return await FunctionTool(function).run_async(args={}, tool_context=ToolContext())
+
+
+def thread() -> int:
+    return threading.get_ident()
+
+
+async def athread() -> int:
+    return threading.get_ident()
+
+
+class Sync:
+    def __call__(self) -> int:
+        return threading.get_ident()
+
+    def method(self) -> int:
+        return threading.get_ident()
+
+    @staticmethod
+    def static() -> int:
+        return threading.get_ident()
+
+
+class Async:
+    async def __call__(self) -> int:
+        return threading.get_ident()
+
+    async def method(self) -> int:
+        return threading.get_ident()
+
+    @classmethod
+    async def of_class(cls) -> int:
+        return threading.get_ident()
+
+
+@functools.wraps(athread)
+def wrapped() -> Awaitable[int]:
+    """A decorator's wrapper around an async function is itself a sync function."""
+    return athread()
+
+
+@pytest.mark.parametrize(
+    "function", [thread, functools.partial(thread), Sync(), Sync().method, Sync.static, lambda: thread()]
+)
+async def test_sync_functions_run_in_threads(function: Callable[..., Any]) -> None:
+    """They would block every other call of the worker otherwise."""
+    assert await call(function) != threading.get_ident()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [athread, functools.partial(athread), Async(), Async().method, Async.of_class, wrapped, lambda: athread()],
+)
+async def test_async_functions_run_on_the_event_loop(function: Callable[..., Any]) -> None:
+    """Coroutines that a sync wrapper returns are awaited there too."""
+    assert await call(function) == threading.get_ident()
+
+
+async def test_two_sync_tools_run_at_the_same_time() -> None:
+    """Each waits for the other; in ADK they would wait for ever."""
+    barrier = threading.Barrier(2, timeout=10)
+    await asyncio.gather(call(lambda: barrier.wait() and None), call(lambda: barrier.wait() and None))
+
+
+async def test_context_variables_reach_sync_functions() -> None:
+    """Tracing and logging rely on them."""
+    tenant = contextvars.ContextVar("tenant", default="none")
+    tenant.set("acme")
+    assert await call(lambda: tenant.get()) == "acme"
+
+
+async def test_an_exception_is_the_callers() -> None:
+    """Nothing is caught here; what becomes of it is for the activity to decide."""
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await call(fail)
+
+
+def stop_iteration() -> None:
+    next(iter(()))
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+async def aleave() -> None:
+    raise SystemExit(3)
+
+
+def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+async def acancelled() -> None:
+    waiting = asyncio.ensure_future(asyncio.sleep(60))
+    waiting.cancel()
+    await waiting
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (stop_iteration, "StopIteration()"),
+        (leave, "SystemExit(3)"),
+        (aleave, "SystemExit(3)"),
+        (cancelled, "CancelledError()"),
+        (acancelled, "CancelledError()"),
+    ],
+)
+async def test_what_would_harm_the_event_loop_becomes_an_ordinary_exception(
+    function: Callable[..., Any], shown: str
+) -> None:
+    """StopIteration in a thread hangs its caller, SystemExit ends the worker, CancelledError looks like ours."""
+    with pytest.raises(RuntimeError) as raised:
+        await asyncio.wait_for(call(function), timeout=10)
+    assert str(raised.value) == f"{shown} was raised out of the tool."
+
+
+async def test_a_real_cancellation_passes() -> None:
+    """Cancelling the call cancels an async tool."""
+    started, seen = asyncio.Event(), []
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    running = asyncio.ensure_future(call(wait))
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert seen == ["cancelled"]

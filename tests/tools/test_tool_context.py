@@ -1,0 +1,128 @@
+"""What a tool is given besides its arguments."""
+
+import threading
+
+import pytest
+from google.genai import types
+from pydantic import ValidationError
+
+from tools import CallbackContext, Context, StateRefused, ToolContext
+from waystation.core.event import EventActions, ToolConfirmation
+
+
+def test_tool_context_has_three_names() -> None:
+    """ADK's code annotates with any of them."""
+    assert Context is ToolContext
+    assert CallbackContext is ToolContext
+
+
+def test_it_tells_who_calls() -> None:
+    """Everything is read only."""
+    context = ToolContext(
+        function_call_id="fc-1",
+        invocation_id="e-1",
+        agent_name="clerk",
+        user_id="dana",
+        session_id="s-1",
+        idempotency_key="e-1/fc-1",
+        attempt=2,
+        tool_confirmation=ToolConfirmation(confirmed=True, payload={"limit": 5}),
+    )
+    assert (context.function_call_id, context.invocation_id, context.agent_name) == ("fc-1", "e-1", "clerk")
+    assert (context.user_id, context.session_id) == ("dana", "s-1")
+    assert (context.idempotency_key, context.attempt) == ("e-1/fc-1", 2)
+    assert context.tool_confirmation is not None
+    assert context.tool_confirmation.payload == {"limit": 5}
+    with pytest.raises(AttributeError):
+        context.user_id = "other"  # type: ignore[misc]
+
+
+def test_a_test_needs_none_of_it() -> None:
+    """Authors call their tools with what the tools use."""
+    context = ToolContext(state={"cart": ["x"]})
+    assert context.state["cart"] == ["x"]
+    assert (context.function_call_id, context.session_id, context.tool_confirmation) == (None, None, None)
+    assert context.user_content is None
+    assert not context.is_aborted
+    context.heartbeat("half way")
+
+
+def test_user_content_is_a_genai_content() -> None:
+    """Tools written for ADK read its parts."""
+    context = ToolContext(user_content={"role": "user", "parts": [{"text": "hello"}]})
+    assert context.user_content == types.Content(role="user", parts=[types.Part(text="hello")])
+
+
+def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
+    """Whatever was handed in is called."""
+    beats: list[object] = []
+    aborted = threading.Event()
+    context = ToolContext(heartbeat=lambda *details: beats.append(details), is_aborted=aborted.is_set)
+    context.heartbeat()
+    context.heartbeat(50, "percent")
+    assert beats == [(), (50, "percent")]
+    assert not context.is_aborted
+    aborted.set()
+    assert context.is_aborted
+
+
+# Actions
+
+
+def test_a_call_that_does_nothing_else_records_no_actions() -> None:
+    """The usual case."""
+    assert ToolContext().recorded_actions() == EventActions()
+
+
+def test_actions_and_state_are_recorded_together() -> None:
+    """Under ADK's names."""
+    context = ToolContext(state={"old": 1})
+    context.state["new"] = 2
+    del context.state["old"]
+    context.actions.skip_summarization = True
+    context.actions.transfer_to_agent = "support"
+    context.actions.escalate = True
+    context.actions.artifact_delta["f.txt"] = 0
+    assert context.recorded_actions() == EventActions(
+        state_delta={"new": 2},
+        removed_keys=("old",),
+        skip_summarization=True,
+        transfer_to_agent="support",
+        escalate=True,
+        artifact_delta={"f.txt": 0},
+    )
+
+
+def test_the_state_delta_of_actions_is_the_states() -> None:
+    """Some tools written for ADK write there."""
+    context = ToolContext(state={"a": 1})
+    context.state["b"] = 2
+    context.actions.state_delta["c"] = 3
+    context.actions.state_delta.update({"d": 4})
+    assert dict(context.actions.state_delta) == {"b": 2, "c": 3, "d": 4}
+    assert len(context.actions.state_delta) == 3
+    assert repr(context.actions.state_delta) == "{'b': 2, 'c': 3, 'd': 4}"
+    assert context.state["c"] == 3
+    del context.actions.state_delta["c"]
+    assert "c" not in context.state
+    with pytest.raises(StateRefused):
+        context.actions.state_delta["x"] = object()
+
+
+@pytest.mark.parametrize("name", ["skip_summarisation", "transfer_to", "route"])
+def test_an_unknown_action_is_an_error(name: str) -> None:
+    """A misspelt one would otherwise do nothing, in silence."""
+    with pytest.raises(ValueError, match=name):
+        setattr(ToolContext().actions, name, True)
+
+
+def test_an_action_of_the_wrong_type_is_an_error_where_it_is_set() -> None:
+    """In the tool, and not when the outcome is recorded."""
+    with pytest.raises(ValidationError):
+        ToolContext().actions.transfer_to_agent = 7  # type: ignore[assignment]
+
+
+def test_contexts_do_not_share_actions() -> None:
+    """Each call has its own."""
+    ToolContext().actions.artifact_delta["f"] = 1
+    assert ToolContext().actions.artifact_delta == {}

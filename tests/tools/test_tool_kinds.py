@@ -1,0 +1,175 @@
+"""Custom tools, long-running functions, agents as tools, and the settings they share."""
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext
+from waystation.agents import LlmAgent
+from waystation.core.errors import InvalidTool
+
+
+def ask(question: str) -> None:
+    """Ask a person."""
+
+
+# Settings
+
+
+def test_settings_are_kept_as_attributes() -> None:
+    """The annotated call is made from them."""
+    tool = FunctionTool(
+        ask,
+        timeout=timedelta(seconds=30),
+        retries=2,
+        heartbeat_timeout=timedelta(seconds=5),
+        task_queue="gpu",
+        effect="read",
+        on_error="raise",
+        deadline=timedelta(days=1),
+    )
+    assert (tool.timeout, tool.retries, tool.heartbeat_timeout) == (timedelta(seconds=30), 2, timedelta(seconds=5))
+    assert (tool.task_queue, tool.effect, tool.on_error) == ("gpu", "read", "raise")
+    assert tool.deadline == timedelta(days=1)
+
+
+def test_long_running_functions_have_the_same_settings() -> None:
+    """All but those of a confirmation, which ADK does not take either."""
+    settings = set(inspect.signature(FunctionTool).parameters)
+    assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {"require_confirmation", "hint"}
+    with pytest.raises(TypeError, match="require_confirmation"):
+        LongRunningFunctionTool(ask, require_confirmation=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "declared", "expected"),
+    [(False, None, "repeatable"), (True, None, "once"), (True, "repeatable", "repeatable"), (False, "read", "read")],
+)
+def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool, declared: Any, expected: str) -> None:
+    """Who approved a payment approved one payment."""
+    assert FunctionTool(ask, effect=declared).effect_when(confirmed=confirmed) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"timeout": 30}, "Tool 'ask': `timeout` is 30; use a timedelta, such as timedelta(seconds=30)."),
+        (
+            {"deadline": timedelta()},
+            "Tool 'ask': `deadline` is datetime.timedelta(0); use a duration above zero.",
+        ),
+        ({"retries": -1}, "Tool 'ask': `retries` is -1; use a whole number of at least 0."),
+        ({"retries": True}, "Tool 'ask': `retries` is True; use a whole number of at least 0."),
+        ({"effect": "never"}, "Tool 'ask': `effect` is 'never'; use 'read', 'repeatable' or 'once'."),
+        ({"on_error": "ignore"}, "Tool 'ask': `on_error` is 'ignore'; use 'tell' or 'raise'."),
+        ({"task_queue": ""}, "Tool 'ask': `task_queue` is ''; use the name of a task queue."),
+    ],
+)
+def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:
+    """Where it is written, with the remedy."""
+    with pytest.raises(InvalidTool) as raised:
+        FunctionTool(ask, **settings)
+    assert str(raised.value) == message
+
+
+def test_several_wrong_settings_are_named_together() -> None:
+    """Mended in one go."""
+    with pytest.raises(InvalidTool, match=r"`timeout` is 1; .* `retries` is -1; "):
+        FunctionTool(ask, timeout=1, retries=-1)  # type: ignore[arg-type]
+
+
+# BaseTool
+
+
+async def test_a_custom_tool_sets_what_differs_in_its_body() -> None:
+    """Settings have defaults on the class."""
+
+    class Weather(BaseTool):
+        timeout = timedelta(seconds=3)
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            return {"city": args["city"]}
+
+    tool = Weather(name="weather", description="Tell the weather.", custom_metadata={"team": "sky"})
+    assert (tool.timeout, tool.retries, tool.is_long_running) == (timedelta(seconds=3), 0, False)
+    assert tool.custom_metadata == {"team": "sky"}
+    assert await tool.run_async(args={"city": "Ulm"}, tool_context=ToolContext()) == {"city": "Ulm"}
+    assert repr(tool) == "Weather('weather')"
+
+
+async def test_a_custom_tool_without_run_async_says_so() -> None:
+    """Rather than answering None."""
+    with pytest.raises(NotImplementedError, match="BaseTool has no run_async"):
+        await BaseTool(name="x", description="").run_async(args={}, tool_context=ToolContext())
+
+
+# LongRunningFunctionTool
+
+
+def test_a_long_running_function_warns_the_model_against_calling_twice() -> None:
+    """The note follows the docstring in the declaration, and is not part of the tool's description."""
+    note = (
+        "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not call it "
+        "again; its final result will follow."
+    )
+
+    def bare() -> None: ...
+
+    tool = LongRunningFunctionTool(ask)
+    assert tool.is_long_running
+    assert tool.description == "Ask a person."
+    assert (tool._get_declaration() or {})["description"] == f"Ask a person.\n\n{note}"
+    assert (LongRunningFunctionTool(bare)._get_declaration() or {})["description"] == note
+
+
+# AgentTool
+
+
+def clerk() -> LlmAgent:
+    return LlmAgent(name="clerk", description="Looks things up.")
+
+
+def test_an_agent_tool_takes_a_request() -> None:
+    """Name and description are the agent's."""
+    assert AgentTool(clerk())._get_declaration() == {
+        "name": "clerk",
+        "description": "Looks things up.",
+        "parametersJsonSchema": {
+            "type": "object",
+            "properties": {"request": {"type": "string"}},
+            "required": ["request"],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"request": "find it", "more": 1}, "find it"),
+        ({"b": 1, "a": "ü"}, '{"a": "ü", "b": 1}'),
+        ({"request": {"q": 1}}, '{"request": {"q": 1}}'),
+        ({}, "{}"),
+    ],
+)
+def test_an_agent_is_told_the_request_or_else_all_arguments(args: dict[str, Any], message: str) -> None:
+    """Models do not always keep to the declaration."""
+    assert AgentTool(clerk()).message_for(args) == message
+
+
+async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
+    """Only the workflow can start a child."""
+    with pytest.raises(InvalidTool) as raised:
+        await AgentTool(clerk()).run_async(args={"request": "x"}, tool_context=ToolContext())
+    assert str(raised.value) == (
+        "Tool 'clerk': an AgentTool cannot be run from inside a tool, since its agent is a child of the invocation; "
+        "list it in the `tools` of an agent, so that the model calls it."
+    )
+
+
+def test_only_an_agent_can_be_an_agent_tool() -> None:
+    """A function passed by mistake is named at once."""
+    with pytest.raises(TypeError, match="Expected an agent, got function"):
+        AgentTool(ask)  # type: ignore[arg-type]
+    assert AgentTool(clerk(), skip_summarization=True).skip_summarization

@@ -1,0 +1,293 @@
+"""State as a tool reads and writes it."""
+
+import datetime
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from tools import State, StateRefused
+
+
+class Watched(Mapping[str, Any]):
+    """A mapping that counts which keys were read."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values_, self.reads = values, list[str]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.reads.append(key)
+        return self.values_[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.values_
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_)
+
+    def __len__(self) -> int:
+        return len(self.values_)
+
+
+# Reading and writing
+
+
+def test_a_tool_reads_its_own_writes() -> None:
+    """Prefixes are part of the key."""
+    state = State({"a": 1})
+    state["user:b"] = 2
+    state["temp:c"] = 3
+    assert (state["a"], state["user:b"], state["temp:c"]) == (1, 2, 3)
+    assert state.delta() == ({"user:b": 2, "temp:c": 3}, ())
+
+
+def test_adks_methods_work() -> None:
+    """The whole API of ADK's State."""
+    state = State({"a": 1})
+    assert state.get("x") is None
+    assert state.get("x", 5) == 5
+    assert "a" in state
+    assert "x" not in state
+    assert state.setdefault("a", 9) == 1
+    assert state.setdefault("b", 2) == 2
+    state.update({"c": 3})
+    assert list(state) == ["a", "b", "c"]
+    assert state.to_dict() == {"a": 1, "b": 2, "c": 3}
+    assert state.has_delta()
+    with pytest.raises(KeyError):
+        state["x"]
+
+
+def test_it_is_a_whole_mapping() -> None:
+    """ADK's is not: no `del`, `pop`, `keys`, `items`, `len` or `dict()`."""
+    state = State({"a": 1, "b": 2})
+    state["c"] = 3
+    del state["a"]
+    assert state.pop("b") == 2
+    assert state.pop("b", None) is None
+    assert (list(state.keys()), list(state.items()), list(state.values())) == (["c"], [("c", 3)], [3])
+    assert len(state) == 1
+    assert dict(state) == {"c": 3}
+    with pytest.raises(KeyError):
+        del state["a"]
+
+
+def test_nothing_changed_is_no_delta() -> None:
+    """Reading is not changing."""
+    state = State({"a": {"b": [1]}})
+    assert state["a"]["b"] == [1]
+    assert not state.has_delta()
+    assert state.delta() == ({}, ())
+
+
+# Deltas
+
+
+def test_a_write_is_recorded_even_if_it_changes_nothing() -> None:
+    """As in ADK; it also wins over a parallel call's write."""
+    state = State({"a": 1})
+    state["a"] = 1
+    assert state.delta() == ({"a": 1}, ())
+
+
+def test_none_is_a_value_and_del_removes() -> None:
+    """Only `del` and `pop` delete."""
+    state = State({"a": 1, "b": 2})
+    state["a"] = None
+    del state["b"]
+    assert state.delta() == ({"a": None}, ("b",))
+
+
+def test_deleting_what_this_call_added_leaves_no_trace() -> None:
+    """There is nothing to remove from the invocation's state."""
+    state = State({})
+    state["a"] = 1
+    del state["a"]
+    assert state.delta() == ({}, ())
+    assert not state.has_delta()
+
+
+def test_what_is_deleted_and_written_again_is_written() -> None:
+    """And reads as new."""
+    state = State({"a": {"old": 1}})
+    del state["a"]
+    assert "a" not in state
+    state["a"] = {"new": 2}
+    assert state.delta() == ({"a": {"new": 2}}, ())
+    assert list(state) == ["a"]
+    assert len(state) == 1
+
+
+CHANGES: list[tuple[Callable[[State], object], dict[str, Any]]] = [
+    (lambda s: s["prefs"].update(theme="dark"), {"prefs": {"theme": "dark", "deep": {"n": 1}}}),
+    (lambda s: s["prefs"]["deep"].pop("n"), {"prefs": {"theme": "light", "deep": {}}}),
+    (lambda s: s["items"].append(3), {"items": [1, 2, 3]}),
+    (lambda s: s["items"].__setitem__(0, True), {"items": [True, 2]}),
+    (lambda s: s.setdefault("new", {}).update(z=1), {"new": {"z": 1}}),
+    (lambda s: s.get("items", []).clear(), {"items": []}),
+    (lambda s: next(iter(s.values())).clear(), {"prefs": {}}),
+]
+
+
+@pytest.mark.parametrize(("change", "delta"), CHANGES)
+def test_changes_inside_a_value_are_found(change: Callable[[State], object], delta: dict[str, Any]) -> None:
+    """Lists and dictionaries may be changed in place, however deep; True is not 1."""
+    current = {"prefs": {"theme": "light", "deep": {"n": 1}}, "items": [1, 2]}
+    state = State(current)
+    change(state)
+    assert state.has_delta()
+    assert state.delta() == (delta, ())
+    assert current == {"prefs": {"theme": "light", "deep": {"n": 1}}, "items": [1, 2]}
+
+
+def test_a_value_that_was_written_may_be_changed_afterwards() -> None:
+    """The list in state is the list that was written, as in ADK."""
+    state, items = State({}), [1]
+    state["items"] = items
+    items.append(2)
+    state["items"].append(3)
+    assert state.delta() == ({"items": [1, 2, 3]}, ())
+
+
+def test_a_delta_shares_nothing_with_what_the_tool_holds() -> None:
+    """A thread that goes on cannot change what is recorded."""
+    state, items = State({}), [1]
+    state["items"] = items
+    delta, _ = state.delta()
+    items.append(2)
+    assert delta == {"items": [1]}
+
+
+def test_a_tool_reads_what_the_next_one_will_read() -> None:
+    """What is not plain JSON is replaced by its JSON form at the write."""
+    state = State({})
+    state["at"] = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    state["pair"] = (1, {2})
+    assert state["at"] == "2026-01-02T00:00:00+00:00"
+    assert state["pair"] == [1, [2]]
+
+
+# The state it looks at
+
+
+def test_only_keys_that_are_read_are_copied() -> None:
+    """The state of a long session is large, and shared."""
+    current = Watched(a=[1], b=[2], c=[3])
+    state = State(current)
+    assert "b" in state
+    assert list(state) == ["a", "b", "c"]
+    assert len(state) == 3
+    state["c"] = 1
+    state.delta()
+    assert current.reads == []
+    state["a"]
+    state["a"]
+    assert current.reads == ["a"]
+
+
+def test_the_state_it_looks_at_may_be_read_only() -> None:
+    """Nothing is ever written to it."""
+    state = State(MappingProxyType({"a": 1, "b": [1]}))
+    state["a"] = 2
+    state["b"].append(2)
+    state.pop("b")
+    assert state.delta() == ({"a": 2}, ("b",))
+
+
+def test_to_dict_is_independent() -> None:
+    """Changing it changes no state; changes in place are in it."""
+    state = State({"a": [1], "b": [1]})
+    state["a"].append(2)
+    copied = state.to_dict()
+    copied["b"].append(2)
+    assert copied["a"] == [1, 2]
+    assert state.delta() == ({"a": [1, 2]}, ())
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "client",
+            object(),
+            "Tool 'pay' cannot store state 'client': it is a value of type builtins.object, which has no JSON form; "
+            "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact.",
+        ),
+        (
+            "prefs",
+            {"image": b"x"},
+            "Tool 'pay' cannot store state 'prefs.image': it is bytes, which has no JSON form; "
+            "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact.",
+        ),
+        (
+            7,
+            "x",
+            "Tool 'pay' cannot store state '7': it is a key of type int, which has no JSON form; "
+            "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact.",
+        ),
+    ],
+)
+def test_what_is_no_json_is_refused_at_the_write(key: Any, value: object, message: str) -> None:
+    """With the key, the tool, what was found and the remedy; the state is as before."""
+    state = State({}, tool="pay")
+    with pytest.raises(StateRefused) as raised:
+        state[key] = value
+    assert str(raised.value) == message
+    assert state.delta() == ({}, ())
+
+
+def test_a_value_that_cannot_be_read_is_refused() -> None:
+    """Whatever it raises when it is looked at."""
+
+    class Broken(dict[str, int]):
+        def items(self) -> Any:
+            raise OSError("disk")
+
+    state = State({"prefs": {}}, tool="pay")
+    with pytest.raises(StateRefused, match=r"state 'x': it is a Broken that cannot be read \(OSError\), which"):
+        state["x"] = Broken(a=1)
+    state["prefs"]["broken"] = Broken(a=1)
+    with pytest.raises(StateRefused, match="'prefs'"):
+        state.delta()
+
+
+def test_what_is_no_json_inside_a_value_is_refused_with_the_delta() -> None:
+    """A change in place is only seen then."""
+    state = State({"prefs": {}}, tool="pay")
+    state["prefs"]["client"] = object()
+    with pytest.raises(StateRefused) as raised:
+        state.delta()
+    assert (raised.value.key, raised.value.tool) == ("prefs", "pay")
+    assert "'prefs.client'" in str(raised.value)
+
+
+def test_a_lone_surrogate_in_a_key_is_refused() -> None:
+    """It could be recorded and never read back."""
+    with pytest.raises(StateRefused, match="lone surrogate"):
+        State({})["\ud800"] = 1
+
+
+def test_threads_may_share_it() -> None:
+    """A sync tool may spread its work."""
+    state = State({"list": []})
+
+    def work(n: int) -> None:
+        for i in range(200):
+            state[f"{n}:{i}"] = i
+            state["list"].append(i)
+            state.has_delta()
+            len(list(state.items()))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    delta, _ = state.delta()
+    assert len(delta) == 801
+    assert len(delta["list"]) == 800

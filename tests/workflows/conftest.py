@@ -1,0 +1,36 @@
+"""Every workflow test ends with a look at its workflow tasks: none may have failed."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.conftest import Serve, verify_tree
+from tests.workflows.outside import stuck_tasks
+from waystation.agents import LlmAgent
+from waystation.client.agent_client import Invocation
+from waystation.testing import AgentEnvironment
+
+
+@pytest.fixture
+def serve(serve: Serve) -> Serve:
+    """As everywhere, and besides: no workflow task of any invocation failed, which would have stuck it.
+
+    `adopt` names invocations that another worker began, to be verified with those begun here.
+    """
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        *agents: LlmAgent, adopt: Sequence[Invocation] = (), tasks_may_fail: bool = False, **options: Any
+    ) -> AsyncIterator[AgentEnvironment]:
+        async with serve(*agents, **options) as env:
+            yield env
+            for invocation in adopt:
+                await verify_tree(invocation)
+            query = f"TaskQueue = '{env.client.task_queue}'"
+            async for execution in env.temporal.list_workflows(query):
+                history = await env.client.invocation(execution.id).history()
+                assert tasks_may_fail or stuck_tasks(history) == [], execution.id
+
+    return serving

@@ -1,0 +1,211 @@
+"""What a test sees and does of an invocation from outside, and things it holds on to inside the worker's process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.client import WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.errors import AnswerRefused
+from waystation.core.event import Event
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.wire import PendingCall
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import ScriptedModel, responses
+
+T = TypeVar("T")
+
+LIMIT_S = 20.0
+
+
+async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
+    """Look again and again until something true is seen, and return it.
+
+    Raises:
+        AssertionError: It was not seen in time.
+    """
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while not (seen := await look()):
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"Not seen within {LIMIT_S:g} s: {what}") from None
+    return seen
+
+
+async def waiting(invocation: Invocation, *function_call_ids: str) -> list[PendingCall]:
+    """Wait until exactly these calls wait for a person, in any order."""
+
+    async def look() -> list[PendingCall]:
+        pending = await invocation.pending()
+        return pending if {call.function_call_id for call in pending} == set(function_call_ids) else []
+
+    return await until(look, f"{function_call_ids} waiting in {invocation.id}")
+
+
+async def quiet(invocation: Invocation) -> None:
+    """Wait until nothing is under way: no activity, and no workflow task.
+
+    Refused updates then leave no trace. One that meets a workflow task under way leaves an empty one behind it, and
+    the SDK replays that with another clock than it ran with (its "workflow task chunking").
+    """
+
+    async def look() -> bool:
+        description = (await invocation.handle.describe()).raw_description
+        return not (description.pending_activities or description.HasField("pending_workflow_task"))
+
+    await until(look, f"{invocation.id} at rest")
+
+
+async def asked(model: ScriptedModel, times: int) -> LlmRequest:
+    """Wait until the model was called so many times; return the latest request."""
+
+    async def look() -> bool:
+        return len(model.requests) >= times
+
+    await until(look, f"{times} model calls")
+    return model.requests[times - 1]
+
+
+async def responded(invocation: Invocation, *function_call_ids: str) -> Log:
+    """Wait until the events hold responses to exactly these calls, in this order; return the log."""
+
+    async def look() -> Log | None:
+        log = await invocation.log()
+        found = [part["id"] for event in log.events for part in event.function_responses()]
+        return log if found == list(function_call_ids) else None
+
+    found = await until(look, f"responses to {function_call_ids} in {invocation.id}")
+    assert found is not None
+    return found
+
+
+async def ignored(invocation: Invocation, count: int) -> list[str]:
+    """Wait until so many answers were recorded as ignored; return why, in order."""
+
+    async def look() -> list[str]:
+        reasons = ignored_in((await invocation.log()).events)
+        return reasons if len(reasons) >= count else []
+
+    return await until(look, f"{count} ignored answers")
+
+
+def ignored_in(events: list[Event]) -> list[str]:
+    """Return why answers were ignored, by the events that say so."""
+    return [e.custom_metadata["ignored_answer"]["reason"] for e in events if e.custom_metadata]
+
+
+async def event_count(invocation: Invocation) -> int:
+    """Return how many events Temporal has recorded."""
+    return len((await invocation.history()).events)
+
+
+async def refusal(answer: Awaitable[object]) -> str:
+    """Return the type of error with which an answer given by update was refused."""
+    with pytest.raises((AnswerRefused, WorkflowUpdateFailedError)) as caught:
+        await answer
+    error = caught.value
+    if isinstance(error, WorkflowUpdateFailedError):
+        assert isinstance(error.cause, ApplicationError)
+        return error.cause.type or ""
+    return type(error).__name__
+
+
+async def failure(invocation: Invocation) -> ApplicationError:
+    """Return the error with which an invocation failed."""
+    with pytest.raises(WorkflowFailureError) as caught:
+        await invocation.result()
+    assert isinstance(caught.value.cause, ApplicationError)
+    return caught.value.cause
+
+
+def stuck_tasks(history: WorkflowHistory) -> list[str]:
+    """Return why workflow tasks failed.
+
+    Two causes are no fault, and the task is given again: a completion that raced with a message, and a task that the
+    server takes back because a hundred events wait for its end.
+    """
+    harmless = (
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+        WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+    )
+    return [
+        f"{WorkflowTaskFailedCause.Name(event.workflow_task_failed_event_attributes.cause)}: "
+        f"{event.workflow_task_failed_event_attributes.failure.message}"
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+        and event.workflow_task_failed_event_attributes.cause not in harmless
+    ]
+
+
+def told(request: LlmRequest) -> list[JsonObject]:
+    """Return what the model is told that its calls gave, oldest first."""
+    return [response for _, response in responses(request)]
+
+
+def bytes_of(data: bytes, encoding: bytes | None = b"json/plain") -> RawValue:
+    """Return a payload of these very bytes."""
+    return RawValue(Payload(metadata={"encoding": encoding} if encoding is not None else {}, data=data))
+
+
+async def start_raw(client: AgentClient, id: str, *payloads: object) -> Invocation:
+    """Start an invocation with these very arguments."""
+    handle = await client.temporal.start_workflow(
+        "AgentInvocation", args=list(payloads), id=id, task_queue=client.task_queue
+    )
+    return Invocation(client, handle)
+
+
+class Gate:
+    """Holds whoever comes until the test opens it."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = asyncio.Event(), asyncio.Event()
+
+    async def passed(self) -> None:
+        """Stay here until it is open. For tools and models."""
+        self._reached.set()
+        await self._opened.wait()
+
+    async def reached(self) -> None:
+        """Wait until somebody stays here. For tests."""
+        async with asyncio.timeout(LIMIT_S):
+            await self._reached.wait()
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self._opened.set()
+
+
+class HeldModel(ScriptedModel):
+    """A scripted model of which one call is held at a gate."""
+
+    def __init__(self, *replies: Any, held_call: int) -> None:
+        super().__init__(*replies)
+        self.gate, self._held_call = Gate(), held_call
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next prepared reply, the held one when the gate is open."""
+        response = await super().generate(request, on_text=on_text)
+        if len(self.requests) == self._held_call:
+            await self.gate.passed()
+        return response
+
+
+class Till:
+    """Tools whose side effect is counted."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+    def pay(self, amount: int) -> dict[str, int]:
+        """Pay somebody."""
+        self.paid.append(amount)
+        return {"paid": amount}

@@ -1,0 +1,268 @@
+"""Every wait ends, nothing is approved by time-out, and a late answer does not count. On a server that skips time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
+
+from tests.conftest import verify_tree
+from tests.workflows.outside import (
+    Till,
+    asked,
+    event_count,
+    ignored_in,
+    quiet,
+    refusal,
+    stuck_tasks,
+    told,
+    until,
+    waiting,
+)
+from tools import FunctionTool, LongRunningFunctionTool
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.payload import JsonObject
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+
+DAY = timedelta(days=1)
+
+
+class Clock:
+    """A worker whose invocations live in a time of their own."""
+
+    def __init__(self, environment: AgentEnvironment, skipper: TimeSkipper) -> None:
+        self._skipper = skipper
+        self.client = AgentClient(skipper.client, task_queue=environment.client.task_queue)
+
+    async def forward(self, invocation: Invocation, by: timedelta) -> None:
+        """Let time pass for one invocation."""
+        await self._skipper.fast_forward(invocation.handle, by)
+
+
+SkipTime: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Clock]]
+
+
+@pytest.fixture(scope="module")
+async def skipping_server() -> AsyncIterator[EmbeddedServer]:
+    """A server on which time can be skipped."""
+    async with EmbeddedServer(dynamic_config={"frontend.WorkflowTimeSkippingEnabled": True}) as server:
+        yield server
+
+
+@pytest.fixture
+def serve_and_skip(skipping_server: EmbeddedServer, request: pytest.FixtureRequest) -> SkipTime:
+    """Serve an agent; what is given as `verified` is replayed and compared at the end, as everywhere."""
+
+    @contextlib.asynccontextmanager
+    async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:
+        async with AgentEnvironment(agent, server=skipping_server, task_queue=request.node.name) as env:
+            # Not enabled: then it would skip whenever nothing is under way, so to every deadline at once.
+            yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
+            for invocation in verified:
+                await verify_tree(invocation)
+                assert stuck_tasks(await invocation.history()) == []
+
+    return serving
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def ticket() -> JsonObject:
+    """Open a ticket."""
+    return {"status": "pending"}
+
+
+def expired(tool: str) -> JsonObject:
+    """Return what the model is told of a call that nobody answered."""
+    return {
+        "status": "expired",
+        "error": f"Nobody answered the call of `{tool}` before its deadline; it is not approved.",
+        "error_type": "Expired",
+    }
+
+
+def payer(till: Till, *replies: Any, deadline: timedelta | None = None) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays 5 when confirmed in time, and its model."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), *replies)
+    tool = FunctionTool(till.pay, require_confirmation=True, deadline=deadline)
+    return Agent(name="payer", model=model, tools=[tool]), model
+
+
+async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> None:
+    """After 29 days it still waits; after 30 it has expired, was not run, and the model is told."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, 29 * DAY)
+        await waiting(invocation, "fc-1")
+        assert len(model.requests) == 1
+        await clock.forward(invocation, 2 * DAY)
+        assert (await invocation.result()).text == "Too late."
+        assert told(model.requests[1]) == [expired("pay")]
+        assert till.paid == []
+
+
+async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipTime) -> None:
+    """Two hours are over after two hours; whoever asks can see when that is."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=timedelta(hours=2))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        [call] = await waiting(invocation, "fc-1")
+        assert call.deadline - call.requested_at == 7_200
+        await clock.forward(invocation, timedelta(hours=3))
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+
+
+async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) -> None:
+    """Approved after 29 days: the call runs, and nothing expires later."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Paid."))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, 29 * DAY)
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Paid."
+        assert (told(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
+
+
+@pytest.mark.parametrize("function", [ask, ticket])
+async def test_an_expired_long_running_call_is_told_to_the_model(
+    serve_and_skip: SkipTime, function: Callable[[], Any]
+) -> None:
+    """Silent or with an interim response before, the call is closed and reads as expired, not as approved."""
+    verified = list[Invocation]()
+    replies = [says("Asked.")] if function is ticket else []
+    model = ScriptedModel(calls((function.__name__, {})), *replies, says("Nobody answered."))
+    tool = LongRunningFunctionTool(function, deadline=DAY)
+    async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as clock:
+        invocation = await clock.client.start("asker", "ask")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+        await clock.forward(invocation, 2 * DAY)
+        assert (await invocation.result()).text == "Nobody answered."
+        assert told(model.requests[-1]) == [expired(function.__name__)]
+
+
+async def test_two_calls_expire_each_at_its_own_deadline(serve_and_skip: SkipTime) -> None:
+    """The later one can be answered when the earlier one is over; the model is told of both together."""
+    verified = list[Invocation]()
+
+    def soon() -> None:
+        """Ask somebody who has a day."""
+
+    def later() -> None:
+        """Ask somebody who has a week."""
+
+    model = ScriptedModel(calls(("later", {}), ("soon", {})), says("One answered."))
+    tools = [LongRunningFunctionTool(soon, deadline=DAY), LongRunningFunctionTool(later, deadline=7 * DAY)]
+    async with serve_and_skip(Agent(name="asker", model=model, tools=tools), verified) as clock:
+        invocation = await clock.client.start("asker", "ask both")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1", "fc-2")
+        await clock.forward(invocation, 2 * DAY)
+        await waiting(invocation, "fc-1")
+        assert len(model.requests) == 1
+        await invocation.respond({"answer": 42}, "fc-1")
+        assert (await invocation.result()).text == "One answered."
+        assert told(model.requests[1]) == [{"answer": 42}, expired("soon")]
+
+
+async def test_progress_does_not_move_the_deadline(serve_and_skip: SkipTime) -> None:
+    """The deadline counts from when the call began to wait."""
+    verified = list[Invocation]()
+    model = ScriptedModel(calls(("ask", {})), says("Half."), says("Nobody finished it."))
+    tool = LongRunningFunctionTool(ask, deadline=2 * DAY)
+    async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as clock:
+        invocation = await clock.client.start("asker", "ask")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, timedelta(hours=40))
+        await invocation.answer("progress", "fc-1", response={"percent": 50})
+        await asked(model, 2)
+        await clock.forward(invocation, timedelta(hours=10))
+        assert (await invocation.result()).text == "Nobody finished it."
+        assert told(model.requests[2]) == [expired("ask")]
+
+
+async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip: SkipTime) -> None:
+    """Typed, without a trace, whatever the action; another call of the invocation still waits."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True, deadline=DAY), LongRunningFunctionTool(ask)]
+    async with serve_and_skip(Agent(name="payer", model=model, tools=tools), verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1", "fc-2")
+        await clock.forward(invocation, 2 * DAY)
+        await waiting(invocation, "fc-2")
+        await quiet(invocation)
+        before = await event_count(invocation)
+        assert await refusal(invocation.approve("fc-1")) == "Expired"
+        assert await refusal(invocation.reject("fc-1")) == "Expired"
+        assert await refusal(invocation.approve("fc-1", digest="0" * 32)) == "DigestMismatch"
+        assert await event_count(invocation) == before
+        await invocation.approve("fc-1", signal=True)
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+        assert (told(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
+
+
+async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_skip: SkipTime) -> None:
+    """Timer, then signal, then a worker: it is given the signal before the timer, and yet the call has expired."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=DAY)
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    # Not awaited: without a worker time stands still once the timer has fired.
+    forward = asyncio.create_task(clock.forward(invocation, 2 * DAY))
+    await until(lambda: fired(invocation), "the timer firing")
+    forward.cancel()
+    await invocation.approve("fc-1", signal=True)
+    async with serve_and_skip(agent, verified):
+        verified.append(invocation)
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+
+
+async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_skip: SkipTime) -> None:
+    """Signal, then timer, then a worker: the order does not matter; only an update tells the sender that it counts."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=timedelta(seconds=2.5))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    await invocation.approve("fc-1", signal=True)
+    await until(lambda: fired(invocation), "the timer firing")
+    async with serve_and_skip(agent, verified):
+        verified.append(invocation)
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+
+
+async def fired(invocation: Invocation) -> bool:
+    """Whether a timer of the invocation fired."""
+    events = (await invocation.history()).events
+    return any(event.event_type == EventType.EVENT_TYPE_TIMER_FIRED for event in events)

@@ -1,0 +1,135 @@
+"""The tools of an agent, and every mistake in how agents and tools were declared."""
+
+import operator
+import re
+import reprlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tools.agent_tool import AgentTool
+from tools.base import BaseTool
+from tools.declaration import declare
+from tools.function_tool import FunctionTool
+from waystation.agents.agent import BaseAgent, LlmAgent
+from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidTool, ToolNameTaken
+
+RESERVED_NAMES = frozenset(
+    {
+        "adk_request_confirmation",
+        "adk_request_credential",
+        "adk_request_input",
+        "finish_task",
+        "set_model_response",
+        "transfer_to_agent",
+    }
+)
+"""Names of ADK's own calls (adk-semantics 2.4). Not `exit_loop`: ADK's guide has authors write that one."""
+
+# Gemini's rule, the loosest of the large providers'; a tool's name is also part of an activity type.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+_CACHE = "__waystation_tools__"
+
+
+def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
+    """Return the tools of an agent by name, in the agent's order; bare functions become FunctionTools.
+
+    The very same tools are returned until `agent.tools` changes.
+
+    Raises:
+        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        ToolNameTaken: Two tools have the same name.
+    """
+    cached = agent.__dict__.get(_CACHE)
+    if cached is None or not _same(cached[0], agent.tools):
+        tools, problems = _resolved(agent)
+        if problems:
+            raise problems[0]
+        # Kept on the agent, as functools.cached_property does, so that it goes when the agent goes.
+        cached = agent.__dict__[_CACHE] = (tuple(agent.tools), {tool.name: tool for tool in tools})
+    return dict(cached[1])
+
+
+def authoring_problems(root: BaseAgent) -> list[AuthoringError]:
+    """Return every mistake in a tree of agents, those called by AgentTools included."""
+    problems: list[AuthoringError] = []
+    places: dict[str, list[str]] = {}
+    for place, agent in agents_below(root):
+        places.setdefault(agent.name, []).append(place)
+        if isinstance(agent, LlmAgent):
+            tools, mistakes = _resolved(agent)
+            problems += mistakes
+            for tool in tools:
+                problems += _tool_problems(tool)
+    problems += [AgentNameTaken(name, taken) for name, taken in places.items() if len(taken) > 1]
+    return problems
+
+
+def _same(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+def _resolved(agent: LlmAgent) -> tuple[list[BaseTool], list[AuthoringError]]:
+    """Return what can be used of the agent's tools, and what is wrong with them."""
+    tools: list[BaseTool] = []
+    problems: list[AuthoringError] = []
+    names: set[str] = set()
+    for item in agent.tools:
+        try:
+            tool = _tool(item)
+        except InvalidTool as error:
+            problems.append(error)
+            continue
+        problem = _name_problem(tool.name)
+        if problem is not None:
+            problems.append(InvalidTool(tool.name, problem))
+        if tool.name in names:
+            problems.append(ToolNameTaken(agent.name, tool.name))
+        names.add(tool.name)
+        tools.append(tool)
+    return tools, problems
+
+
+def _tool(item: object) -> BaseTool:
+    if isinstance(item, BaseTool):
+        return item
+    if isinstance(item, type) and issubclass(item, BaseTool):
+        raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
+    if not callable(item):
+        shown = reprlib.repr(item)
+        raise InvalidTool(shown, f"a {type(item).__name__} was put into `tools`; put functions and BaseTools there.")
+    return FunctionTool(item)
+
+
+def _name_problem(name: str) -> str | None:
+    if name in RESERVED_NAMES:
+        return "the name is reserved for the framework; rename the function."
+    if not _NAME.fullmatch(name):
+        return (
+            "models do not take this name; start it with a letter or an underscore, and use at most 64 "
+            "letters, digits, `_`, `.`, `:` and `-`. A lambda needs a `def`."
+        )
+    return None
+
+
+def _tool_problems(tool: BaseTool) -> list[AuthoringError]:
+    problems: list[AuthoringError] = [InvalidTool(tool.name, problem) for problem in tool.setting_problems()]
+    try:
+        declare(tool)
+    except AuthoringError as error:
+        problems.append(error)
+    return problems
+
+
+def agents_below(root: BaseAgent) -> Iterator[tuple[str, BaseAgent]]:
+    """Yield every agent of a tree once, with the place where it was found; a tree may contain itself."""
+    seen: set[int] = set()
+    waiting: list[tuple[str, BaseAgent]] = [(root.name, root)]
+    while waiting:
+        place, agent = waiting.pop(0)
+        if id(agent) in seen:
+            continue
+        seen.add(id(agent))
+        yield place, agent
+        for i, tool in enumerate(agent.tools if isinstance(agent, LlmAgent) else ()):
+            if isinstance(tool, AgentTool):
+                waiting.append((f"{place}.tools[{i}]", tool.agent))

@@ -1,0 +1,113 @@
+"""What every tool is: a name, a description, a way to run, and how durably it is carried out.
+
+Tools run in activities. Nothing here is ever seen by a workflow: what the workflow has to know about a tool
+is copied into each recorded call.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+from tools.context import ToolContext
+from waystation.core.payload import JsonObject
+from waystation.core.wire import Confirmation, Effect
+
+OnError = Literal["tell", "raise"]
+
+
+class BaseTool:
+    """A tool of your own: subclass it, declare it with `_get_declaration`, and do the work in `run_async`.
+
+    The settings below are attributes: a subclass may set them in its body, in `__init__` or not at all.
+    """
+
+    name: str
+    description: str
+    is_long_running: bool
+    """Whether the answer may come from outside, after the tool itself has returned."""
+    custom_metadata: Mapping[str, Any]
+
+    timeout: timedelta | None = None
+    """How long one attempt may take; None: the worker's default."""
+    retries: int = 0
+    """How often the tool is run again after it raised. A lost worker is another matter: see `effect`."""
+    heartbeat_timeout: timedelta | None = None
+    """How long the tool may go without `tool_context.heartbeat()` before its worker counts as lost."""
+    task_queue: str | None = None
+    """Where the tool runs, when not on the task queue of the agent."""
+    effect: Effect | None = None
+    """What a repetition would do.
+
+    `read`: nothing changes. `repeatable`: the tool copes, for instance by its idempotency key. `once`: it
+    must never run twice, so a lost worker leaves the outcome unknown. None: `once` when a person had to
+    confirm the call, else `repeatable`.
+    """
+    on_error: OnError = "tell"
+    """What an exception does: `tell` the model and go on, or `raise` out of the invocation, as in ADK."""
+    deadline: timedelta | None = None
+    """How long a person may take to answer or to confirm a call; None: the worker's default."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        is_long_running: bool = False,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.is_long_running = is_long_running
+        self.custom_metadata = custom_metadata or {}
+
+    def _get_declaration(self) -> JsonObject | None:
+        """Return `{"name", "description", "parametersJsonSchema"}`, or None to stay unknown to models."""
+        return None
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Do the work and return what the model is told."""
+        raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")
+
+    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
+        """Whether a person has to agree before this call runs."""
+        return False
+
+    async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
+        """Return what a person is asked before this call runs, or None when nobody is."""
+        if await self.check_require_confirmation(args, tool_context):
+            return Confirmation(hint=self.confirmation_hint())
+        return None
+
+    def confirmation_hint(self) -> str:
+        """Return what a person reads who is asked to confirm a call."""
+        # ADK's wire literal, see adk-semantics 2.1.
+        return (
+            f"Please approve or reject the tool call {self.name}() by responding with a FunctionResponse "
+            "with an expected ToolConfirmation payload."
+        )
+
+    def effect_when(self, *, confirmed: bool) -> Effect:
+        """Return the effect class of a call, given whether a person had to confirm it."""
+        return self.effect or ("once" if confirmed else "repeatable")
+
+    def setting_problems(self) -> list[str]:
+        """Return what is wrong with the settings, one sentence each."""
+        problems = []
+        for setting in ("timeout", "heartbeat_timeout", "deadline"):
+            value = getattr(self, setting)
+            if value is not None and not isinstance(value, timedelta):
+                problems.append(f"`{setting}` is {value!r}; use a timedelta, such as timedelta(seconds=30).")
+            elif value is not None and value <= timedelta():
+                problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
+        if type(self.retries) is not int or self.retries < 0:
+            problems.append(f"`retries` is {self.retries!r}; use a whole number of at least 0.")
+        if self.effect is not None and self.effect not in get_args(Effect):
+            problems.append(f"`effect` is {self.effect!r}; use 'read', 'repeatable' or 'once'.")
+        if self.on_error not in get_args(OnError):
+            problems.append(f"`on_error` is {self.on_error!r}; use 'tell' or 'raise'.")
+        if self.task_queue == "" or not isinstance(self.task_queue, str | None):
+            problems.append(f"`task_queue` is {self.task_queue!r}; use the name of a task queue.")
+        return problems
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"

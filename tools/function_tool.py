@@ -1,0 +1,181 @@
+"""Functions as tools."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from tools.base import BaseTool, OnError
+from tools.context import ToolContext
+from tools.declaration import declaration
+from tools.signature import Signature, doc_of, name_of
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
+from waystation.core.wire import Effect
+
+log = structlog.get_logger(__name__)
+
+
+class ArgumentsRefused(dict[str, Any]):
+    """The answer to a call whose arguments do not fit: the function was not called."""
+
+
+class FunctionTool(BaseTool):
+    """A Python function as a tool: its name, docstring and annotations are what the model sees.
+
+    A parameter annotated `ToolContext`, or else one named `tool_context`, receives the context. Arguments are
+    converted to the annotated types; what cannot be converted is answered to the model. Sync functions run in
+    threads.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        *,
+        require_confirmation: bool | Callable[..., Any] = False,
+        hint: str | None = None,
+        timeout: timedelta | None = None,
+        retries: int = 0,
+        heartbeat_timeout: timedelta | None = None,
+        task_queue: str | None = None,
+        effect: Effect | None = None,
+        on_error: OnError = "tell",
+        deadline: timedelta | None = None,
+    ) -> None:
+        """Wrap `func`.
+
+        Args:
+            func: Any callable: function, coroutine function, method, partial or callable object.
+            require_confirmation: Whether a person has to agree before a call runs, or a function that decides
+                it from those of the arguments that it takes, as the tool will see them.
+            hint: What the person who confirms reads.
+            timeout: See BaseTool, as for all that follow.
+            retries: How often the function is run again after it raised.
+            heartbeat_timeout: How long it may go without a heartbeat.
+            task_queue: Where it runs, when not on the agent's task queue.
+            effect: What a repetition would do.
+            on_error: Whether an exception is told to the model or ends the invocation.
+            deadline: How long a person may take to confirm.
+
+        Raises:
+            InvalidTool: A setting has a value that it cannot have.
+        """
+        if not callable(func):
+            raise TypeError(f"Expected a callable object, got {type(func).__name__}")
+        super().__init__(name=name_of(func), description=doc_of(func))
+        self.func = func
+        self.require_confirmation = require_confirmation
+        self.hint = hint
+        self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
+        self.retries, self.task_queue, self.effect, self.on_error = retries, task_queue, effect, on_error
+        problems = self.setting_problems()
+        if problems:
+            raise InvalidTool(self.name, " ".join(problems))
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """What the function takes."""
+        return Signature(self.func, self.name)
+
+    def _get_declaration(self) -> JsonObject | None:
+        return declaration(self.name, self.description, self.signature.schema)
+
+    def confirmation_hint(self) -> str:
+        """Return the tool's own hint, or ADK's."""
+        return self.hint or super().confirmation_hint()
+
+    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
+        """Whether a person has to agree before this call runs.
+
+        A predicate that raises counts as yes. Arguments that the function would refuse need no confirmation
+        by a predicate, since such a call is answered without running anything.
+        """
+        if not callable(self.require_confirmation):
+            return bool(self.require_confirmation)
+        prepared = self._prepared(args)
+        if isinstance(prepared, ArgumentsRefused):
+            return False
+        try:
+            predicate = Signature(self.require_confirmation, name_of(self.require_confirmation))
+            seen = self.signature.seen(prepared, tool_context)
+            return bool(await invoke(self.require_confirmation, predicate.bound_to(seen, tool_context)))
+        except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
+            # Only the type: the text may quote arguments.
+            log.warning("confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__)
+            return True
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
+        prepared = self._prepared(args)
+        if isinstance(prepared, ArgumentsRefused):
+            return prepared
+        return await invoke(self.func, self.signature.bound(prepared, tool_context))
+
+    def _prepared(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRefused:
+        args = args or {}
+        missing = self.signature.missing(args)
+        if missing:
+            # ADK's wire literal, see adk-semantics 1.4.
+            return ArgumentsRefused(
+                error=f"Invoking `{self.name}()` failed as the following mandatory input parameters are not "
+                "present:\n" + "\n".join(missing) + "\nYou could retry calling this tool, but it is IMPORTANT for "
+                "you to provide all the mandatory parameters."
+            )
+        try:
+            return self.signature.coerced(args)
+        except ValidationError as error:
+            # ADK's wire literal of its opt-in validation, see adk-semantics 1.4.
+            return ArgumentsRefused(
+                error=f"Invoking `{self.name}()` failed due to argument validation errors:\n"
+                + "\n".join(self.signature.explain(error))
+                + "\nYou could retry calling this tool with corrected argument types."
+            )
+
+
+async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    """Call a function of any kind and return its result; sync ones run in a thread, with our contextvars."""
+    if _is_async(function):
+        return await _awaited(function(*bound.args, **bound.kwargs))
+    result = await asyncio.to_thread(_called, function, bound)
+    if inspect.isawaitable(result):  # a sync wrapper around an async function
+        return await _awaited(result)
+    return result
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    if inspect.isroutine(function) or isinstance(function, functools.partial | type):
+        return inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _called(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    try:
+        return function(*bound.args, **bound.kwargs)
+    except (StopIteration, SystemExit, asyncio.CancelledError) as error:
+        raise _contained(error) from error
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except SystemExit as error:
+        raise _contained(error) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _contained(error) from error
+
+
+def _contained(error: BaseException) -> RuntimeError:
+    """Return an exception to raise instead of one that must not reach the event loop.
+
+    StopIteration out of a thread is never delivered, so its caller would wait for ever; SystemExit would end
+    the whole worker; and CancelledError, when nobody cancelled, would read as if the call had been cancelled.
+    """
+    return RuntimeError(f"{error!r} was raised out of the tool.")

@@ -1,0 +1,151 @@
+"""From what a tool returned or raised to what is recorded.
+
+Whatever a tool does, the outcome is one that can be recorded and read back: the server repeats an activity
+whose result it refuses, and a tool must not run twice because of what it said.
+"""
+
+from typing import NamedTuple
+
+from tools.context import ToolContext
+from tools.function_tool import ArgumentsRefused
+from tools.media import function_response, without_media
+from waystation.core.errors import NotJson
+from waystation.core.event import NO_ACTIONS, EventActions
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
+from waystation.core.wire import ToolOutcome
+
+MAX_ERROR_BYTES = 4096
+_MAX_NAME_BYTES = 200
+_CUT = " … (cut)"
+_SHOWN_CAUSES = 5
+
+
+class TooLarge(NotJson):
+    """What a tool returned or wrote is over the limit for one value."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        found = f"{size:,} bytes of JSON (the limit is {MAX_VALUE_BYTES:,})"
+        super().__init__("", found, "return less, or save it as an artifact and return its name")
+
+
+class _Answer(NamedTuple):
+    """What the model is told, before it is known whether it can be recorded."""
+
+    response: JsonObject | None
+    final: bool = True
+    error_type: str | None = None
+    parts: tuple[JsonObject, ...] = ()
+
+
+def outcome_of(
+    value: object, *, context: ToolContext, long_running: bool = False, duration_s: float = 0.0
+) -> ToolOutcome:
+    """Return the outcome of a tool that returned `value`. Source: adk-semantics 1.5 and 3.2.
+
+    What cannot be recorded becomes an error response which says that the tool did run.
+    """
+    try:
+        answer = _answer(value, long_running)
+        _check_size(encode([answer.response, answer.parts]))
+    except NotJson as error:
+        answer = _ran_but("its result cannot be given to you", error)
+    except Exception as error:  # noqa: BLE001  # a value may raise anything when it is looked at
+        answer = _ran_but("its result cannot be read", error)
+    return _recordable(answer, context, duration_s)
+
+
+def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
+    """Return the outcome of a tool that raised. What it wrote to state before is kept, as in ADK (1.7)."""
+    return _recordable(_error(describe(error), error_type_of(error)), context, duration_s)
+
+
+def describe(error: BaseException) -> str:
+    """Return the text of an exception as it may be recorded: at most 4 KiB, and never empty."""
+    if isinstance(error, BaseExceptionGroup):
+        causes = "; ".join(describe(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
+        return _cleaned(f"{_text_of(error)}: {causes}", MAX_ERROR_BYTES)
+    return _cleaned(_text_of(error), MAX_ERROR_BYTES) or error_type_of(error)
+
+
+def error_type_of(error: BaseException) -> str:
+    """Return the name of an exception's class as it may be recorded."""
+    return _cleaned(type(error).__name__, _MAX_NAME_BYTES)
+
+
+def _answer(value: object, long_running: bool) -> _Answer:
+    if isinstance(value, ArgumentsRefused):
+        # Final for a long-running tool too: nothing was started that could be answered later.
+        return _Answer(plain(dict(value)), error_type="InvalidArguments")
+    whole = function_response(value)
+    if whole is not None:
+        waits = long_running and whole.will_continue is not False
+        response = plain(whole.response)
+        silent = waits and not response and not whole.parts
+        return _Answer(None if silent else response, not waits, parts=whole.parts)
+    if long_running and not value:
+        return _Answer(None, final=False)
+    rest, parts = without_media(value)
+    whole_response = isinstance(value, dict) or (parts and not rest)
+    response = plain(rest) if whole_response else {"result": plain(rest)}
+    return _Answer(response, not long_running, parts=parts)
+
+
+def _recordable(answer: _Answer, context: ToolContext, duration_s: float) -> ToolOutcome:
+    """Return an outcome that decodes from its own encoding, whatever the context's actions are."""
+    try:
+        actions = context.recorded_actions()
+        _check_size(actions.encode())
+        outcome = _outcome(answer, actions, context, duration_s)
+        decode(outcome.encode())
+        return outcome
+    except Exception as error:  # noqa: BLE001  # what was put into state may raise anything when it is looked at
+        if answer.error_type is None:
+            answer = _ran_but("nothing that it wrote to state or set as an action was kept", error)
+        return _outcome(answer, NO_ACTIONS, context, duration_s)
+
+
+def _outcome(answer: _Answer, actions: EventActions, context: ToolContext, duration_s: float) -> ToolOutcome:
+    return ToolOutcome(
+        function_call_id=context.function_call_id or "",
+        response=answer.response,
+        final=answer.final,
+        error_type=answer.error_type,
+        actions=None if actions == NO_ACTIONS else actions,
+        parts=answer.parts,
+        duration_s=duration_s,
+    )
+
+
+def _ran_but(consequence: str, error: Exception) -> _Answer:
+    cause = _cleaned(describe(error), MAX_ERROR_BYTES - 256)
+    return _error(
+        f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
+        error_type_of(error),
+    )
+
+
+def _error(text: str, error_type: str) -> _Answer:
+    return _Answer({"error": text, "error_type": error_type}, error_type=error_type)
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > MAX_VALUE_BYTES:
+        raise TooLarge(len(data))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # author's code
+        return f"(the text of this {type(error).__name__} cannot be read)"
+
+
+def _cleaned(text: str, limit: int) -> str:
+    """Return `text` without lone surrogates, in at most `limit` bytes of UTF-8."""
+    # Exactly a str, since a subclass may lie about its length; and cut first, since it may be megabytes.
+    exact = str.__str__(text)
+    data = exact[: limit + 1].encode("utf-8", "replace")
+    if len(data) <= limit:
+        return data.decode()
+    return data[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT

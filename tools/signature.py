@@ -1,0 +1,320 @@
+"""What a function takes: as a model sees it, and as Python calls it.
+
+One pydantic model per function both describes the arguments and coerces them, so that what is declared is
+what is accepted.
+"""
+
+import functools
+import inspect
+import re
+import sys
+import types
+import typing
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, to_json
+
+from tools.context import ToolContext
+from waystation.core.errors import InvalidTool, NotJson
+from waystation.core.payload import JsonObject, plain
+
+EMPTY = inspect.Parameter.empty
+_CONTEXT_NAME = "tool_context"
+_STREAM_NAME = "input_stream"
+_CONTEXT_ANNOTATION = re.compile(r"(\w+\.)*(ToolContext|Context|CallbackContext)")
+_SHOWN_ERRORS = 10
+"""How many mistakes in one argument a model is told; a list of a thousand wrong items has a thousand."""
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the tool name of a callable. Source: adk-semantics 1.1."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def doc_of(function: Callable[..., Any]) -> str:
+    """Return the whole cleaned docstring of a callable. Source: adk-semantics 1.1."""
+    docs = _docs_of(function)
+    return docs[0] if docs else ""
+
+
+def _docs_of(function: Callable[..., Any]) -> list[str]:
+    if isinstance(function, functools.partial):
+        return _docs_of(function.func)
+    holders = [function]
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        holders.append(type(function).__call__)
+    return [inspect.cleandoc(doc) for holder in holders if (doc := getattr(holder, "__doc__", None))]
+
+
+def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
+    """Return what the `Args:` section of a Google-style docstring says about each parameter."""
+    descriptions: dict[str, str] = {}
+    for doc in reversed(_docs_of(function)):  # `__call__` knows its parameters better than its class does
+        try:
+            parsed = docstring_parser.parse(doc, style=docstring_parser.DocstringStyle.GOOGLE)
+        except docstring_parser.ParseError:  # no Google-style docstring; then there is nothing to learn from it
+            continue
+        for param in parsed.params:
+            if param.args[0] == "param" and param.description:
+                descriptions.setdefault(param.arg_name, " ".join(param.description.split()))
+    return descriptions
+
+
+class Signature:
+    """The parameters of one function, read once.
+
+    Reading never fails, so that every mistake of a tool can be reported together; `model` raises them.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+        self.problems: list[str] = []
+        """Why the function cannot be a tool, one sentence each."""
+        self.context: str | None = None
+        """Name of the parameter that receives the ToolContext."""
+        self.annotations: dict[str, Any] = {}
+        """Resolved annotation of each parameter that a model fills in, in order; `Any` when there is none."""
+        try:
+            self.python = inspect.signature(function)
+        except (ValueError, TypeError, NameError) as error:
+            self.python = inspect.Signature()
+            self.problems.append(f"its signature cannot be read ({error}); wrap it in a function with parameters.")
+        self._read_parameters()
+        if _is_generator(function):
+            self.problems.append("it is a generator; return one value, and report progress with `progress` answers.")
+
+    def _read_parameters(self) -> None:
+        namespace = _namespace(self.function)
+        unresolved: dict[str, str] = {}
+        for parameter in self.python.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            try:
+                annotation = _resolved(parameter.annotation, namespace)
+            except Exception as error:  # noqa: BLE001  # evaluating an annotation can raise anything
+                annotation, unresolved[parameter.name] = parameter.annotation, str(error)
+            if self.context is None and _is_context(annotation):
+                self.context = parameter.name
+            else:
+                self.annotations[parameter.name] = annotation
+        if self.context is None and _CONTEXT_NAME in self.annotations:
+            self.context = _CONTEXT_NAME
+            del self.annotations[_CONTEXT_NAME]
+        if self.annotations.pop(_STREAM_NAME, None) and self.python.parameters[_STREAM_NAME].default is EMPTY:
+            self.problems.append(f"parameter {_STREAM_NAME!r} is for live streaming; remove it or give it a default.")
+        for name, reason in unresolved.items():
+            if name in self.annotations:
+                self.problems.append(
+                    f"the annotation {self.annotations[name]!r} of parameter {name!r} cannot be resolved "
+                    f"({reason}); import or define it at module level, outside `if TYPE_CHECKING:`."
+                )
+
+    @functools.cached_property
+    def model(self) -> type[BaseModel]:
+        """The arguments as one pydantic model, its fields numbered and the parameters' names their aliases.
+
+        Raises:
+            InvalidTool: The function cannot be a tool; the message names each parameter at fault.
+        """
+        if self.problems:
+            raise InvalidTool(self.name, " ".join(self.problems))
+        try:
+            return self._modelled(self.annotations)
+        except Exception as error:  # a type's own schema hook can raise anything
+            raise self._blamed(error) from error
+
+    @functools.cached_property
+    def schema(self) -> JsonObject | None:
+        """The JSON schema of the arguments, None when there are none. Source: adk-semantics 1.2.
+
+        Raises:
+            InvalidTool: A parameter cannot be described to a model; the message names each one at fault.
+        """
+        if not self.model.model_fields:
+            return None
+        try:
+            return _schema_of(self.model)
+        except Exception as error:  # as above
+            raise self._blamed(error) from error
+
+    def _blamed(self, error: Exception) -> InvalidTool:
+        """Return an error that names each parameter that cannot be described alone either."""
+        problems = []
+        for name, annotation in self.annotations.items():
+            try:
+                _schema_of(self._modelled({name: annotation}))
+            except Exception as own:  # noqa: BLE001  # as above
+                problems.append(
+                    f"parameter {name!r} of type {_type_name(annotation)} cannot be described to a model "
+                    f"({_reason(own)}); {_remedy(annotation)}."
+                )
+        return InvalidTool(self.name, " ".join(problems) or f"cannot be described to a model ({_reason(error)}).")
+
+    def _modelled(self, annotations: Mapping[str, Any]) -> type[BaseModel]:
+        # Numbered, because a parameter may be called `schema`, `_x` or `model_config`, and a field may not.
+        fields = {f"p{i}": self._field(*item) for i, item in enumerate(annotations.items())}
+        config = ConfigDict(extra="ignore", protected_namespaces=())
+        model: type[BaseModel] = create_model(f"{self.name}Params", __config__=config, **fields)
+        return model
+
+    @functools.cached_property
+    def _described(self) -> dict[str, str]:
+        return parameter_descriptions(self.function)
+
+    def _field(self, name: str, annotation: Any) -> Any:
+        default = self.python.parameters[name].default
+        if isinstance(default, FieldInfo):  # `a: int = Field(ge=1)`, as one writes it for FastAPI
+            annotation, default = Annotated[annotation, default], EMPTY
+        settings: dict[str, Any] = {"alias": name, "validation_alias": name, "serialization_alias": name}
+        if default is not EMPTY:
+            settings["default"] = default
+        if name in self._described and FieldInfo.from_annotation(annotation).description is None:
+            settings["description"] = self._described[name]
+        return (annotation, Field(**settings))
+
+    def missing(self, args: JsonObject) -> list[str]:
+        """Return the mandatory parameters that `args` lacks, in the order of the signature."""
+        fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
+        return [name for name, field in fields if field.is_required() and name not in args]
+
+    def coerced(self, args: JsonObject) -> dict[str, Any]:
+        """Return the arguments as the function wants them: converted, without unknown ones, a deep copy.
+
+        Raises:
+            ValidationError: An argument is of another type and cannot be converted.
+        """
+        given = {
+            name: args[name]
+            for name in self.annotations
+            # A model that means "not given" often says null, and `d: str = None` says that null is welcome.
+            if name in args and not (args[name] is None and self.python.parameters[name].default is None)
+        }
+        # As JSON, since that is what arguments are: strict models then still take dates and enums.
+        parsed = self.model.model_validate_json(to_json(given))
+        values = {name: getattr(parsed, f"p{i}") for i, name in enumerate(self.annotations)}
+        return {name: value for name, value in values.items() if name in given or self._lacks_default(name)}
+
+    def _lacks_default(self, name: str) -> bool:
+        """Whether Python itself has nothing to pass when the argument is left out, but its Field may."""
+        default = self.python.parameters[name].default
+        return default is EMPTY or isinstance(default, FieldInfo)
+
+    def bound(self, values: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+        """Return the arguments ready for the call, with the context injected and defaults filled in."""
+        arguments = dict(values)
+        if self.context is not None:
+            arguments[self.context] = context
+        bound = inspect.BoundArguments(self.python, OrderedDict(arguments))
+        bound.apply_defaults()
+        return bound
+
+    def seen(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        """Return what the function will see: the arguments, its own defaults, the context."""
+        arguments = self.bound(values, context).arguments
+        return {name: arguments[name] for name in (*self.annotations, self.context) if name in arguments}
+
+    def bound_to(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+        """Return those of another function's arguments that this one takes, ready for the call."""
+        kinds = {parameter.kind: parameter.name for parameter in self.python.parameters.values()}
+        rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
+        taken = {name: value for name, value in arguments.items() if name in self.annotations}
+        if rest is not None:
+            taken[rest] = {name: value for name, value in arguments.items() if name not in self.annotations}
+        return self.bound(taken, context)
+
+    def explain(self, error: ValidationError) -> list[str]:
+        """Return, one line for each parameter at fault, what is wrong with its argument."""
+        mistakes: dict[str, list[str]] = {}
+        for problem in error.errors(include_url=False, include_input=False, include_context=False):
+            name, *path = map(str, problem["loc"] or ("arguments",))
+            mistakes.setdefault(name, []).append(f"{'.'.join(path)}: {problem['msg']}" if path else problem["msg"])
+        return [
+            f"Parameter {name!r}: expected type '{_type_name(self.annotations.get(name, Any))}', "
+            "validation error: "
+            + "; ".join(texts[:_SHOWN_ERRORS])
+            + (f"; and {len(texts) - _SHOWN_ERRORS} more" if len(texts) > _SHOWN_ERRORS else "")
+            for name, texts in mistakes.items()
+        ]
+
+
+class _Schema(GenerateJsonSchema):
+    """JSON schema as ADK has pydantic write it, with defaults that have no JSON form left out."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def encode_default(self, dft: Any) -> Any:
+        try:
+            return plain(super().encode_default(dft))
+        except NotJson as error:
+            raise PydanticSerializationError(str(error)) from error
+
+
+def _schema_of(model: type[BaseModel]) -> JsonObject:
+    schema: JsonObject = plain(model.model_json_schema(schema_generator=_Schema))
+    return schema
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
+    direct = inspect.isroutine(function) or isinstance(function, functools.partial)
+    called = function if direct else type(function).__call__
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names that the annotations of a function may use."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    names = dict(getattr(function, "__globals__", None) or getattr(module, "__dict__", {}))
+    return names | {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
+
+
+def _resolved(annotation: Any, namespace: dict[str, Any]) -> Any:
+    if annotation is EMPTY:
+        return Any
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    return typing.get_type_hints(holder, namespace, include_extras=True)["it"]
+
+
+def _is_context(annotation: Any) -> bool:
+    if isinstance(annotation, str):  # not resolvable, which is usual for names imported under TYPE_CHECKING
+        bare = annotation.replace(" ", "").removesuffix("|None").removeprefix("Optional[").removesuffix("]")
+        return _CONTEXT_ANNOTATION.fullmatch(bare) is not None
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _is_context(typing.get_args(annotation)[0])
+    if origin is typing.Union or origin is types.UnionType:
+        return any(map(_is_context, typing.get_args(annotation)))
+    return annotation is ToolContext
+
+
+def _type_name(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Annotated:
+        return _type_name(typing.get_args(annotation)[0])
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).split("\n")[0].split(". ")[0].removesuffix(".") or type(error).__name__
+
+
+def _remedy(annotation: Any) -> str:
+    if _is_context(annotation):
+        return "only one parameter can be the ToolContext"
+    if typing.is_typeddict(annotation):
+        return "import TypedDict from typing_extensions"
+    return "use plain types, dataclasses or pydantic models"

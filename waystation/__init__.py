@@ -1,0 +1,107 @@
+"""Durable ADK-style agents on Temporal: the public names, each imported when it is first used.
+
+`import waystation` alone loads neither Temporal nor a model's SDK, and workflow code, which imports `waystation.core`,
+passes through here too.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tools import AgentTool, BaseTool, CallbackContext, FunctionTool, LongRunningFunctionTool, ToolContext
+    from waystation.agents import Agent, BaseAgent, LlmAgent
+    from waystation.client.agent_client import AgentClient, Invocation
+    from waystation.core.errors import (
+        AlreadyAnswered,
+        AnswerRefused,
+        AnswerUnconfirmed,
+        AuthoringError,
+        DigestMismatch,
+        Expired,
+        ForeignHistory,
+        InvalidAnswer,
+        InvalidInput,
+        InvocationError,
+        ModelError,
+        ModelOverloaded,
+        ModelRefused,
+        NotAllowed,
+        NotReplayable,
+        UnknownAgent,
+        UnknownCall,
+        WaystationError,
+    )
+    from waystation.core.event import Event, EventActions, ToolConfirmation
+    from waystation.core.wire import Budget, InvocationResult, PendingCall, Usage
+    from waystation.models import BaseLlm, LlmRequest, LlmResponse
+
+__all__ = [
+    "Agent",
+    "AgentClient",
+    "AgentTool",
+    "AlreadyAnswered",
+    "AnswerRefused",
+    "AnswerUnconfirmed",
+    "AuthoringError",
+    "BaseAgent",
+    "BaseLlm",
+    "BaseTool",
+    "Budget",
+    "CallbackContext",
+    "DigestMismatch",
+    "Event",
+    "EventActions",
+    "Expired",
+    "ForeignHistory",
+    "FunctionTool",
+    "InvalidAnswer",
+    "InvalidInput",
+    "Invocation",
+    "InvocationError",
+    "InvocationResult",
+    "LlmAgent",
+    "LlmRequest",
+    "LlmResponse",
+    "LongRunningFunctionTool",
+    "ModelError",
+    "ModelOverloaded",
+    "ModelRefused",
+    "NotAllowed",
+    "NotReplayable",
+    "PendingCall",
+    "ToolConfirmation",
+    "ToolContext",
+    "UnknownAgent",
+    "UnknownCall",
+    "Usage",
+    "WaystationError",
+]
+
+_NAMES_BY_MODULE = {
+    "tools": "AgentTool BaseTool CallbackContext FunctionTool LongRunningFunctionTool ToolContext",
+    "waystation.agents": "Agent BaseAgent LlmAgent",
+    "waystation.client.agent_client": "AgentClient Invocation",
+    "waystation.core.errors": (
+        "AlreadyAnswered AnswerRefused AnswerUnconfirmed AuthoringError DigestMismatch Expired ForeignHistory "
+        "InvalidAnswer InvalidInput InvocationError ModelError ModelOverloaded ModelRefused NotAllowed NotReplayable "
+        "UnknownAgent UnknownCall WaystationError"
+    ),
+    "waystation.core.event": "Event EventActions ToolConfirmation",
+    "waystation.core.wire": "Budget InvocationResult PendingCall Usage",
+    "waystation.models": "BaseLlm LlmRequest LlmResponse",
+}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+
+
+if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
+
+    def __getattr__(name: str) -> object:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(module), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,81 @@
+"""See what waits for a person, and answer it."""
+
+import contextlib
+import getpass
+import time
+
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.cli.exits import Exit
+from waystation.cli.output import Output
+from waystation.cli.target import Target
+from waystation.cli.watch import pending_below
+from waystation.client.agent_client import AgentClient
+from waystation.core.payload import JsonObject
+from waystation.core.wire import Action, PendingCall
+
+
+async def pending(client: AgentClient, out: Output, target: Target, *, id: str | None) -> Exit:
+    """Write what waits: in one invocation and the agents it called, or in the whole namespace."""
+    if id is None:
+        waiting = await client.pending()
+    else:
+        waiting = [*await client.invocation(id).pending(), *await pending_below(client, id)]
+    if out.json:
+        for call in waiting:
+            out.record(call.model_dump(mode="json"))
+    elif id is not None and waiting:
+        out.waits(waiting, target)
+    elif waiting:
+        for call in waiting:
+            _brief(out, target, call)
+    else:
+        out.line(f"Nothing waits for a person in {render.safe(id) if id else target.where()}.")
+    return Exit.OK
+
+
+def _brief(out: Output, target: Target, call: PendingCall) -> None:
+    since, until = render.clock(call.requested_at), render.until(call.deadline, time.time())
+    out.line(Text(render.asked(call), style="bold yellow"))
+    out.hanging(Text("  asked    ", style="dim"), [Text(f"{since}, by {render.safe(call.agent)}; until {until}")])
+    out.command("answer", target.answer_command("approve", call.invocation_id, call.function_call_id))
+
+
+async def answer(
+    client: AgentClient,
+    out: Output,
+    *,
+    action: Action,
+    id: str,
+    call_id: str | None,
+    comment: str | None,
+    by: str | None,
+    response: JsonObject | None,
+) -> Exit:
+    """Answer a call and say whether the answer counts."""
+    invocation = client.invocation(id)
+    shown = next((call for call in await invocation.pending() if call_id in (None, call.function_call_id)), None)
+    receipt = await invocation.answer(
+        action,
+        call_id,
+        comment=comment,
+        by=by or _user(),
+        response=response,
+        # What was looked up is what is answered, should the call be another by the time the answer arrives.
+        digest=shown.digest if shown and call_id else None,
+    )
+    if out.json:
+        out.record(receipt)
+    else:
+        done = {"approve": "approved", "reject": "rejected"}.get(action, f"answered ({action})")
+        said = render.asked(shown) if shown else render.safe(str(receipt.get("tool")))
+        number = render.safe(str(receipt.get("function_call_id")))
+        out.line(Text.assemble((done, "bold"), f" {said} [{number}] of {render.safe(id)}"))
+    return Exit.OK
+
+
+def _user() -> str | None:
+    with contextlib.suppress(OSError, KeyError, ImportError):  # which of them depends on the Python version
+        return getpass.getuser()
+    return None

@@ -1,0 +1,73 @@
+"""Exit codes, and the one line that says what went wrong."""
+
+from enum import IntEnum
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.core import errors
+
+
+class Exit(IntEnum):
+    """What a command's exit code means."""
+
+    OK = 0
+    FAILED = 1
+    """The invocation failed, was cancelled or stopped early; or a history does not replay."""
+    USAGE = 2
+    ALREADY_ANSWERED = 3
+    EXPIRED = 4
+    NOT_ALLOWED = 5
+    UNKNOWN = 6
+    """There is no such invocation, or no such call waits or waited in it."""
+    UNCONFIRMED = 7
+    """No worker said in time whether an answer counts."""
+    NO_SERVER = 8
+
+
+class Problem(errors.WaystationError):
+    """A command cannot go on, for a reason that its user can do something about."""
+
+    def __init__(self, exit: Exit, message: str) -> None:
+        self.exit = exit
+        super().__init__(message)
+
+
+_OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
+    errors.AlreadyAnswered: Exit.ALREADY_ANSWERED,
+    errors.Expired: Exit.EXPIRED,
+    errors.NotAllowed: Exit.NOT_ALLOWED,
+    errors.DigestMismatch: Exit.NOT_ALLOWED,
+    errors.UnknownCall: Exit.UNKNOWN,
+    errors.InvalidAnswer: Exit.USAGE,
+    errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
+    errors.ForeignHistory: Exit.UNKNOWN,
+    errors.NotReplayable: Exit.FAILED,
+}
+
+
+def problem_of(error: errors.WaystationError | RPCError, where: str, invocation: str | None) -> Problem:
+    """Return what an error means to the user of a command.
+
+    Args:
+        error: What was raised.
+        where: The server and the namespace, for the message.
+        invocation: The invocation that the command is about.
+    """
+    if isinstance(error, errors.WaystationError):
+        return Problem(_OF_ERRORS.get(type(error), Exit.FAILED), str(error))
+    match error.status:
+        case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
+            return Problem(Exit.NO_SERVER, f"{error.message} Asked: {where}; --namespace names another.")
+        case RPCStatusCode.NOT_FOUND:
+            return Problem(
+                Exit.UNKNOWN,
+                f"No invocation {invocation!r} in {where}. `waystation pending` lists those that wait.",
+            )
+        case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
+            return Problem(Exit.NOT_ALLOWED, f"{where} refused: {error.message}")
+        case RPCStatusCode.UNAVAILABLE | RPCStatusCode.DEADLINE_EXCEEDED | RPCStatusCode.CANCELLED:
+            return Problem(Exit.NO_SERVER, f"{where} does not answer any more: {error.message}")
+        case RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED:
+            return Problem(Exit.USAGE, f"{where} refused: {error.message}")
+        case _:
+            return Problem(Exit.FAILED, f"{where} answered {error.status.name}: {error.message}")

@@ -1,0 +1,328 @@
+"""The command `waystation`: options and help. What commands do is in the modules beside, loaded when needed."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from waystation.cli import INTERRUPTED
+
+if TYPE_CHECKING:
+    from waystation.cli.output import Output
+    from waystation.cli.target import Target
+    from waystation.client.agent_client import AgentClient
+    from waystation.core.payload import JsonObject
+    from waystation.core.wire import Action
+
+_GLOBAL = ("--address", "--namespace", "--task-queue", "--profile")
+
+
+class GlobalsAnywhere(TyperGroup):
+    """Takes the global options after the command, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move the global options to the front."""
+        for arg in args:
+            if any("\ud800" <= char <= "\udfff" for char in arg):
+                raise typer.BadParameter(f"{arg!a} is no text in this locale; use one with UTF-8")
+        front, rest = list[str](), list[str]()
+        left = iter(args)
+        for arg in left:
+            if arg == "--":
+                rest.extend([arg, *left])
+            elif arg in _GLOBAL:
+                front.append(arg)
+                front.extend(value for value in [next(left, None)] if value is not None)
+            elif arg.startswith(tuple(f"{name}=" for name in _GLOBAL)):
+                front.append(arg)
+            else:
+                rest.append(arg)
+        return super().parse_args(ctx, [*front, *rest])
+
+
+app = typer.Typer(
+    name="waystation",
+    cls=GlobalsAnywhere,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, or a history does not replay; "
+    "2 usage; 3 already answered; 4 expired; 5 not allowed; 6 no such invocation or call; 7 no worker has confirmed "
+    "the answer yet; 8 no server; 130 interrupted.",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
+CallId = Annotated[
+    str | None, typer.Argument(metavar="CALL", help="Id of the call, such as fc-1; needed when several wait.")
+]
+Comment = Annotated[str | None, typer.Option(help="Told to the agent.")]
+By = Annotated[str | None, typer.Option(help="Who answers; recorded as a claim. Default: your login name.")]
+Response = Annotated[str | None, typer.Option(metavar="JSON", help="Further fields of the response, an object.")]
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where Temporal serves.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Temporal's namespace.")] = None,
+    task_queue: Annotated[str, typer.Option(help="What the workers poll.")] = "waystation",
+    profile: Annotated[str | None, typer.Option(help="A profile of Temporal's client configuration.")] = None,
+) -> None:
+    """Run durable agents and answer what they wait for.
+
+    Without options the TEMPORAL_* variables and the client configuration of Temporal say where the server is.
+    """
+    from waystation.cli.target import Target, program_name, temporal_name
+
+    ctx.obj = Target(address, namespace, task_queue, profile, program_name(), temporal_name())
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What it is told.")],
+    id: Annotated[str | None, typer.Option(help="Id of the invocation; one that exists is followed.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, an object.")] = None,
+    user: Annotated[str | None, typer.Option(help="Whom the agent serves.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as something waits for a person.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Start an invocation and follow it to its end. Ctrl-C ends the following, never the invocation."""
+    initial = _object("--state", state)
+    if id == "":
+        raise typer.BadParameter("an id has at least one character", param_hint="--id")
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.watch import run
+
+        given = {"id": id, "state": initial, "user_id": user}
+        return await run(client, out, target, agent=agent, message=message, detach=detach, **given)
+
+    _perform(ctx, action, json=json, invocation=id)
+
+
+@app.command()
+def events(
+    ctx: typer.Context,
+    id: Id,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the invocation ends.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Print what happened in an invocation. No worker has to run."""
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.watch import events
+
+        return await events(client, out, target, id=id, follow=follow)
+
+    _perform(ctx, action, json=json, invocation=id)
+
+
+@app.command()
+def state(ctx: typer.Context, id: Id, json: AsJson = False) -> None:
+    """Print the state of an invocation. No worker has to run."""
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.histories import state
+
+        return await state(client, out, id=id)
+
+    _perform(ctx, action, json=json, invocation=id)
+
+
+@app.command()
+def pending(
+    ctx: typer.Context,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="An invocation; all of them if left out.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Print what waits for a person. No worker has to run."""
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.answers import pending
+
+        return await pending(client, out, target, id=id)
+
+    _perform(ctx, action, json=json, invocation=id)
+
+
+@app.command()
+def approve(
+    ctx: typer.Context,
+    id: Id,
+    call: CallId = None,
+    comment: Comment = None,
+    by: By = None,
+    response: Response = None,
+    json: AsJson = False,
+) -> None:
+    """Approve a call that waits, and say whether the answer counts."""
+    _answer(ctx, "approve", id, call, comment=comment, by=by, response=response, json=json)
+
+
+@app.command()
+def reject(
+    ctx: typer.Context,
+    id: Id,
+    call: CallId = None,
+    comment: Comment = None,
+    by: By = None,
+    response: Response = None,
+    json: AsJson = False,
+) -> None:
+    """Reject a call that waits, and say whether the answer counts."""
+    _answer(ctx, "reject", id, call, comment=comment, by=by, response=response, json=json)
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    sources: Annotated[list[str], typer.Argument(metavar="ID|FILE...", help="Invocations, or histories as JSON.")],
+    json: AsJson = False,
+) -> None:
+    """Replay histories against the present code, and print the state at each event.
+
+    A file is what `temporal workflow show -o json` or the Web UI's download writes; for files no server is needed.
+    """
+
+    async def action(out: "Output", target: "Target") -> int:
+        from waystation.cli.histories import replay
+
+        return await replay(target, out, sources=sources)
+
+    _guarded(ctx, action, json=json, invocation=next(iter(sources), None))
+
+
+@app.command()
+def setup(ctx: typer.Context, json: AsJson = False) -> None:
+    """Create the search attributes by which invocations are found. May be repeated."""
+
+    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
+        from waystation.cli.search_attributes import create
+
+        return await create(client, out)
+
+    _perform(ctx, action, json=json)
+
+
+def _answer(
+    ctx: typer.Context,
+    action: "Action",
+    id: str,
+    call: str | None,
+    *,
+    comment: str | None,
+    by: str | None,
+    response: str | None,
+    json: bool,
+) -> None:
+    given = _object("--response", response)
+
+    async def perform(client: "AgentClient", out: "Output", _target: "Target") -> int:
+        from waystation.cli.answers import answer
+
+        return await answer(client, out, action=action, id=id, call_id=call, comment=comment, by=by, response=given)
+
+    _perform(ctx, perform, json=json, invocation=id)
+
+
+def _object(option: str, text: str | None) -> "JsonObject | None":
+    if text is None:
+        return None
+    from waystation.core.payload import decode
+
+    try:
+        value = decode(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no JSON: {error}", param_hint=option) from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f'{text!r} is no JSON object, such as {{"amount": 50}}', param_hint=option)
+    return value
+
+
+def _perform(
+    ctx: typer.Context,
+    action: "Callable[[AgentClient, Output, Target], Awaitable[int]]",
+    *,
+    json: bool,
+    invocation: str | None = None,
+) -> None:
+    async def connected(out: "Output", target: "Target") -> int:
+        return await action(await target.connect(), out, target)
+
+    _guarded(ctx, connected, json=json, invocation=invocation)
+
+
+def _guarded(
+    ctx: typer.Context,
+    action: "Callable[[Output, Target], Awaitable[int]]",
+    *,
+    json: bool,
+    invocation: str | None,
+) -> None:
+    """Run a command and exit with its code; an expected error is one line on stderr."""
+    from pydantic import ValidationError
+    from temporalio.service import RPCError
+
+    from waystation.cli.exits import Exit, Problem, problem_of
+    from waystation.cli.output import Output, error
+    from waystation.core.errors import WaystationError
+
+    target: Target = ctx.obj
+    _quieten_core()
+
+    async def awaited() -> int:
+        return await action(Output(json=json), target)
+
+    try:
+        code = asyncio.run(awaited())
+    except (WaystationError, RPCError) as raised:
+        problem = raised if isinstance(raised, Problem) else problem_of(raised, target.where(), invocation)
+        error(str(problem))
+        code = problem.exit
+    except ValidationError as raised:
+        found = raised.errors()[0]
+        error(f"{'.'.join(map(str, found['loc']))}: {found['msg']}")
+        code = Exit.USAGE
+    except BrokenPipeError:  # whoever read the output has seen enough
+        raise
+    except OSError as raised:
+        error(f"The output cannot be written: {raised.strerror or raised}.")
+        code = Exit.FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise typer.Exit(code)
+
+
+def _quieten_core() -> None:
+    """Keep warnings of Temporal's core off the terminal; a process that has a runtime already keeps it."""
+    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    with contextlib.suppress(RuntimeError):
+        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
+
+
+def main() -> None:
+    """Run the command line.
+
+    Leaves without taking the interpreter down: threads of Temporal's client may abort the process there.
+    """
+    code = 1
+    try:
+        app()
+    except SystemExit as done:
+        code = done.code if isinstance(done.code, int) else int(done.code is not None)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # whoever read the other end has left
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,114 @@
+"""Where a command's words go: results to stdout, for people or as JSON; remarks and errors to stderr."""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.cli.target import Target
+from waystation.core.event import Event
+from waystation.core.wire import PendingCall
+
+PIPE_WIDTH = 100
+"""Columns of a table that goes to a file or another program; other lines are not wrapped there."""
+MIN_COLUMNS = 20
+"""A terminal that leaves fewer for the text does the wrapping itself."""
+
+
+class Output:
+    """Writes for people, or as JSON lines."""
+
+    def __init__(self, *, json: bool = False, margin: str = "", page: int | None = None) -> None:
+        self.json = json
+        self.margin = margin
+        """What every line for people begins with."""
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal that cannot show a character gets its escape instead of a traceback.
+            if reconfigure := getattr(stream, "reconfigure", None):
+                reconfigure(errors="backslashreplace")
+        self.console = Console(highlight=False, markup=False, emoji=False)
+        self.wraps = self.console.is_terminal or page is not None
+        """Whether texts are wrapped: in a terminal, and anywhere on a page of so many columns."""
+        if not self.console.is_terminal:
+            self.console = Console(highlight=False, markup=False, emoji=False, width=page or PIPE_WIDTH)
+
+    def record(self, value: object) -> None:
+        """Write one JSON line."""
+        sys.stdout.write(render.safe_json(value) + "\n")
+        sys.stdout.flush()
+
+    def line(self, text: str | Text = "", *, style: str = "") -> None:
+        """Write one line, which the terminal wraps; what it holds can be copied whole."""
+        line = Text(self.margin, style=style).append(Text(text) if isinstance(text, str) else text)
+        self.console.print(line, soft_wrap=True)
+
+    def remark(self, text: str) -> None:
+        """Write a line for people that is no part of the result."""
+        Console(stderr=True, highlight=False, markup=False, emoji=False).print(Text(text), soft_wrap=True, style="dim")
+
+    def hanging(self, prefix: Text, texts: Iterable[Text]) -> None:
+        """Write lines after a prefix, wrapped so that what follows stands below the first."""
+        width = prefix.cell_len
+        for text in texts:
+            wide = self.console.width - len(self.margin) - width
+            wrap = self.wraps and wide >= MIN_COLUMNS
+            for piece in text.wrap(self.console, wide) if wrap else [text]:
+                piece.rstrip()
+                self.line(prefix + piece)
+                prefix = Text(" " * width)
+
+    def event(self, event: Event, *, tag: Text | None = None) -> None:
+        """Write an event; `tag` stands between its time and what it says."""
+        lines = [line.styled() for line in render.lines_of(event)]
+        prefix = Text(render.clock(event.timestamp) + "  ", style="dim")
+        if lines:
+            self.hanging(prefix + tag if tag else prefix, lines)
+
+    def waits(self, calls: Sequence[PendingCall], target: Target) -> None:
+        """Write what waits for a person, and how to answer it."""
+        for call in calls:
+            self.line()
+            self.line(Text.assemble(("waits for a person  ", "bold"), (render.asked(call), "bold yellow")))
+            for label, text in _facts(call):
+                self.hanging(Text(f"  {label:9}", style="dim"), [Text(text)])
+            for action in ("approve", "reject"):
+                self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
+            self.command("or", target.signal_command(call.invocation_id, call.function_call_id))
+
+    def command(self, label: str, parts: Sequence[str]) -> None:
+        """Write a command to be copied: on one line where that fits, else one part on each."""
+        prefix = Text(f"  {label:9}", style="dim")
+        whole = " ".join(parts)
+        if len(self.margin) + prefix.cell_len + len(whole) <= self.console.width:
+            parts = [whole]
+        for index, part in enumerate(parts):
+            more = " \\" if index < len(parts) - 1 else ""
+            self.line(Text.assemble(prefix, "  " if index else "", part, more))
+            prefix = Text(" " * prefix.cell_len)
+
+    def table(self, table: Table) -> None:
+        """Write a table."""
+        self.console.print(Padding(table, (0, 0, 0, len(self.margin))))
+
+
+def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
+    yield "call", f"{call.function_call_id} of {render.safe(call.invocation_id)}"
+    yield "asked by", f"{render.safe(call.agent)}, for user {render.safe(call.user_id)}"
+    if call.hint:
+        yield "hint", render.safe(call.hint)
+    if call.interim is not None:
+        yield "so far", render.short_json(call.interim)
+    yield "until", render.until(call.deadline, time.time())
+
+
+def error(message: str) -> None:
+    """Write the one line that says why a command cannot go on."""
+    text = render.safe(" ".join(message.split()))
+    Console(stderr=True, highlight=False, markup=False, emoji=False).print(
+        Text.assemble(("waystation: ", "bold red"), text), soft_wrap=True
+    )

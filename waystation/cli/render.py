@@ -1,0 +1,156 @@
+"""How events, calls and waits read in a terminal.
+
+Text of models, tools and users is shown with every character that could steer a terminal escaped, and never as markup.
+"""
+
+import datetime
+import json
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.style import Style
+from rich.text import Text
+
+from waystation.core import summary
+from waystation.core.call import REQUEST_CONFIRMATION
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject
+from waystation.core.wire import PendingCall
+
+MAX_JSON = 300
+"""Characters of a response or a value that people are shown; `--json` shows all of it."""
+
+_JOINER = "\u200d"
+"""Holds emoji together, and steers nothing."""
+
+Kind = Literal["text", "call", "response", "state", "error", "note"]
+_STYLES: dict[Kind, Style] = {
+    "text": Style(),
+    "call": Style(color="yellow"),
+    "response": Style(color="cyan"),
+    "state": Style(color="magenta"),
+    "error": Style(color="red"),
+    "note": Style(dim=True),
+}
+
+
+def safe(text: str) -> str:
+    """Return `text` on one line, with control characters, escapes and direction marks made visible."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char.isprintable() or char == _JOINER or unicodedata.category(char) == "Zs"
+        else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def safe_json(value: object, *, indent: int | None = None) -> str:
+    """Return JSON that is itself valid and cannot steer a terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def short_json(value: object, length: int = MAX_JSON) -> str:
+    """Return compact JSON, clipped."""
+    text = safe_json(value)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One fact about an event."""
+
+    kind: Kind
+    who: str
+    text: str
+
+    def styled(self) -> Text:
+        """Return the line as text for a terminal."""
+        result = Text()
+        if self.who:
+            result.append(self.who, Style(bold=True))
+        result.append(self.text, _STYLES[self.kind])
+        return result
+
+
+def lines_of(event: Event) -> Iterator[Line]:
+    """Yield what an event says, one fact a line; a text yields as many lines as it has."""
+    who = safe(event.author)
+    later = set(event.long_running_tool_ids or ())
+    for part in (event.content or {}).get("parts") or ():
+        yield from _part_lines(who, part, later)
+    for key, value in event.actions.state_delta.items():
+        yield Line("state", "", f"state: {safe(key)} = {short_json(value)}")
+    for key in event.actions.removed_keys:
+        yield Line("state", "", f"state: {safe(key)} removed")
+    if event.actions.transfer_to_agent:
+        yield Line("note", who, f" transfers to {safe(event.actions.transfer_to_agent)}")
+    if event.error_code:
+        yield Line("error", who, f" {safe(event.error_code)}: {safe(event.error_message or 'no message')}")
+    if ignored := (event.custom_metadata or {}).get("ignored_answer"):
+        by = f" by {safe(str(ignored['by']))}" if ignored.get("by") else ""
+        text = f"an answer{by} was ignored, {safe(str(ignored.get('reason')))}: {safe(str(ignored.get('message')))}"
+        yield Line("note", "", text)
+
+
+def _part_lines(who: str, part: JsonObject, later: set[str]) -> Iterator[Line]:
+    if text := part.get("text"):
+        kind: Kind = "note" if part.get("thought") else "text"
+        first, *others = str(text).rstrip().splitlines() or [""]
+        yield Line(kind, who, f"{' thinks' if part.get('thought') else ''}: {safe(first)}")
+        for other in others:
+            yield Line(kind, "", safe(other.expandtabs(4)))
+    elif call := part.get("functionCall"):
+        yield _call_line(who, call, str(call.get("id")) in later)
+    elif response := part.get("functionResponse"):
+        yield _response_line(response)
+    else:
+        names = ", ".join(safe(name) for name in part if name not in ("thoughtSignature", "text"))
+        if names:
+            yield Line("note", who, f": [{names}]")
+
+
+def _call_line(who: str, call: JsonObject, later: bool) -> Line:
+    if call.get("name") == REQUEST_CONFIRMATION:
+        asked = call.get("args") or {}
+        original = asked.get("originalFunctionCall") or {}
+        hint = (asked.get("toolConfirmation") or {}).get("hint") or "no hint"
+        return Line("call", who, f" needs a confirmation for {safe(str(original.get('name')))}: {safe(hint)}")
+    shown = safe(summary.call(str(call.get("name")), call.get("args") or {}))
+    number = f" [{safe(str(call['id']))}]" if call.get("id") else ""
+    return Line("call", who, f" calls {shown}{number}{', long-running' if later else ''}")
+
+
+def _response_line(response: JsonObject) -> Line:
+    said = response.get("response") or {}
+    if response.get("name") == REQUEST_CONFIRMATION:
+        return Line("response", "user", " confirmed the call" if said.get("confirmed") else " refused the call")
+    return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
+
+
+def clock(timestamp: float) -> str:
+    """Return a time of today as such, any other with its date; in local time."""
+    moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
+    today = datetime.datetime.now().astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def until(deadline: float, now: float) -> str:
+    """Return a deadline with what is left of it."""
+    moment = datetime.datetime.fromtimestamp(deadline).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    left = deadline - now
+    for unit, seconds in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if left >= 2 * seconds:
+            return f"{moment}, in {left / seconds:.0f} {unit}"
+    return f"{moment}, in {left:.0f} s" if left > 0 else f"{moment}, which has passed"
+
+
+def asked(call: PendingCall) -> str:
+    """Return a call that waits in one line."""
+    return safe(summary.call(call.tool, call.args))

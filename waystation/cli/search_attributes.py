@@ -1,0 +1,53 @@
+"""Create the search attributes by which invocations are found."""
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.cli.exits import Exit, Problem
+from waystation.cli.output import Output
+from waystation.client.agent_client import AgentClient
+from waystation.core.wire import SEARCH_ATTRIBUTES
+
+_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+
+
+async def create(client: AgentClient, out: Output) -> Exit:
+    """Create those that are missing."""
+    namespace = client.temporal.namespace
+    service = client.temporal.operator_service
+    try:
+        listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=namespace))
+        known = listed.custom_attributes
+        for name, kind in SEARCH_ATTRIBUTES.items():
+            if name in known and known[name] != _TYPES[kind]:
+                raise Problem(
+                    Exit.FAILED,
+                    f"The search attribute {name!r} of namespace {namespace!r} is of another type than {kind}; "
+                    "remove or rename it with `temporal operator search-attribute`.",
+                )
+        missing = {name: _TYPES[kind] for name, kind in SEARCH_ATTRIBUTES.items() if name not in known}
+        if missing:
+            await service.add_search_attributes(
+                AddSearchAttributesRequest(namespace=namespace, search_attributes=missing)
+            )
+    except RPCError as error:
+        if error.status in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
+            wanted = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
+            raise Problem(
+                Exit.NOT_ALLOWED,
+                f"This server does not let clients create search attributes ({error.message}). Create them as its "
+                f"operator does, in Temporal Cloud with `tcld` or the Web UI: {wanted}.",
+            ) from None
+        raise
+    present = [name for name in SEARCH_ATTRIBUTES if name not in missing]
+    if out.json:
+        out.record({"namespace": namespace, "created": list(missing), "present": present})
+    elif missing:
+        out.line(f"Created in namespace {namespace}: {', '.join(missing)}. Restart workers that run already.")
+    else:
+        out.line(f"Namespace {namespace} has all search attributes already.")
+    return Exit.OK

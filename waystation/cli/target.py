@@ -1,0 +1,116 @@
+"""Which server, namespace and task queue a command is for, and how to say so in another command."""
+
+import asyncio
+import json
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from waystation.cli.exits import Exit, Problem
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect, settings
+from waystation.core.payload import JsonObject
+from waystation.core.wire import ANSWER_SIGNAL, TASK_QUEUE
+
+CONNECT_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the global options say; None leaves it to the environment."""
+
+    address: str | None = None
+    namespace: str | None = None
+    task_queue: str = TASK_QUEUE
+    profile: str | None = None
+    program: str = "waystation"
+    """How this program is started, for the commands that it shows."""
+    temporal: str = "temporal"
+    """How Temporal's own program is started."""
+
+    async def connect(self) -> AgentClient:
+        """Return a client.
+
+        Raises:
+            Problem: No server answers, or the configuration cannot be read.
+        """
+        where = self.where()
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                temporal = await connect(address=self.address, namespace=self.namespace, profile=self.profile)
+        except (RuntimeError, TimeoutError, ValueError) as error:
+            raise Problem(
+                Exit.NO_SERVER,
+                f"No Temporal server answers at {where} ({_cause(error)}). Start one with `python worker.py --embedded "
+                "--agents DIR`, or say where it is: --address or TEMPORAL_ADDRESS.",
+            ) from None
+        return AgentClient(temporal, task_queue=self.task_queue)
+
+    def where(self) -> str:
+        """Return the server and the namespace in a few words.
+
+        Raises:
+            Problem: The configuration cannot be read.
+        """
+        try:
+            config = settings(address=self.address, namespace=self.namespace, profile=self.profile)
+        except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
+            remedy = "Mend the configuration of Temporal clients (TEMPORAL_*, --profile, its TOML file)."
+            raise Problem(Exit.USAGE, f"{error}. {remedy}") from None
+        if "://" in config.get("target_host", ""):
+            raise Problem(Exit.USAGE, f"{config.get('target_host')!r} is a URL; give the server's HOST:PORT.")
+        return f"{config.get('target_host')}, namespace {config.get('namespace')}"
+
+    def follow_command(self, invocation: str) -> str:
+        """Return the command of this program that follows an invocation."""
+        return " ".join([self.program, *self._options(), "events", shlex.quote(invocation), "--follow"])
+
+    def answer_command(self, action: str, invocation: str, call: str) -> list[str]:
+        """Return the command of this program that answers a call, in parts."""
+        return [" ".join([self.program, *self._options()]), f"{action} {shlex.quote(invocation)} {call}"]
+
+    def signal_command(self, invocation: str, call: str, action: str = "approve") -> list[str]:
+        """Return the command of the `temporal` CLI that answers a call, in parts."""
+        answer: JsonObject = {"function_call_id": call, "action": action}
+        return [
+            " ".join([f"{self.temporal} workflow signal", *self._options()]),
+            f"--workflow-id {shlex.quote(invocation)} --name {ANSWER_SIGNAL}",
+            f"--input {shlex.quote(json.dumps(answer))}",
+        ]
+
+    def _options(self) -> list[str]:
+        given = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}
+        return [f"{name} {shlex.quote(value)}" for name, value in given.items() if value]
+
+
+def program_name() -> str:
+    """Return how this program can be started."""
+    if shutil.which("waystation"):
+        return "waystation"
+    installed = Path(sys.executable).with_name("waystation")
+    return shown(installed) if installed.exists() else f"{shown(Path(sys.executable))} -m waystation.cli"
+
+
+def temporal_name() -> str:
+    """Return how Temporal's own program can be started."""
+    installed = Path(sys.executable).with_name("temporal")
+    return shown(installed) if installed.exists() and not shutil.which("temporal") else "temporal"
+
+
+def shown(path: Path) -> str:
+    """Return a path as short as it can be written here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def _cause(error: Exception) -> str:
+    """Return the reason in a failed connection's message, freed of the names of its Rust types."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_LIMIT_S:g} s"
+    for marker in ('message: "', 'error: "'):
+        if marker in text:
+            return text.rsplit(marker, 1)[1].split('"', 1)[0]
+    return text.removeprefix("Failed client connect: ")

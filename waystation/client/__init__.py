@@ -1,0 +1,1 @@
+"""Everyone outside: start invocations, follow them, answer them."""

@@ -1,0 +1,327 @@
+"""Start invocations, follow them, and answer what waits. Wraps Temporal's client and hands it out."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import SearchAttributeKey, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client.connect import connect
+from waystation.core import approval, errors, summary
+from waystation.core.event import Event
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, digest, encode
+from waystation.core.projection import Projection
+from waystation.core.wire import (
+    ANSWER_SIGNAL,
+    ANSWER_UPDATE,
+    MEMO_PENDING,
+    SEARCH_AGENT,
+    SEARCH_PENDING,
+    TASK_QUEUE,
+    WORKFLOW,
+    Action,
+    Budget,
+    InvocationInput,
+    InvocationResult,
+    PendingCall,
+    parse_answer,
+)
+from waystation.history import HistoryReader, decoded, project
+
+CONFIRMATION_LIMIT = timedelta(seconds=10)
+"""How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
+
+
+_AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
+_PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+
+
+class AgentClient:
+    """Everything a program does with agents from outside."""
+
+    def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE) -> None:
+        self.temporal = temporal
+        """Temporal's own client."""
+        self.task_queue = task_queue
+
+    @classmethod
+    async def connect(
+        cls,
+        *,
+        address: str | None = None,
+        namespace: str | None = None,
+        profile: str | None = None,
+        task_queue: str = TASK_QUEUE,
+    ) -> "AgentClient":
+        """Connect as the environment says, see `temporalio.envconfig`; what is given here wins.
+
+        Raises:
+            RuntimeError: No server answers there.
+        """
+        temporal = await connect(address=address, namespace=namespace, profile=profile)
+        return cls(temporal, task_queue=task_queue)
+
+    async def start(
+        self,
+        agent: str,
+        message: str | JsonObject,
+        *,
+        id: str | None = None,
+        state: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        budget: Budget | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> "Invocation":
+        """Start an invocation and return at once.
+
+        Args:
+            agent: Name of a root agent.
+            message: Text, or a genai Content as JSON.
+            id: Id of the invocation; starting one id twice gives the same invocation, with what was said first. By
+                default a new one.
+            state: Initial state.
+            user_id: Whom the agent serves.
+            session_id: The conversation it belongs to.
+            budget: What it may use.
+            metadata: Recorded with the input, not shown to the model.
+        """
+        optional = {
+            "state": dict(state) if state else None,
+            "user_id": user_id,
+            "session_id": session_id,
+            "budget": budget.model_dump() if budget else None,
+            "metadata": dict(metadata) if metadata else None,
+        }
+        given = {
+            "agent": agent,
+            "message": message,
+            **{key: value for key, value in optional.items() if value},
+        }
+        InvocationInput.model_validate(given)
+        said = message if isinstance(message, str) else "…"
+        chosen = id or f"{agent}-{uuid.uuid4().hex[:12]}"
+        try:
+            handle = await self.temporal.start_workflow(
+                WORKFLOW,
+                given,
+                id=chosen,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                task_queue=self.task_queue,
+                static_summary=summary.clip(f"{agent}: {said}"),
+            )
+        except WorkflowAlreadyStartedError:
+            return Invocation(self, self.temporal.get_workflow_handle(chosen), existed=True)
+        return Invocation(self, handle)
+
+    async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:
+        """Start an invocation and wait for its result; see `start` and `Invocation.result`."""
+        return await (await self.start(agent, message, **options)).result()
+
+    def invocation(self, id: str, *, run_id: str | None = None) -> "Invocation":
+        """Return the invocation of that id, whether or not it exists."""
+        return Invocation(self, self.temporal.get_workflow_handle(id, run_id=run_id))
+
+    async def pending(self) -> list[PendingCall]:
+        """Return what waits for a person in the whole namespace, oldest first. No worker has to run."""
+        found: list[PendingCall] = []
+        query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        async for execution in self.temporal.list_workflows(query):
+            found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
+        return sorted(found, key=lambda call: call.requested_at)
+
+
+class Invocation:
+    """One invocation of an agent, as seen from outside."""
+
+    def __init__(self, client: AgentClient, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
+        self._client = client
+        self.handle = handle
+        """Temporal's own handle."""
+        self.existed = existed
+        """Whether `start` found it, begun earlier under the same id."""
+
+    @property
+    def id(self) -> str:
+        """Id of the invocation, which is that of its workflow."""
+        return self.handle.id
+
+    async def result(self) -> InvocationResult:
+        """Wait for the end and return the result.
+
+        Raises:
+            WorkflowFailureError: It failed or was cancelled; the cause says how.
+        """
+        return InvocationResult.model_validate(await self.handle.result())
+
+    async def history(self) -> WorkflowHistory:
+        """Return what Temporal recorded."""
+        return await self.handle.fetch_history()
+
+    async def log(self) -> Log:
+        """Return the log as of now, rebuilt from history. No worker has to run."""
+        history = await self.history()
+        events = await decoded(history.events, self._client.temporal.data_converter)
+        return project(WorkflowHistory(self.id, events)).log
+
+    async def state(self) -> JsonObject:
+        """Return the state as of now. No worker has to run."""
+        return (await self.log()).state
+
+    async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+        """Yield the events from index `start` on, as they are recorded.
+
+        Args:
+            start: How many events to pass over.
+            follow: Whether to go on until the invocation ends; otherwise only what is recorded already.
+        """
+        if not follow:
+            for event in (await self.log()).events[start:]:
+                yield event
+            return
+        async for log in self.follow():
+            while start < len(log.events):
+                yield log.events[start]
+                start += 1
+
+    async def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
+        projection = Projection(self.id)
+        reader = HistoryReader()
+        pages = self.handle.fetch_history_events(wait_new_event=True)
+        while pages.current_page is None or pages.next_page_token:
+            await pages.fetch_next_page()
+            page = await decoded(pages.current_page or (), self._client.temporal.data_converter)
+            projection.feed(reader.read(page))
+            projection.flush()
+            yield projection.log
+
+    async def pending(self) -> list[PendingCall]:
+        """Return what waits for a person. No worker has to run."""
+        description = await self.handle.describe()
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return []
+        return _pending(await description.memo(), description.typed_search_attributes)
+
+    async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Approve a call; see `answer`."""
+        return await self.answer("approve", function_call_id, **answer)
+
+    async def reject(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Reject a call; see `answer`."""
+        return await self.answer("reject", function_call_id, **answer)
+
+    async def respond(self, response: JsonObject, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Give a long-running call its response; see `answer`."""
+        return await self.answer("respond", function_call_id, response=response, **answer)
+
+    async def answer(
+        self,
+        action: Action,
+        function_call_id: str | None = None,
+        *,
+        signal: bool = False,
+        confirm_within: timedelta = CONFIRMATION_LIMIT,
+        **fields: Any,
+    ) -> JsonObject:
+        """Answer a call that waits, and learn at once whether the answer counts.
+
+        Args:
+            action: What to do with it.
+            function_call_id: Which one; needed when several wait.
+            signal: Send it without waiting for a worker to take it; then nothing is learnt.
+            confirm_within: How long to wait for a worker to take it.
+            fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
+
+        Raises:
+            AnswerRefused: It does not count; the class says why.
+            AnswerUnconfirmed: No worker took it in time. It may still be applied later.
+        """
+        given = {
+            "function_call_id": function_call_id or await self._only_pending(),
+            "action": action,
+            **fields,
+        }
+        answer = {key: value for key, value in given.items() if value is not None}
+        try:
+            if signal:
+                await self.handle.signal(ANSWER_SIGNAL, answer)
+                return {"sent": True}
+            # The server asks again for as long as no worker runs; its own time limit is one of each request.
+            async with asyncio.timeout(confirm_within.total_seconds()):
+                # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+                receipt: JsonObject = await self.handle.execute_update(
+                    ANSWER_UPDATE, answer, id=f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
+                )
+        except WorkflowUpdateFailedError as error:
+            raise _refusal(error) from None
+        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+            raise errors.AnswerUnconfirmed(self.id, given["function_call_id"]) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            raise await self._too_late(answer) from None
+        return receipt
+
+    async def _too_late(self, answer: JsonObject) -> errors.AnswerRefused:
+        """Return why an answer to an invocation that is over does not count."""
+        log = await self.log()
+        given = parse_answer(encode(answer))
+        try:
+            call = approval.check(log, given, time.time())
+        except errors.AnswerRefused as refused:
+            found = log.calls.get(given.function_call_id)
+            if found is None or found.answer or found.expired:
+                return refused
+            call = found
+        over = log.ended.status.replace("_", " ") if log.ended else "over"
+        return errors.UnknownCall(f"Call {call.id!r} of {self.id!r} waits no more: the invocation is {over}.")
+
+    async def cancel(self) -> None:
+        """Ask the invocation to end; running tools are told."""
+        await self.handle.cancel()
+
+    async def _only_pending(self) -> str:
+        waiting = [call.function_call_id for call in await self.pending()]
+        if not waiting:
+            # Whoever answers twice should hear that the first answer stands, not that nothing was ever asked.
+            calls = reversed((await self.log()).calls.values())
+            waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
+        if not waiting:
+            raise errors.UnknownCall(f"No call waits for an answer in {self.id!r}.")
+        if len(waiting) > 1:
+            raise errors.UnknownCall(f"Say which call is answered; waiting in {self.id!r}: {', '.join(waiting)}.")
+        return waiting[0]
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        kind = getattr(errors, cause.type or "", None)
+        if isinstance(kind, type) and issubclass(kind, errors.AnswerRefused):
+            return kind(cause.message)
+        return errors.AnswerRefused(cause.message)
+    return error
+
+
+def _pending(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+    """Return what waits: what the memo describes, and, where search attributes exist, they still list."""
+    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    if attributes.get(_AGENT) is None:
+        return described
+    listed = attributes.get(_PENDING) or ()
+    return [call for call in described if call.function_call_id in listed]

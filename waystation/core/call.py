@@ -1,0 +1,136 @@
+"""The life of one function call: asked for, perhaps confirmed, performed, perhaps waiting for a person, closed."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from waystation.core import ids
+from waystation.core.payload import JsonObject, digest
+from waystation.core.wire import Answer, Call, Confirmation, PendingCall, ToolOutcome
+
+DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
+"""Every wait ends; see design D3. 30 days unless the tool says otherwise."""
+
+Gate = Literal["none", "waiting", "passed", "refused"]
+
+
+@dataclass(slots=True)
+class CallState:
+    """One function call and what became of it so far. Changed only by its log."""
+
+    call: Call
+    name: str
+    args: JsonObject
+    agent: str
+    reply: int
+    """Number of the model reply that made the call."""
+    gate: Gate
+    shown: JsonObject | None = None
+    """The arguments as the approver saw them, when the approver then edited them."""
+    requested_at: float | None = None
+    """When it began to wait for a person."""
+    outcome: ToolOutcome | None = None
+    """What performing it gave."""
+    flushed: bool = False
+    """Whether the outcome is part of an event."""
+    response: JsonObject | None = None
+    """What the model reads, or would read if it were called now."""
+    responded: bool = False
+    """Whether the model may go on: there is a response that was meant to reach it."""
+    closed: bool = False
+    """Whether the response is the last one."""
+    answer: Answer | None = None
+    """The answer that closed it or let it run."""
+    answered_at: float | None = None
+    expired: bool = False
+    answer_ids: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The engine's id of the call."""
+        return self.call.id
+
+    @property
+    def performing(self) -> bool:
+        """Whether it has to be, or is being, carried out."""
+        return self.outcome is None and self.call.kind != "answered" and self.gate in ("none", "passed")
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a person's answer is what it waits for."""
+        if self.gate == "waiting":
+            return True
+        return self.call.kind == "long_running" and self.outcome is not None and not self.closed
+
+    @property
+    def answerable(self) -> bool:
+        """Whether an answer would count. A long-running call may be answered before its function has returned."""
+        return self.gate == "waiting" or (self.call.kind == "long_running" and not self.closed)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the wait ends, in seconds since 1970; None while nobody is waited for."""
+        if self.requested_at is None or not self.waiting:
+            return None
+        return self.requested_at + (self.call.deadline_s or DEFAULT_DEADLINE_S)
+
+    @property
+    def digest(self) -> str:
+        """Digest of exactly what an approver approves."""
+        shown = self.args if self.shown is None else self.shown
+        return digest({"agent": self.agent, "tool": self.name, "args": shown})
+
+    def tool_confirmation(self) -> JsonObject | None:
+        """Return what the tool finds in `tool_context.tool_confirmation`."""
+        if self.gate != "passed" or self.answer is None:
+            return None
+        asked = self.call.confirmation or Confirmation()
+        return {"hint": asked.hint, "confirmed": True, "payload": self.answer.response or asked.payload}
+
+    def close(self, response: JsonObject) -> None:
+        """Give the call its last response."""
+        self.response, self.responded, self.closed = response, True, True
+
+    def pending(self, invocation_id: str, user_id: str, session_id: str | None) -> PendingCall:
+        """Return the call as approvers see it."""
+        asked = self.call.confirmation or Confirmation()
+        return PendingCall(
+            function_call_id=self.id,
+            invocation_id=invocation_id,
+            agent=self.agent,
+            tool=self.name,
+            args=self.args,
+            kind="confirmation" if self.gate == "waiting" else "long_running",
+            digest=self.digest,
+            hint=asked.hint,
+            payload=asked.payload,
+            interim=self.response,
+            requested_at=self.requested_at or 0.0,
+            deadline=self.deadline or 0.0,
+            user_id=user_id,
+            session_id=session_id,
+        )
+
+    def request_part(self) -> JsonObject:
+        """Return the function call by which ADK clients are asked to confirm. Source: adk-semantics 2.1."""
+        asked = self.call.confirmation or Confirmation()
+        confirmation: JsonObject = {"hint": asked.hint, "confirmed": False}
+        if asked.payload is not None:
+            confirmation["payload"] = asked.payload
+        return {
+            "functionCall": {
+                "id": ids.confirmation(self.id),
+                "name": REQUEST_CONFIRMATION,
+                "args": {
+                    "originalFunctionCall": {"id": self.id, "args": self.args, "name": self.name},
+                    "toolConfirmation": confirmation,
+                },
+            }
+        }
+
+    def response_part(self, response: JsonObject) -> JsonObject:
+        """Return a function response to the call."""
+        return {"functionResponse": {"id": self.id, "name": self.name, "response": response}}
+
+
+REQUEST_CONFIRMATION = "adk_request_confirmation"
+"""ADK's name for the request that clients see; a model never sees it. Source: adk-semantics 2.4."""

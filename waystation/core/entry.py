@@ -1,0 +1,145 @@
+"""The entries of a log: everything that can happen to an invocation."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from waystation.core.payload import Recorded
+from waystation.core.wire import Answer, InvocationInput, InvocationResult, ModelReply, ToolOutcome
+
+FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
+
+EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out", "continued"]
+
+
+class Failure(Recorded):
+    """Why an activity or a child gave no result."""
+
+    kind: FailureKind
+    error_type: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """The invocation was started."""
+
+    input: InvocationInput
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The invocation was started with something that is no input."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalled:
+    """A model call was scheduled with all that the log held by then."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    """The model answered."""
+
+    number: int
+    reply: ModelReply
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLost:
+    """The model gave no answer within all attempts."""
+
+    number: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class CallReturned:
+    """A tool ran and reported."""
+
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ChildReturned:
+    """An agent that was called as a tool finished."""
+
+    function_call_id: str
+    result: InvocationResult
+
+
+@dataclass(frozen=True, slots=True)
+class CallLost:
+    """A tool or a child gave no report: its worker was lost, its time was up, or it was cancelled."""
+
+    function_call_id: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCounted:
+    """Somebody answered a call that waited, and it counts."""
+
+    function_call_id: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerIgnored:
+    """Something arrived that does not count."""
+
+    reason: str
+    """Name of the `AnswerRefused` class."""
+    message: str
+    function_call_id: str | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePassed:
+    """Nobody answered a call in time."""
+
+    function_call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """Somebody asked to cancel the invocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The invocation is over; what is still open never gets an answer."""
+
+    status: EndStatus
+
+
+Body: TypeAlias = (
+    Began
+    | Refused
+    | ModelCalled
+    | ModelReplied
+    | ModelLost
+    | CallReturned
+    | ChildReturned
+    | CallLost
+    | AnswerCounted
+    | AnswerIgnored
+    | DeadlinePassed
+    | CancelRequested
+    | Ended
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a log."""
+
+    ref: str
+    """Where in the history it was born; see `ids`."""
+    time: float
+    """When the workflow applied it: seconds since 1970, by the workflow's clock."""
+    body: Body

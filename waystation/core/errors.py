@@ -1,0 +1,178 @@
+"""Every error Waystation raises, drawn once.
+
+    WaystationError
+    ├── AuthoringError            someone wrote an agent or a tool wrongly; found before anything runs
+    │   ├── InvalidAgent
+    │   ├── InvalidTool
+    │   ├── ToolNameTaken
+    │   └── AgentNameTaken
+    ├── InvocationError           an invocation fails with it; the class's name is the ApplicationError's type
+    │   ├── UnknownAgent
+    │   ├── InvalidInput
+    │   ├── ModelFailed
+    │   ├── ModelUnavailable
+    │   └── EngineFault
+    ├── AnswerRefused             an answer did not count; the class's name is the update failure's type
+    │   ├── UnknownCall
+    │   ├── AlreadyAnswered
+    │   ├── Expired
+    │   ├── NotAllowed
+    │   ├── DigestMismatch
+    │   └── InvalidAnswer
+    ├── AnswerUnconfirmed         nobody knows yet whether an answer counts
+    ├── ModelError                raised by model adapters, read by the model activity
+    │   ├── ModelRefused          final
+    │   └── ModelOverloaded       worth another attempt
+    ├── NotJson                   a value cannot be recorded
+    │   ├── StateRefused          … in state (tools.state)
+    │   └── TooLarge              … because of its size (tools.outcome)
+    ├── ForeignHistory            a history is not one of ours, or cannot be read
+    └── NotReplayable             recorded and present code disagree
+
+Messages of InvocationError end up in histories and logs: they are short and carry no content of the conversation.
+"""
+
+from collections.abc import Iterable
+
+
+class WaystationError(Exception):
+    """Base of all errors of this package."""
+
+
+class AuthoringError(WaystationError):
+    """An agent or a tool is declared wrongly; the message says where and how to mend it."""
+
+
+class InvalidAgent(AuthoringError):
+    """An agent's declaration cannot be carried out."""
+
+    def __init__(self, agent: str, problem: str) -> None:
+        self.agent, self.problem = agent, problem
+        super().__init__(f"Agent {agent!r}: {problem}")
+
+
+class InvalidTool(AuthoringError):
+    """A tool cannot be declared to a model."""
+
+    def __init__(self, tool: str, problem: str) -> None:
+        self.tool, self.problem = tool, problem
+        super().__init__(f"Tool {tool!r}: {problem}")
+
+
+class ToolNameTaken(AuthoringError):
+    """Two tools of one agent have the same name."""
+
+    def __init__(self, agent: str, tool: str) -> None:
+        self.agent, self.tool = agent, tool
+        super().__init__(f"Agent {agent!r} has two tools named {tool!r}; rename one of them.")
+
+
+class AgentNameTaken(AuthoringError):
+    """Two agents that one worker serves have the same name."""
+
+    def __init__(self, agent: str, places: Iterable[str]) -> None:
+        self.agent, self.places = agent, tuple(places)
+        super().__init__(f"Two agents are named {agent!r} ({', '.join(self.places)}); rename one of them.")
+
+
+class InvocationError(WaystationError):
+    """An invocation cannot go on."""
+
+
+class UnknownAgent(InvocationError):
+    """No agent of that name is served by the worker that looked for it."""
+
+    def __init__(self, agent: str, known: Iterable[str]) -> None:
+        self.agent, self.known = agent, tuple(sorted(known))
+        super().__init__(f"No agent is named {agent!r}. This worker serves: {', '.join(self.known) or 'none'}.")
+
+
+class InvalidInput(InvocationError):
+    """The input with which an invocation was started cannot be used."""
+
+
+class ModelFailed(InvocationError):
+    """The model refused the request for good; another attempt would get the same answer."""
+
+
+class ModelUnavailable(InvocationError):
+    """The model did not answer within all attempts."""
+
+
+class EngineFault(InvocationError):
+    """A fault of Waystation itself. The invocation fails instead of being stuck."""
+
+
+class AnswerRefused(WaystationError):
+    """An answer does not count. Nothing changed."""
+
+
+class UnknownCall(AnswerRefused):
+    """No call of that id waits or ever waited in this invocation."""
+
+
+class AlreadyAnswered(AnswerRefused):
+    """The call has its answer; the first one recorded stands."""
+
+
+class Expired(AnswerRefused):
+    """The answer came after the call's deadline."""
+
+
+class NotAllowed(AnswerRefused):
+    """Who answered may not answer this call."""
+
+
+class DigestMismatch(AnswerRefused):
+    """The answer was given for other arguments than the call has."""
+
+
+class InvalidAnswer(AnswerRefused):
+    """The answer is malformed, or its action does not suit the call."""
+
+
+class AnswerUnconfirmed(WaystationError):
+    """No worker took the answer in time. It is not lost: it may be applied when one does."""
+
+    def __init__(self, invocation: str, function_call_id: str) -> None:
+        self.invocation, self.function_call_id = invocation, function_call_id
+        super().__init__(
+            f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. It may still be applied: "
+            "look at what waits before you answer again."
+        )
+
+
+class ModelError(WaystationError):
+    """A model did not give a reply."""
+
+
+class ModelRefused(ModelError):
+    """The model's service rejected the request; the same request would be rejected again."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class ModelOverloaded(ModelError):
+    """The model's service is overloaded, broken or out of reach; another attempt may succeed."""
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
+        super().__init__(message)
+
+
+class NotJson(WaystationError):
+    """A value has no faithful JSON form."""
+
+    def __init__(self, path: str, found: str, remedy: str) -> None:
+        self.path, self.found, self.remedy = path, found, remedy
+        super().__init__(f"{f'{path!r} is' if path else 'the value is'} {found}, which cannot be recorded; {remedy}.")
+
+
+class ForeignHistory(WaystationError):
+    """A history was not recorded by Waystation, or cannot be read."""
+
+
+class NotReplayable(WaystationError):
+    """The present code would not do what a history recorded."""

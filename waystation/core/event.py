@@ -1,0 +1,144 @@
+"""Events: what an invocation did, in ADK's shape.
+
+Field names and JSON form (camelCase) are ADK's; see adk-semantics 7 and 13.1. Content is the plain JSON that genai
+defines, so unknown part fields such as thought signatures pass through untouched.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from waystation.core.payload import JsonObject, Recorded
+
+
+class ToolConfirmation(Recorded):
+    """What a person is asked before a tool runs, and, once answered, what they said."""
+
+    hint: str = ""
+    confirmed: bool = False
+    payload: JsonObject | None = None
+
+
+_ADK_JSON = ConfigDict(
+    frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+)
+"""Recorded under Python's names; shown to readers under ADK's."""
+
+
+class EventActions(Recorded):
+    """What a call changed besides answering the model."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    state_delta: JsonObject = {}
+    removed_keys: tuple[str, ...] = ()
+    """State keys deleted with `del`. A key whose value is None is stored as None."""
+    artifact_delta: dict[str, int] = {}
+    skip_summarization: bool | None = None
+    transfer_to_agent: str | None = None
+    escalate: bool | None = None
+    requested_tool_confirmations: dict[str, ToolConfirmation] = {}
+
+
+NO_ACTIONS = EventActions()
+
+
+class Event(Recorded):
+    """One thing that happened, as readers see it."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    id: str
+    invocation_id: str
+    author: str
+    """`user`, or the name of the agent."""
+    timestamp: float
+    """Seconds since 1970, by the workflow's clock."""
+    content: JsonObject | None = None
+    actions: EventActions = NO_ACTIONS
+    long_running_tool_ids: tuple[str, ...] | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    finish_reason: str | None = None
+    usage_metadata: JsonObject | None = None
+    model_version: str | None = None
+    partial: bool | None = None
+    custom_metadata: JsonObject | None = None
+
+    def to_json(self) -> JsonObject:
+        """Return ADK's JSON form of the event."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+    def function_calls(self) -> list[JsonObject]:
+        """Return the function calls in the content, in order."""
+        return parts_of(self.content, "functionCall")
+
+    def function_responses(self) -> list[JsonObject]:
+        """Return the function responses in the content, in order."""
+        return parts_of(self.content, "functionResponse")
+
+    def is_final_response(self) -> bool:
+        """Whether nothing is expected to follow this event. Source: adk-semantics 13.2."""
+        if self.actions.skip_summarization or self.long_running_tool_ids:
+            return True
+        return not (self.function_calls() or self.function_responses() or self.partial)
+
+
+def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
+    """Return what the parts of `content` hold under `kind` (`functionCall`, `functionResponse`), in order."""
+    return [part[kind] for part in (content or {}).get("parts") or () if part.get(kind)]
+
+
+def text_of(content: JsonObject | None) -> str:
+    """Return the visible text of a content: its text parts without thoughts, joined."""
+    return "".join(
+        part["text"] for part in (content or {}).get("parts") or () if part.get("text") and not part.get("thought")
+    )
+
+
+def merge_actions(batch: Sequence[EventActions]) -> EventActions:
+    """Merge the actions of one batch of calls, given in call order.
+
+    Later calls win over earlier ones, whichever finished last; dictionaries merge recursively. Source: ADK 2.13, see
+    adk-semantics 7.1.
+    """
+    if len(batch) == 1:
+        return batch[0]
+    merged = EventActions()
+    state: JsonObject = {}
+    removed: dict[str, None] = {}
+    for actions in batch:
+        for key in actions.removed_keys:
+            state.pop(key, None)
+            removed[key] = None
+        for key in actions.state_delta:
+            removed.pop(key, None)
+        _deep_merge(state, actions.state_delta)
+        scalars = {
+            name: value
+            for name in ("skip_summarization", "transfer_to_agent", "escalate")
+            if (value := getattr(actions, name)) is not None
+        }
+        merged = merged.model_copy(
+            update={
+                **scalars,
+                "artifact_delta": {**merged.artifact_delta, **actions.artifact_delta},
+                "requested_tool_confirmations": {
+                    **merged.requested_tool_confirmations,
+                    **actions.requested_tool_confirmations,
+                },
+            }
+        )
+    return merged.model_copy(update={"state_delta": state, "removed_keys": tuple(removed)})
+
+
+def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
+    for key, value in delta.items():
+        present = target.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            target[key] = merged = dict(present)
+            _deep_merge(merged, value)
+        else:
+            target[key] = value

@@ -1,0 +1,90 @@
+"""Names that the engine mints, and references into a history.
+
+Ids derive from the invocation and a counter, so a replay, a retry and a reset mint the same ones. A reference says
+where in the history a log entry was born; activities are told references, never content.
+"""
+
+START = "start"
+"""The input of the invocation."""
+CANCEL = "cancel"
+"""The request to cancel it."""
+END = "end"
+"""The end of it."""
+CALLED = ">"
+DEADLINE = "x:"
+_IGNORED = "!"
+
+
+def model_called(number: int) -> str:
+    """Return the reference of the moment at which model call `number` was scheduled."""
+    return f"{CALLED}{number}"
+
+
+def model_replied(number: int) -> str:
+    """Return the id of the activity of model call `number`, which begins the reference of its result."""
+    return f"m{number}"
+
+
+def signalled(number: int) -> str:
+    """Return the reference of the signal that was the `number`th to arrive, of whatever name."""
+    return f"s{number}"
+
+
+def updated(number: int) -> str:
+    """Return the reference of the update that was the `number`th to be accepted."""
+    return f"u{number}"
+
+
+def ignored(ref: str) -> str:
+    """Return the reference of a signal whose answer did not count; so every reader knows without judging again."""
+    return f"{ref}{_IGNORED}"
+
+
+def is_ignored(ref: str) -> bool:
+    """Whether a reference says that its answer did not count."""
+    return ref.endswith(_IGNORED)
+
+
+def message(ref: str) -> str:
+    """Return the reference without the judgement; any other reference is returned unchanged."""
+    return ref.removesuffix(_IGNORED)
+
+
+def result(activity_id: str, mark: str) -> str:
+    """Return the reference of a result; `mark` tells the attempts of one activity apart."""
+    return f"{activity_id}.{mark}" if mark else activity_id
+
+
+def deadline_passed(function_call_id: str) -> str:
+    """Return the reference of a deadline that passed without an answer."""
+    return f"{DEADLINE}{function_call_id}"
+
+
+def function_call(number: int) -> str:
+    """Return the id of the `number`th function call of an invocation; also its activity's id."""
+    return f"fc-{number}"
+
+
+def confirmation(function_call_id: str) -> str:
+    """Return the id of the request to confirm a call, as it appears in events."""
+    return f"{function_call_id}-confirmation"
+
+
+def confirmed_call(function_call_id: str) -> str:
+    """Return the id of the call that a confirmation request is about; any other id is returned unchanged."""
+    return function_call_id.removesuffix("-confirmation")
+
+
+def child_invocation(invocation_id: str, function_call_id: str) -> str:
+    """Return the workflow id of the invocation that a call of an agent starts."""
+    return f"{invocation_id}/{function_call_id}"
+
+
+def idempotency_key(invocation_id: str, function_call_id: str) -> str:
+    """Return the key under which a tool's side effect counts once: the same over attempts, replays and resets."""
+    return f"{invocation_id}/{function_call_id}"
+
+
+def event(invocation_id: str, number: int) -> str:
+    """Return the id of the `number`th event of an invocation."""
+    return f"{invocation_id}/e{number}"

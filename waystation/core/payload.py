@@ -1,0 +1,216 @@
+"""JSON as it may be recorded: what survives encoding, decoding and every Temporal limit.
+
+A value that encodes but does not decode (nesting over 200, integers of 5,000 digits, lone surrogates) sticks the
+workflow that receives it, so values are made plain and checked where they are born, in the activity.
+"""
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import hashlib
+import math
+import pathlib
+import uuid
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, ClassVar, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json, to_json
+
+from waystation.core.errors import NotJson
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A decoded JSON object. The values are JSON values; spelling that out recursively only costs readers and mypy."""
+
+MAX_DEPTH = 64
+"""Decoders give up at 200 levels; the wrappers around a value need some of them."""
+MAX_INTEGER = 2**63 - 1
+"""Beyond 64 bits other languages, and above 4,300 digits Python itself, do not read the number back."""
+MAX_VALUES = 500_000
+"""A value with more parts than this exceeds MAX_VALUE_BYTES anyway."""
+MAX_VALUE_BYTES = 1_000_000
+"""The server fails, and then repeats, an activity whose result is over 2 MB; this leaves room for its companions."""
+
+
+class Recorded(BaseModel):
+    """A type that is written into histories: frozen, and deaf to fields that a newer version added.
+
+    Recorded types only ever gain optional fields. No default may read a clock or randomness.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+    def encode(self) -> bytes:
+        """Return the compact JSON in which this is recorded; defaults are left out."""
+        return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
+
+
+def encode(value: object) -> bytes:
+    """Return compact JSON of a plain JSON value."""
+    return to_json(value)
+
+
+def decode(data: bytes | str) -> Any:
+    """Parse JSON strictly: no NaN, no lone surrogates, bounded nesting.
+
+    Raises:
+        ValueError: The data is not such JSON.
+    """
+    return from_json(data, allow_inf_nan=False)
+
+
+def decode_foreign(data: bytes) -> Any:
+    """Parse JSON that anybody may have sent: besides `decode`, nothing that could not be recorded again.
+
+    Raises:
+        ValueError: The data is not JSON.
+        NotJson: It is, but is too deep, or has numbers out of range.
+    """
+    return plain(decode(data))
+
+
+def digest(value: object) -> str:
+    """Return a digest that is equal for equal JSON values, whatever the order of their keys."""
+    return hashlib.sha256(to_json(_sorted(value))).hexdigest()[:32]
+
+
+def _sorted(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list():
+            return [_sorted(item) for item in value]
+        case _:
+            return value
+
+
+def plain(value: object) -> Any:
+    """Return `value` as plain JSON, or refuse it.
+
+    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets become what pydantic writes for them
+    (sets are sorted, so that the same set is recorded the same way). The result shares nothing mutable with `value`.
+
+    Raises:
+        NotJson: Some part has no faithful JSON form; the error says which and why.
+    """
+    return _Plain().of(value, "", 0)
+
+
+class _Plain:
+    """One walk over a value; counts, because a small value can be written large without end."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def of(self, value: Any, path: str, depth: int) -> Any:
+        """Return one value as plain JSON."""
+        self._left -= 1
+        if self._left < 0:
+            raise NotJson(path, f"part of more than {MAX_VALUES} values", "shorten it or save it as an artifact")
+        # Exact types first: nearly every value is one of these, and a subclass may lie about what it is.
+        kind = type(value)
+        if value is None or kind is bool:
+            return value
+        if kind is str:
+            return _text(value, path)
+        if kind is int:
+            if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+                raise NotJson(path, "an integer beyond 64 bits", "return it as a string")
+            return value
+        if kind is float:
+            if not math.isfinite(value):
+                raise NotJson(path, f"the number {value}", "return null or a string instead")
+            return value
+        if depth >= MAX_DEPTH:
+            raise NotJson(path, f"nesting deeper than {MAX_DEPTH} levels", "flatten it or save it as an artifact")
+        if kind is dict:
+            return self._mapping(value, path, depth)
+        if kind is list:
+            return self._sequence(value, path, depth)
+        return self._other(value, path, depth)
+
+    def _other(self, value: Any, path: str, depth: int) -> Any:
+        match value:
+            case Mapping():
+                return self._mapping(value, path, depth)
+            case BaseModel():
+                return self.of(_dumped(value, path), path, depth + 1)
+            case enum.Enum():
+                return self.of(value.value, path, depth + 1)
+            case str():
+                return _text(str.__str__(value), path)
+            case int():
+                return self.of(int(value), path, depth)
+            case float():
+                return self.of(float(value), path, depth)
+            case Set():
+                return sorted((self.of(item, f"{path}[]", depth + 1) for item in value), key=to_json)
+            case bytes() | bytearray() | memoryview():
+                raise NotJson(path, "bytes", "save them as an artifact, or return them base64-encoded")
+            case Sequence():
+                return self._sequence(value, path, depth)
+            case datetime.datetime() | datetime.date() | datetime.time():
+                return value.isoformat()
+            case datetime.timedelta():
+                return value.total_seconds()
+            case decimal.Decimal() | uuid.UUID() | pathlib.PurePath():
+                return str(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return self._mapping(fields, path, depth)
+        kind = type(value)
+        raise NotJson(path, f"a value of type {kind.__module__}.{kind.__qualname__}", "return plain data")
+
+    def _sequence(self, value: Sequence[Any], path: str, depth: int) -> list[Any]:
+        return [self.of(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> JsonObject:
+        result: JsonObject = {}
+        for key, item in value.items():
+            name = _key(key, path)
+            if name in result:
+                raise NotJson(path, f"an object with two keys that both read {name!r}", "use strings as keys")
+            result[name] = self.of(item, f"{path}.{name}" if path else name, depth + 1)
+        return result
+
+
+def _key(key: object, path: str) -> str:
+    match key:
+        case str():
+            return _text(str.__str__(key), path)
+        case enum.Enum():
+            return _key(key.value, path)
+        case int() if not -MAX_INTEGER - 1 <= key <= MAX_INTEGER:
+            raise NotJson(path, "an object with a key that is an integer beyond 64 bits", "use strings as keys")
+        case int() | float() | None:
+            return str(key)
+        case _:
+            raise NotJson(path, f"an object with a key of type {type(key).__qualname__}", "use strings as keys")
+
+
+def _dumped(value: BaseModel, path: str) -> Any:
+    try:
+        return value.model_dump(mode="json", by_alias=False)
+    except Exception as error:  # a model's own serializers may raise anything
+        raise NotJson(path, f"a {type(value).__qualname__} that pydantic cannot write", "return plain data") from error
+
+
+def _text(value: str, path: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise NotJson(path, "text with a lone surrogate", "repair the text's encoding") from None
+    return value
+
+
+def copy_json(value: Any) -> Any:
+    """Return a copy of a JSON value that shares nothing mutable with it; several times faster than `deepcopy`."""
+    match value:
+        case dict():
+            return {key: copy_json(item) for key, item in value.items()}
+        case list():
+            return [copy_json(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,351 @@
+"""Rebuild an invocation's log from its history.
+
+One projection serves the prompt builder, live streams, readers of closed and exported histories, and the debugger. What
+it builds equals what the workflow holds; tests compare the two for every kept history.
+
+A workflow does not apply what arrives in the order of the history: within one workflow task it is given signals and
+updates before results. Every command says explicitly which entries were applied before it (`wire.Position`); only for
+what came after the last command is that rule applied here.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pydantic import ValidationError
+
+from waystation.core import ids, results
+from waystation.core.approval import decide_signal
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    Body,
+    CallLost,
+    CancelRequested,
+    DeadlinePassed,
+    Ended,
+    EndStatus,
+    Failure,
+    ModelCalled,
+    ModelLost,
+)
+from waystation.core.errors import ForeignHistory, InvalidAnswer
+from waystation.core.log import Log
+from waystation.core.payload import decode
+from waystation.core.wire import Position, parse_answer
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The invocation was started with this input."""
+
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """A signal arrived."""
+
+    name: str
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An activity or a child gave a result; `ref` is a model reply's or a function call's."""
+
+    ref: str
+    data: bytes
+    child: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An activity or a child ended without a result."""
+
+    ref: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer fired; which one does not matter, deadlines are compared with the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """The invocation was asked to cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCompleted:
+    """A workflow task was completed: all that arrived before it has been applied, at `time`."""
+
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A workflow task scheduled an activity."""
+
+    ref: str
+    data: bytes
+    model: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAccepted:
+    """A workflow task accepted an update with an answer."""
+
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The run is over."""
+
+    status: EndStatus
+    time: float
+
+
+Fact: TypeAlias = (
+    Started
+    | Signalled
+    | Returned
+    | Lost
+    | TimerFired
+    | CancelAsked
+    | TaskCompleted
+    | Scheduled
+    | UpdateAccepted
+    | Closed
+)
+"""What a history says, freed of Temporal's encoding."""
+
+Source: TypeAlias = Callable[[Log, float], tuple[str, Body] | None]
+"""Makes an entry, with its reference, when it is applied by rule; None only lets deadlines pass."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """One workflow task: when it ran, what it was given, which commands it issued."""
+
+    time: float
+    messages: list[Source]
+    results: list[Source]
+    updates: list[Source] = field(default_factory=list)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    closed: Closed | None = None
+
+
+class Sources:
+    """Entries by reference, as far as a history, or this process, has told."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, Body] = {}
+        self._answers: dict[str, Signalled | UpdateAccepted] = {}
+        self._signals = 0
+        self._updates = 0
+
+    def learn(self, fact: Fact) -> str | None:
+        """Remember what `fact` is the source of; return its reference."""
+        match fact:
+            case Started():
+                return self.put(ids.START, results.beginning(fact.payloads))
+            case Signalled():
+                self._signals += 1
+                self._answers[ref := ids.signalled(self._signals)] = fact
+                return ref
+            case UpdateAccepted():
+                self._updates += 1
+                self._answers[ref := ids.updated(self._updates)] = fact
+                return ref
+            case Returned() | Lost():
+                body = result_of(fact)
+                return self.put(results.reference(fact.ref, body), body)
+            case CancelAsked():
+                return self.put(ids.CANCEL, CancelRequested())
+            case _:
+                return None
+
+    def put(self, ref: str, body: Body) -> str:
+        """Remember an entry."""
+        self._bodies[ref] = body
+        return ref
+
+    def take(self, ref: str) -> Body | None:
+        """Return the entry of a reference that a command names; it is not needed again."""
+        if body := self._bodies.pop(ref, None):
+            return body
+        if ref.startswith(ids.CALLED):
+            return ModelCalled(int(ref[len(ids.CALLED) :]))
+        if ref.startswith(ids.DEADLINE):
+            return DeadlinePassed(ref[len(ids.DEADLINE) :])
+        fact = self._answers.pop(ids.message(ref), None)
+        if fact is None:
+            return None
+        return _ignored(fact) if ids.is_ignored(ref) else _counted(fact)
+
+    def decide(self, ref: str, log: Log, now: float) -> tuple[str, Body]:
+        """Return the entry for an answer of which no command has told yet whether it counted."""
+        fact = self._answers.pop(ref)
+        if isinstance(fact, UpdateAccepted):
+            return ref, _counted(fact)
+        body = decide_signal(log, fact.name, fact.payloads, now)
+        return (ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref), body
+
+
+def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
+    """Append the entries up to `position`, exactly as the workflow said it applied them; False when a source lacks."""
+    known = len(log.entries) - position.at
+    if known < 0:
+        return False
+    for ref in position.new[known:]:
+        body = sources.take(ref)
+        if body is None:
+            return False
+        log.append(ref, now, body)
+    return True
+
+
+class Projection:
+    """Builds a log from facts, as they come, also beyond the last command."""
+
+    def __init__(self, invocation_id: str) -> None:
+        self.log = Log(invocation_id)
+        self._sources = Sources()
+        self._applied: set[str] = set()
+        self._messages: list[Source] = []
+        self._results: list[Source] = []
+        self._task: _Task | None = None
+
+    def feed(self, facts: Iterable[Fact]) -> None:
+        """Take further facts, in the order of the history.
+
+        Raises:
+            ForeignHistory: They are not Waystation's, or some are missing.
+        """
+        for fact in facts:
+            if not isinstance(fact, Scheduled | UpdateAccepted | Closed):
+                self.flush()
+            ref = self._sources.learn(fact)
+            match fact:
+                case TaskCompleted():
+                    self._start_task(fact.time)
+                case Scheduled():
+                    self._open_task().scheduled.append(fact)
+                case UpdateAccepted():
+                    self._open_task().updates.append(self._message(ref))
+                case Signalled():
+                    self._messages.append(self._message(ref))
+                case TimerFired():
+                    self._results.append(lambda _log, _now: None)
+                case Closed():
+                    if self._task is None:  # ended from outside: terminated or timed out
+                        self._start_task(fact.time)
+                    self._open_task().closed = fact
+                    self.flush()
+                case _:
+                    self._results.append(self._entry(ref))
+
+    def flush(self) -> None:
+        """Apply what the last workflow task did. Call it where the known part of the history ends."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        for scheduled in task.scheduled:
+            self._follow(scheduled, task.time)
+        for source in (*task.messages, *task.updates, *task.results):
+            self.log.advance(task.time)
+            if made := source(self.log, task.time):
+                self._append(made[0], task.time, made[1])
+        if task.closed:
+            self.log.record(ids.END, task.time, Ended(task.closed.status))
+
+    def _start_task(self, time: float) -> None:
+        self._task = _Task(time, self._messages, self._results)
+        self._messages, self._results = [], []
+
+    def _open_task(self) -> _Task:
+        if self._task is None:
+            raise ForeignHistory("The history has a command that no workflow task issued; it is truncated.")
+        return self._task
+
+    def _follow(self, scheduled: Scheduled, now: float) -> None:
+        """Apply what a command says was applied before it."""
+        position = position_of(scheduled)
+        # Those applied by rule may stand in another order. A worker that replays while it takes an update is given
+        # results of earlier, empty workflow tasks after the update; on the next replay, before it.
+        applied = {entry.ref for entry in self.log.entries[position.at :]}
+        if unnamed := applied.difference(position.new):
+            raise ForeignHistory(f"Entries {sorted(unnamed)} are applied by rule; {scheduled.ref!r} lacks them.")
+        for ref in position.new:
+            if ref in applied:
+                continue
+            if ids.is_ignored(ref):
+                _, body = self._sources.decide(ids.message(ref), self.log, now)
+            elif (taken := self._sources.take(ref)) is not None:
+                body = taken
+            else:
+                raise ForeignHistory(f"The history lacks the source of {ref!r}; it is truncated or damaged.")
+            self._append(ref, now, body)
+        if scheduled.model:
+            number = int(scheduled.ref[1:])
+            self.log.advance(now)
+            self._append(ids.model_called(number), now, ModelCalled(number))
+
+    def _append(self, ref: str, now: float, body: Body) -> None:
+        self._applied.add(ids.message(ref))
+        self.log.append(ref, now, body)
+
+    def _message(self, ref: str | None) -> Source:
+        assert ref is not None
+        return lambda log, now: None if ref in self._applied else self._sources.decide(ref, log, now)
+
+    def _entry(self, ref: str | None) -> Source:
+        assert ref is not None
+
+        def source(_log: Log, _now: float) -> tuple[str, Body] | None:
+            body = None if ref in self._applied else self._sources.take(ref)
+            return (ref, body) if body else None
+
+        return source
+
+
+def position_of(scheduled: Scheduled) -> Position:
+    """Return what a command says was applied before it.
+
+    Raises:
+        ForeignHistory: The command is not Waystation's.
+    """
+    try:
+        return Position.model_validate(decode(scheduled.data))
+    except (ValidationError, ValueError):
+        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.") from None
+
+
+def result_of(fact: Returned | Lost) -> Body:
+    is_model = fact.ref.startswith("m")
+    match fact:
+        case Lost():
+            return ModelLost(int(fact.ref[1:]), fact.failure) if is_model else CallLost(fact.ref, fact.failure)
+        case Returned(child=True):
+            return results.child_result(fact.ref, fact.data)
+        case Returned():
+            return (
+                results.model_reply(int(fact.ref[1:]), fact.data)
+                if is_model
+                else results.tool_outcome(fact.ref, fact.data)
+            )
+
+
+def _counted(fact: Signalled | UpdateAccepted) -> Body:
+    try:
+        answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
+    except InvalidAnswer as error:
+        raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
+    return AnswerCounted(ids.confirmed_call(answer.function_call_id), answer)
+
+
+def _ignored(fact: Signalled | UpdateAccepted) -> Body:
+    return AnswerIgnored("ignored", f"An answer was ignored; {type(fact).__name__}.")

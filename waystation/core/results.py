@@ -1,0 +1,78 @@
+"""Turn what an activity or a child returned into a log entry. Workflow and readers share this; nothing here raises."""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from waystation.core import ids
+from waystation.core.entry import (
+    Began,
+    Body,
+    CallLost,
+    CallReturned,
+    ChildReturned,
+    Failure,
+    ModelLost,
+    ModelReplied,
+    Refused,
+)
+from waystation.core.errors import InvalidInput
+from waystation.core.payload import decode
+from waystation.core.wire import WORKFLOW, InvocationResult, ModelReply, ToolOutcome, parse_input
+
+
+def _unreadable(what: str) -> Failure:
+    return Failure(kind="error", error_type="EngineFault", message=f"The recorded {what} cannot be read.")
+
+
+def beginning(payloads: Sequence[bytes]) -> Began | Refused:
+    """Return the first entry of an invocation, given the arguments of its workflow."""
+    try:
+        if len(payloads) != 1:
+            raise InvalidInput(f"{WORKFLOW} takes one argument, an object; {len(payloads)} were given.")
+        return Began(parse_input(payloads[0]))
+    except InvalidInput as error:
+        return Refused(str(error))
+
+
+def model_reply(number: int, data: bytes) -> ModelReplied | ModelLost:
+    """Return the entry for the result of a model activity."""
+    try:
+        reply = ModelReply.model_validate(decode(data))
+    except (ValidationError, ValueError):
+        return ModelLost(number, _unreadable("reply of the model"))
+    calls = [part for part in (reply.content or {}).get("parts") or () if "functionCall" in part]
+    if len(calls) != len(reply.calls):
+        return ModelLost(number, _unreadable("reply of the model"))
+    return ModelReplied(number, reply)
+
+
+def tool_outcome(function_call_id: str, data: bytes) -> CallReturned | CallLost:
+    """Return the entry for the result of a tool activity."""
+    try:
+        outcome = ToolOutcome.model_validate(decode(data))
+    except (ValidationError, ValueError):
+        return CallLost(function_call_id, _unreadable("outcome of the tool"))
+    return CallReturned(outcome.model_copy(update={"function_call_id": function_call_id}))
+
+
+def child_result(function_call_id: str, data: bytes) -> ChildReturned | CallLost:
+    """Return the entry for the result of a child invocation."""
+    try:
+        return ChildReturned(function_call_id, InvocationResult.model_validate(decode(data)))
+    except (ValidationError, ValueError):
+        return CallLost(function_call_id, _unreadable("result of the agent"))
+
+
+def reference(activity_id: str, body: Body) -> str:
+    """Return the reference of a result.
+
+    It names the attempt that made it: a process that made another attempt's result must not take its own for it.
+    """
+    match body:
+        case ModelReplied():
+            return ids.result(activity_id, body.reply.mark)
+        case CallReturned():
+            return ids.result(activity_id, body.outcome.mark)
+        case _:
+            return activity_id

@@ -1,0 +1,5 @@
+"""Events, where ADK has `google.adk.events`."""
+
+from waystation.core.event import Event, EventActions, ToolConfirmation
+
+__all__ = ["Event", "EventActions", "ToolConfirmation"]

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.events.event_actions`."""
+
+from waystation.core.event import EventActions
+
+__all__ = ["EventActions"]

@@ -1,0 +1,238 @@
+"""Read Temporal history events into the core's facts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.failure.v1 import Failure as FailureProto
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+
+from waystation.core import projection as facts
+from waystation.core.entry import EndStatus, Failure, FailureKind
+from waystation.core.errors import ForeignHistory
+from waystation.core.projection import Fact, Projection
+from waystation.core.wire import ANSWER_UPDATE, MODEL_ACTIVITY, WORKFLOW
+
+_TIMEOUTS: dict[int, FailureKind] = {
+    TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
+    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START: "schedule_to_start",
+    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE: "schedule_to_close",
+    TimeoutType.TIMEOUT_TYPE_HEARTBEAT: "heartbeat",
+}
+_ENDINGS: dict[int, EndStatus] = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "cancelled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "terminated",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed_out",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
+}
+_COMMANDS = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
+        EventType.EVENT_TYPE_TIMER_STARTED,
+        EventType.EVENT_TYPE_TIMER_CANCELED,
+        EventType.EVENT_TYPE_MARKER_RECORDED,
+        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+    }
+)
+"""Events that a workflow task made."""
+MAX_FAILURE_CHARS = 4_096
+
+
+class HistoryReader:
+    """Turns the events of one run into facts, in order. Remembers what ids the server's numbers stand for."""
+
+    def __init__(self) -> None:
+        self.last_event_id = 0
+        self._scheduled: dict[int, str] = {}
+        self._task = (0, 0.0)
+        """Event id and time of the latest start of a workflow task."""
+        self._completed = False
+        """Whether that task is completed, and nothing was said about it yet."""
+        self._commands = False
+        """Whether there was a command since the last task of which something was said."""
+        self._empty: list[tuple[int, float]] = []
+
+    def read(self, events: Iterable[HistoryEvent]) -> Iterator[Fact]:
+        """Yield the facts in `events`; events that were read before are passed over."""
+        for event in events:
+            if event.event_id > self.last_event_id:
+                self.last_event_id = event.event_id
+                yield from self._conclude(event)
+                yield from self._read(event)
+        yield from self._conclude(None)
+
+    def _conclude(self, following: HistoryEvent | None) -> Iterator[Fact]:
+        """Say that a workflow task was completed, now that the event after it is known.
+
+        A replay takes an empty task that another follows at once together with that one, at its time; see "workflow
+        task chunking" in the SDK's core. Updates that were refused leave such tasks.
+        """
+        if not self._completed:
+            return
+        self._completed = False
+        kind = following.event_type if following else None
+        if kind == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED and not self._commands:
+            self._empty.append(self._task)
+            return
+        if following and kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+            accepted = following.workflow_execution_update_accepted_event_attributes
+            asked = accepted.accepted_request_sequencing_event_id
+            if before := [time for event_id, time in self._empty if event_id < asked]:
+                yield facts.TaskCompleted(before[-1])
+        yield facts.TaskCompleted(self._task[1])
+        self._empty.clear()
+        self._commands = False
+
+    def _read(self, event: HistoryEvent) -> Iterator[Fact]:
+        self._commands = self._commands or event.event_type in _COMMANDS
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                started = event.workflow_execution_started_event_attributes
+                if started.workflow_type.name != WORKFLOW:
+                    raise ForeignHistory(
+                        f"This is a history of {started.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
+                    )
+                yield facts.Started(_data(started.input.payloads))
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+                self._task = (event.event_id, _seconds(event))
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                self._completed = True
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                signal = event.workflow_execution_signaled_event_attributes
+                yield facts.Signalled(signal.signal_name, _data(signal.input.payloads))
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+                if update.name == ANSWER_UPDATE:
+                    yield facts.UpdateAccepted(_data(update.args.payloads))
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
+                yield facts.CancelAsked()
+            case EventType.EVENT_TYPE_TIMER_FIRED:
+                yield facts.TimerFired()
+            case _:
+                yield from self._read_activity(event)
+                yield from self._read_child(event)
+        if ending := _ENDINGS.get(event.event_type):
+            yield facts.Closed(ending, _seconds(event))
+
+    def _read_activity(self, event: HistoryEvent) -> Iterator[Fact]:
+        match event.event_type:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                scheduled = event.activity_task_scheduled_event_attributes
+                self._scheduled[event.event_id] = scheduled.activity_id
+                is_model = scheduled.activity_type.name == MODEL_ACTIVITY
+                yield facts.Scheduled(scheduled.activity_id, b"".join(_data(scheduled.input.payloads)), is_model)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                completed = event.activity_task_completed_event_attributes
+                ref = self._scheduled[completed.scheduled_event_id]
+                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)))
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+                failed = event.activity_task_failed_event_attributes
+                yield facts.Lost(self._scheduled[failed.scheduled_event_id], _failure(failed.failure))
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                timed_out = event.activity_task_timed_out_event_attributes
+                yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], _failure(timed_out.failure))
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+                cancelled = event.activity_task_canceled_event_attributes
+                yield facts.Lost(self._scheduled[cancelled.scheduled_event_id], Failure(kind="cancelled"))
+
+    def _read_child(self, event: HistoryEvent) -> Iterator[Fact]:
+        match event.event_type:
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                initiated = event.start_child_workflow_execution_initiated_event_attributes
+                self._scheduled[event.event_id] = initiated.workflow_id.rsplit("/", 1)[-1]
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
+                refused = event.start_child_workflow_execution_failed_event_attributes
+                failure = Failure(kind="error", error_type="WorkflowAlreadyStartedError")
+                yield facts.Lost(self._scheduled[refused.initiated_event_id], failure)
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+                completed = event.child_workflow_execution_completed_event_attributes
+                ref = self._scheduled[completed.initiated_event_id]
+                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)), child=True)
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
+                failed = event.child_workflow_execution_failed_event_attributes
+                yield facts.Lost(self._scheduled[failed.initiated_event_id], _failure(failed.failure))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
+                cancelled = event.child_workflow_execution_canceled_event_attributes
+                yield facts.Lost(self._scheduled[cancelled.initiated_event_id], Failure(kind="cancelled"))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT:
+                timed_out = event.child_workflow_execution_timed_out_event_attributes
+                yield facts.Lost(self._scheduled[timed_out.initiated_event_id], Failure(kind="start_to_close"))
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
+                terminated = event.child_workflow_execution_terminated_event_attributes
+                failure = Failure(kind="error", error_type="TerminatedError")
+                yield facts.Lost(self._scheduled[terminated.initiated_event_id], failure)
+
+
+async def decoded(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
+    """Return events with their payloads as they were before the converter's codec, if it has one."""
+    codec = converter.payload_codec
+    if codec is None:
+        return list(events)
+    result = []
+    for event in events:
+        plain = HistoryEvent()
+        plain.CopyFrom(event)
+        for payloads in _payloads(plain):
+            opened = await codec.decode(list(payloads.payloads))
+            del payloads.payloads[:]
+            payloads.payloads.extend(opened)
+        result.append(plain)
+    return result
+
+
+def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
+    """Yield what an event holds of an invocation's content."""
+    match event.WhichOneof("attributes"):
+        case (
+            "workflow_execution_started_event_attributes"
+            | "workflow_execution_signaled_event_attributes"
+            | "activity_task_scheduled_event_attributes"
+        ) as kind:
+            yield getattr(event, kind).input
+        case "activity_task_completed_event_attributes" | "child_workflow_execution_completed_event_attributes" as kind:
+            yield getattr(event, kind).result
+        case "workflow_execution_update_accepted_event_attributes" as kind:
+            yield getattr(event, kind).accepted_request.input.args
+
+
+def project(history: WorkflowHistory) -> Projection:
+    """Return the projection of a whole history.
+
+    Raises:
+        ForeignHistory: It is not a history of Waystation, or it is damaged.
+    """
+    projection = Projection(history.workflow_id)
+    projection.feed(HistoryReader().read(history.events))
+    projection.flush()
+    return projection
+
+
+def _data(payloads: Iterable[Payload]) -> list[bytes]:
+    # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
+    return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
+
+
+def _failure(failure: FailureProto) -> Failure:
+    """Return why an activity or a child ended, in the words the workflow's exceptions have for it."""
+    if failure.HasField("timeout_failure_info"):
+        return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
+    if failure.HasField("canceled_failure_info"):
+        return Failure(kind="cancelled")
+    if failure.HasField("application_failure_info"):
+        kind = failure.application_failure_info.type or "Error"
+        return Failure(kind="error", error_type=kind, message=failure.message[:MAX_FAILURE_CHARS])
+    return Failure(kind="error", error_type="Error")
+
+
+def _seconds(event: HistoryEvent) -> float:
+    return event.event_time.ToNanoseconds() / 1e9

@@ -1,0 +1,40 @@
+"""Logs are events with flat fields: for people in a terminal, as JSON lines elsewhere."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
+    """Send the events of structlog and of the standard library to standard error.
+
+    Args:
+        form: `console` or `json`; by default `console` when standard error is a terminal.
+        level: The least level that is shown.
+    """
+    terminal = sys.stderr.isatty()
+    as_json = form == "json" or (form is None and not terminal)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=terminal)
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    bridge = logging.StreamHandler(sys.stderr)
+    bridge.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)

@@ -1,0 +1,26 @@
+"""Replay a history against the present workflow code."""
+
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+
+from waystation.core.errors import ForeignHistory, NotReplayable
+from workflows.invocation import AgentInvocation
+
+
+async def replay(history: WorkflowHistory, *, runner: WorkflowRunner | None = None) -> None:
+    """Replay a history; neither a server nor the agent is needed.
+
+    Args:
+        history: Of an invocation, open or closed.
+        runner: How workflow code is run; by default as in production.
+
+    Raises:
+        ForeignHistory: It does not begin with the start of a workflow; the SDK would wait for that for ever.
+        NotReplayable: The present code would not do what was recorded.
+    """
+    if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
+        raise ForeignHistory(f"The history of {history.workflow_id!r} does not begin with the start of a workflow.")
+    replayer = Replayer(workflows=[AgentInvocation], workflow_runner=runner or UnsandboxedWorkflowRunner())
+    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    if result.replay_failure:
+        raise NotReplayable(f"The history of {history.workflow_id!r} does not replay: {result.replay_failure}")

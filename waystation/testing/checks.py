@@ -1,0 +1,48 @@
+"""What has to hold for every invocation: it replays, and its history says what the workflow holds."""
+
+from temporalio.client import WorkflowHistory
+from temporalio.worker import UnsandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from waystation.client.agent_client import Invocation
+from waystation.core.payload import JsonObject
+from waystation.replay import replay
+
+
+async def assert_replays(history: WorkflowHistory) -> None:
+    """Replay a history as in production, and in the strict sandbox, which catches clocks and randomness.
+
+    Raises:
+        NotReplayable: The present code would not do what was recorded.
+    """
+    await replay(history, runner=UnsandboxedWorkflowRunner())
+    # pydantic checks nothing at run time that could differ; importing it anew for each replay takes a second.
+    passed_through = SandboxRestrictions.default.with_passthrough_modules(
+        "pydantic", "pydantic_core", "annotated_types"
+    )
+    await replay(history, runner=SandboxedWorkflowRunner(restrictions=passed_through))
+
+
+async def assert_projection_matches(invocation: Invocation) -> None:
+    """Compare what a history says with what the workflow answers to queries.
+
+    Raises:
+        AssertionError: They differ.
+    """
+    log = await invocation.log()
+    held: list[JsonObject] = []
+    while page := await invocation.handle.query("events", len(held)):
+        held.extend(page)
+    recorded = [event.to_json() for event in log.events]
+    assert recorded == held, _first_difference(recorded, held)
+    state = await invocation.handle.query("state")
+    assert log.state == state, f"state: history says {log.state}, the workflow holds {state}"
+    pending = [call.model_dump(mode="json") for call in log.pending()]
+    assert pending == await invocation.handle.query("pending"), f"pending: history says {pending}"
+
+
+def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:
+    for index, (one, other) in enumerate(zip(recorded, held, strict=False)):
+        if one != other:
+            return f"event {index}: history says {one}, the workflow holds {other}"
+    return f"history has {len(recorded)} events, the workflow {len(held)}"

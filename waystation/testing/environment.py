@@ -1,0 +1,65 @@
+"""Server, worker and client in one `async with`."""
+
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.models.choice import Models
+from waystation.agents.agent import LlmAgent
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.embedded import EmbeddedServer
+from waystation.models import BaseLlm
+from worker import create_worker
+
+
+class AgentEnvironment:
+    """A Temporal server with a worker that serves some agents.
+
+    Workflows are not cached, so every step of every test is a replay of all before it.
+    """
+
+    def __init__(
+        self,
+        *agents: LlmAgent,
+        model: BaseLlm | None = None,
+        server: EmbeddedServer | None = None,
+        task_queue: str = "waystation",
+        **worker_options: Any,
+    ) -> None:
+        """`model` replaces that of every agent; `server` is one that runs already, and is left running."""
+        self._agents, self._model, self._given_server = agents, model, server
+        self._task_queue = task_queue
+        self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
+        self._stack = AsyncExitStack()
+        self.server: EmbeddedServer
+        self.temporal: Client
+        self.client: AgentClient
+        self.worker: Worker
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            server = self._given_server
+            self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
+            self.temporal = await connect(address=self.server.address)
+            self.client = AgentClient(self.temporal, task_queue=self._task_queue)
+            self.worker = await create_worker(
+                self.temporal,
+                Registry.of(*self._agents),
+                models=Models(self._model),
+                task_queue=self._task_queue,
+                **self._options,
+            )
+            await stack.enter_async_context(self.worker)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()

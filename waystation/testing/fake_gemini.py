@@ -1,0 +1,348 @@
+"""A Gemini server for tests: real HTTP on a loopback port, with answers that the test wrote.
+
+    async with FakeGemini() as gemini:
+        gemini.reply(calls=[("get_weather", {"city": "Bern"})])
+        gemini.fault(status=429, retry_after=2)
+        gemini.reply(text="It rains.")
+        model = Gemini(base_url=gemini.url, api_key="test")
+        ...
+        assert gemini.requests[0].body["systemInstruction"]
+
+Each well-formed request takes the next answer, streaming or not. A malformed one takes none: it is refused
+with Google's error body, by the rules that the real service has for conversations, so that a wrong prompt
+fails the test instead of being answered. When no answer is left, the refusal says so.
+
+It serves the paths of the Gemini API and of Vertex AI. Processes that cannot be given a URL find it through
+google-genai's own variable, `GOOGLE_GEMINI_BASE_URL`.
+"""
+
+import asyncio
+import json
+import re
+import urllib.parse
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Self
+
+from waystation.core.payload import JsonObject
+
+MAX_DELAY_S = 60.0
+SECRET_HEADERS = frozenset({"x-goog-api-key", "authorization"})
+
+_PATH = re.compile(
+    r"/v\w+(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/[^/]+)?/(?:models|tunedModels|endpoints)"
+    r"/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)"
+)
+_STATUS_NAMES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}
+_STATUS_NAMES |= {429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}
+_FIELDS = re.compile(
+    "contents|systemInstruction|tools|toolConfig|safetySettings|generationConfig|cachedContent|labels|"
+    "serviceTier|store|continuationToken|model"
+)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+_BAD_NAME = (
+    "Invalid function name. Must start with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), "
+    "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."
+)
+_UNEQUAL = (
+    "Please ensure that the number of function response parts is equal to the number of function call parts "
+    "of the function call turn."
+)
+_ENSURE = "Please ensure that function "
+_UNASKED = _ENSURE + "response turn comes immediately after a function call turn."
+_MISPLACED = _ENSURE + "call turn comes immediately after a user turn or after a function response turn."
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRequest:
+    """One request as it arrived."""
+
+    path: str
+    """Without the query."""
+    model: str
+    streamed: bool
+    headers: Mapping[str, str]
+    """Names in lower case; without the API key and the access token."""
+    body: JsonObject = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What one request gets: one body, or when streaming its events."""
+
+    whole: bytes = b""
+    events: Sequence[bytes] = ()
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    drop: bool = False
+
+
+class FakeGemini:
+    """A Gemini server whose answers are scripted with `reply` and `fault`, in the order of the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[RecordedRequest] = []
+        """All requests to known paths, refused ones too."""
+        self._script: deque[_Answer] = deque()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        if self._server is None or not self._server.sockets:
+            raise RuntimeError("FakeGemini serves only inside its `async with` block.")
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    @property
+    def remaining(self) -> int:
+        """How many scripted answers no request has taken yet."""
+        return len(self._script)
+
+    def reply(
+        self,
+        *,
+        text: str | None = None,
+        calls: Sequence[tuple[str, JsonObject]] = (),
+        id: str | Sequence[str] | None = None,
+        thought: str | None = None,
+        thought_signature: str | None = None,
+        finish_reason: str = "STOP",
+        usage: JsonObject | None = None,
+        raw: JsonObject | Sequence[JsonObject] | None = None,
+    ) -> None:
+        """Script a reply of the model.
+
+        Args:
+            text: What the model says. Streamed in several pieces.
+            calls: Function calls, each a name and its arguments, all in one turn.
+            id: The ids of the calls; one id is the first call's. Left out, calls have none.
+            thought: A thought summary before the rest.
+            thought_signature: In base64, as on the wire; on the first call, or else on the text. Streamed
+                text has it in a last, empty part, as the service does it.
+            finish_reason: Such as `MAX_TOKENS` or `SAFETY`.
+            usage: `usageMetadata`; 10 tokens in and 5 out by default.
+            raw: A whole `GenerateContentResponse` instead of all other arguments, or the list of those that a
+                streaming request gets; a request that does not stream then gets the first.
+        """
+        if raw is not None:
+            chunks = [raw] if isinstance(raw, Mapping) else list(raw)
+            self._script.append(_Answer(whole=_json(chunks[0]), events=[_json(chunk) for chunk in chunks]))
+            return
+        counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+        signed = {"thoughtSignature": thought_signature} if thought_signature else {}
+        ids = [id] if isinstance(id, str) else list(id or ())
+        turn: list[JsonObject] = []
+        for number, (name, args) in enumerate(calls):
+            call = {"name": name, "args": args, **({"id": ids[number]} if number < len(ids) else {})}
+            turn.append({"functionCall": call, **(signed if number == 0 else {})})
+        text_signed = {} if calls else signed
+        thoughts: list[JsonObject] = [{"text": thought, "thought": True}] if thought else []
+        said: list[JsonObject] = [{"text": text, **text_signed}] if text is not None else []
+        pieces = [*thoughts, *({"text": piece} for piece in _pieces(text or ""))]
+        chunks = [_response([piece]) for piece in pieces] + [_response(turn)] * bool(turn)
+        chunks.append(_response([{"text": "", **text_signed}], finish_reason, counts))
+        whole = _response([*thoughts, *said, *turn], finish_reason, counts)
+        self._script.append(_Answer(whole=_json(whole), events=[_json(chunk) for chunk in chunks]))
+
+    def fault(
+        self,
+        *,
+        status: int = 503,
+        message: str = "A scripted fault.",
+        retry_after: float | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: JsonObject | str | None = None,
+        drop: bool = False,
+        delay_s: float = 0.0,
+        malformed: bool = False,
+    ) -> None:
+        """Script a fault.
+
+        Args:
+            status: The HTTP status.
+            message: The message in Google's error body.
+            retry_after: The header `Retry-After`: seconds, or an HTTP date.
+            headers: Further headers.
+            body: Instead of Google's error body; text is sent as it is.
+            drop: Answer 200 and close the connection in the middle of the body.
+            delay_s: Wait before answering, at most a minute; for time-outs.
+            malformed: Answer 200 with a body that is not JSON.
+        """
+        if not 0 <= delay_s <= MAX_DELAY_S:
+            raise ValueError(f"delay_s is {delay_s}; a test waits between 0 and {MAX_DELAY_S:.0f} seconds.")
+        if drop or malformed:
+            sent = _json(_response([{"text": "Half of"}])) if drop else b'{"candidates": ['
+            self._script.append(_Answer(whole=sent, events=[sent], drop=drop, delay_s=delay_s))
+            return
+        sent = body.encode() if isinstance(body, str) else _json(body or {})
+        sent = sent if body is not None else _refused(status, message).whole
+        extra = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
+        self._script.append(_Answer(whole=sent, status=status, headers=extra, delay_s=delay_s))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
+        try:
+            while await self._serve(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # The client or the test is done.
+        finally:
+            self._connections.discard(connection)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; return whether the connection stays open."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        start, *lines = head.split("\r\n")
+        fields = (line.partition(":") for line in lines)
+        headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        data = await reader.readexactly(int(headers.get("content-length") or 0))
+        path = urllib.parse.urlsplit(start.split(" ")[1]).path
+        found = _PATH.fullmatch(urllib.parse.unquote(path))
+        if found is None:
+            return await _send(writer, _refused(404, f"FakeGemini does not serve {path}."), streamed=False)
+        answer = self._answer(found, headers, data)
+        await asyncio.sleep(answer.delay_s)
+        return await _send(writer, answer, streamed=found["method"] == "streamGenerateContent")
+
+    def _answer(self, found: re.Match[str], headers: Mapping[str, str], data: bytes) -> _Answer:
+        try:
+            body: JsonObject = json.loads(data)
+        except ValueError:
+            return _refused(400, "Invalid JSON payload received.")
+        shown = {name: value for name, value in headers.items() if name not in SECRET_HEADERS}
+        streamed = found["method"] == "streamGenerateContent"
+        self.requests.append(
+            RecordedRequest(path=found[0], model=found["model"], streamed=streamed, headers=shown, body=body)
+        )
+        if not headers.keys() & SECRET_HEADERS:
+            return _refused(403, "Method doesn't allow unregistered callers. Please use API Key.")
+        if problem := next(_problems(body), None):
+            return _refused(400, problem)
+        if not self._script:
+            number = len(self.requests)
+            return _refused(400, f"FakeGemini's script is exhausted at request {number}; add a reply.")
+        return self._script.popleft()
+
+
+def _response(parts: list[JsonObject], finish: str = "", counts: JsonObject | None = None) -> JsonObject:
+    candidate = {"content": {"role": "model", "parts": parts}, **({"finishReason": finish} if finish else {})}
+    usage = counts or {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake-gemini"}
+
+
+def _json(value: JsonObject) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _pieces(text: str) -> list[str]:
+    words = re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
+    size = max(1, len(words) // 8)
+    return ["".join(words[start : start + size]) for start in range(0, len(words), size)]
+
+
+def _refused(status: int, message: str) -> _Answer:
+    error = {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}
+    return _Answer(whole=_json({"error": error}), status=status)
+
+
+async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
+    """Send the answer; return whether the connection stays open."""
+    chunked = streamed and bool(answer.events)
+    headers = {"Content-Type": "text/event-stream" if chunked else "application/json; charset=UTF-8"}
+    headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(answer.whole))}
+    phrase = next((known.phrase for known in HTTPStatus if known == answer.status), "")
+    lines = [f"HTTP/1.1 {answer.status} {phrase}"]
+    lines += [f"{name}: {value}" for name, value in {**headers, **answer.headers}.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    if not chunked:
+        writer.write(answer.whole[: len(answer.whole) // 2] if answer.drop else answer.whole)
+    for event in answer.events if chunked else ():
+        data = b"data: " + event + b"\r\n\r\n"
+        writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await writer.drain()
+    if chunked and not answer.drop:
+        writer.write(b"0\r\n\r\n")
+    await writer.drain()
+    return not answer.drop
+
+
+def _problems(body: JsonObject) -> Iterator[str]:
+    """Yield what the service would find wrong, in its words."""
+    for name in body:
+        if not _FIELDS.fullmatch(name):
+            yield f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
+    contents = body.get("contents") or []
+    if not contents:
+        yield "* GenerateContentRequest.contents: contents is not specified"
+    for place, content in enumerate(contents):
+        yield from _content_problems(content, f"contents[{place}]")
+    yield from _turn_problems(contents)
+    names: set[str] = set()
+    tools = body.get("tools") or ()
+    for declared in (each for tool in tools for each in tool.get("functionDeclarations") or ()):
+        name = str(declared.get("name"))
+        if not _FUNCTION_NAME.fullmatch(name):
+            yield _BAD_NAME
+        if name in names:
+            yield f"Duplicate function declaration found: {name}"
+        if "parameters" in declared and "parametersJsonSchema" in declared:
+            yield f"Function {name}: only one of parameters and parametersJsonSchema may be set."
+        names.add(name)
+
+
+def _content_problems(content: JsonObject, where: str) -> Iterator[str]:
+    for name in content.keys() - {"role", "parts"}:
+        yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{where}': Cannot find field."
+    if content.get("role") not in ("user", "model", "function", None):
+        yield "Please use a valid role: user, model."
+    if not content.get("parts"):
+        yield f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty."
+    for number, part in enumerate(content.get("parts") or ()):
+        place = f"{where}.parts[{number}]"
+        for kind, value in (("functionCall", "args"), ("functionResponse", "response")):
+            held = part.get(kind)
+            if held is not None and not (held.get("name") and isinstance(held.get(value, {}), dict)):
+                yield f"Invalid value at '{place}.{kind}': it needs a name, and {value} is an object."
+        if not _BASE64.fullmatch(part.get("thoughtSignature") or ""):
+            yield f"Invalid value at '{place}.thought_signature' (TYPE_BYTES), Base64 decoding failed"
+
+
+def _turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
+    """Calls follow a user's turn or responses; responses follow their calls at once, one for each."""
+    unanswered: list[JsonObject] = []
+    previous: str | None = None
+    for content in contents:
+        parts = content.get("parts") or ()
+        calls = [part["functionCall"] for part in parts if part.get("functionCall")]
+        responses = [part["functionResponse"] for part in parts if part.get("functionResponse")]
+        if len(responses) != len(unanswered):
+            yield _UNEQUAL if unanswered else _UNASKED
+        # Stricter than the service, which does not say that answers went to the wrong calls.
+        ids = {call["id"] for call in unanswered if call.get("id")}
+        for response in responses:
+            if ids and response.get("id") and response["id"] not in ids:
+                yield f"The function response {response['id']!r} answers no call of the turn before."
+        if calls and (content.get("role") != "model" or previous in (None, "model")):
+            yield _MISPLACED
+        unanswered, previous = calls, content.get("role") or "user"
+    if unanswered:
+        yield _UNEQUAL

@@ -1,0 +1,41 @@
+"""A person who answers whatever waits, as scripted."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from waystation.client.agent_client import Invocation
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject
+from waystation.core.wire import PendingCall
+
+
+class ScriptedHuman:
+    """Watches an invocation and answers each call that waits with the next answer of the script."""
+
+    def __init__(self, *answers: JsonObject | str) -> None:
+        """Each answer is an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""
+        self._answers = [{"action": answer} if isinstance(answer, str) else answer for answer in answers]
+        self.asked: list[PendingCall] = []
+        """What waited when an answer was given."""
+        self.receipts: list[JsonObject] = []
+
+    async def attend(self, invocation: Invocation) -> list[Event]:
+        """Follow the invocation to its end, answering; return its events."""
+        events = []
+        async for event in self.follow(invocation):
+            events.append(event)
+        return events
+
+    async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
+        """Yield the invocation's events, answering in between."""
+        answered: set[str] = set()
+        async for event in invocation.events():
+            yield event
+            for call in await invocation.pending():
+                if call.function_call_id not in answered and self._answers:
+                    fields: dict[str, Any] = dict(self._answers.pop(0))
+                    if fields["action"] != "progress":
+                        answered.add(call.function_call_id)
+                    self.asked.append(call)
+                    action = fields.pop("action")
+                    self.receipts.append(await invocation.answer(action, call.function_call_id, **fields))

@@ -1,0 +1,87 @@
+"""Models for tests and demonstrations: deterministic, in process, never presented as intelligence."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from waystation.core.event import parts_of, text_of
+from waystation.core.payload import JsonObject
+from waystation.core.wire import Usage
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+
+Reply: TypeAlias = LlmResponse | str | Exception
+"""What a scripted model gives: a response, the text of one, or an error to raise."""
+
+
+def says(text: str, **fields: Any) -> LlmResponse:
+    """Return a response that is text."""
+    return LlmResponse(content={"role": "model", "parts": [{"text": text}]}, finish_reason="STOP", **fields)
+
+
+def calls(*wanted: tuple[str, JsonObject], text: str | None = None) -> LlmResponse:
+    """Return a response that calls tools: `calls(("pay", {"amount": 5}), ("log", {}))`."""
+    parts: list[JsonObject] = [{"text": text}] if text else []
+    parts.extend({"functionCall": {"name": name, "args": args}} for name, args in wanted)
+    return LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
+
+
+class FunctionModel(BaseLlm):
+    """A model that is a function of the request; the same conversation gives the same reply in every process."""
+
+    def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]]) -> None:
+        self._function = function
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return what the function returns."""
+        reply = self._function(request)
+        return _response(await reply if inspect.isawaitable(reply) else reply)
+
+
+class ScriptedModel(BaseLlm):
+    """A model that gives prepared replies, one a call, and remembers what it was asked."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = list(replies)
+        self.requests: list[LlmRequest] = []
+
+    def add(self, *replies: Reply) -> None:
+        """Prepare further replies."""
+        self._replies.extend(replies)
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next prepared reply."""
+        self.requests.append(request)
+        if not self._replies:
+            return says("(The script has no further reply.)")
+        return _response(self._replies.pop(0))
+
+
+def _response(reply: Reply) -> LlmResponse:
+    match reply:
+        case LlmResponse():
+            return reply
+        case str():
+            return says(reply)
+        case Exception():
+            raise reply
+
+
+def user_text(request: LlmRequest) -> str:
+    """Return what the user said last."""
+    said = [content for content in request.contents if content.get("role") == "user" and text_of(content)]
+    return text_of(said[-1]) if said else ""
+
+
+def responses(request: LlmRequest) -> list[tuple[str, JsonObject]]:
+    """Return the tool responses the model is shown, oldest first, as (tool, response)."""
+    return [
+        (part["name"], part["response"])
+        for content in request.contents
+        for part in parts_of(content, "functionResponse")
+    ]
+
+
+def words(text: str) -> Usage:
+    """Return a usage that counts words, for tests that add usage up."""
+    count = len(text.split())
+    return Usage(output_tokens=count, total_tokens=count)

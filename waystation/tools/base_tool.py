@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.tools.base_tool`."""
+
+from tools import BaseTool
+
+__all__ = ["BaseTool"]

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.tools.function_tool`."""
+
+from tools import FunctionTool
+
+__all__ = ["FunctionTool"]

@@ -1,0 +1,360 @@
+"""A worker process: find agents, connect, register, serve, and drain on SIGTERM.
+
+python worker.py --agents examples                 serve the agents of a folder
+python worker.py --embedded --agents examples      the same, with a Temporal server of its own
+python worker.py check --agents examples           only look for mistakes; exit code 1 when there are any
+
+Exit codes: 0 after a stop that was asked for, 1 when there is a mistake or nothing can be served, 2 for wrong options.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from temporalio import activity
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activities.call_model import ModelCaller
+from activities.call_tool import ToolCaller
+from activities.models.choice import DEMO, Models, has_key
+from activities.view import HandOver, Views
+from waystation.agents.registry import Problem, Registry, discover
+from waystation.client.connect import connect
+from waystation.core.errors import WaystationError
+from waystation.core.wire import MODEL_ACTIVITY, SEARCH_ATTRIBUTES, TASK_QUEUE, ModelCallInput, ToolCallInput
+from waystation.logs import configure_logs
+from workflows.invocation import AgentInvocation
+from workflows.ports import data_of, raw
+
+log = structlog.get_logger("waystation.worker")
+
+DRAIN = timedelta(seconds=30)
+"""How long running tools may go on after SIGTERM."""
+ACTIVITIES = 100
+"""How many models and tools run at a time; so many threads, too, because each sync tool keeps one while it runs."""
+TOOL_THREADS = "tool"
+ABANDON_AFTER_S = 0.5
+"""How long threads may take to end once no tool is waited for."""
+HEARTBEAT_THROTTLE = timedelta(seconds=1)
+"""Bounds how late a running tool hears of its cancellation."""
+
+OPTIONS: Mapping[str, Any] = {
+    # No author code enters a workflow, so the sandbox would guard only code that the tests replay in it.
+    "workflow_runner": UnsandboxedWorkflowRunner(),
+    # A parked invocation that is evicted wakes in 17 ms instead of 13: the bound costs little and keeps memory flat.
+    "max_cached_workflows": 1_000,
+    # After a crash the next signal, update or query of a cached workflow waits this long; the SDK's default is 10 s.
+    "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
+    # Five parallel tools take 0.78 of the time that they take with the SDK's default of 3.
+    "max_eager_activity_reservations_per_workflow_task": 10,
+    "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    "max_concurrent_activities": ACTIVITIES,
+    "graceful_shutdown_timeout": DRAIN,
+}
+"""How a worker of ours differs from one with the SDK's defaults, whatever it serves."""
+
+
+async def create_worker(
+    client: Client,
+    registry: Registry,
+    *,
+    models: Models | None = None,
+    task_queue: str = TASK_QUEUE,
+    workflows: bool = True,
+    activities: bool = True,
+    **options: Any,
+) -> Worker:
+    """Return a worker that serves the agents of `registry`.
+
+    Args:
+        client: Connected to the namespace to serve.
+        registry: The agents.
+        models: How model names become models.
+        task_queue: What to poll.
+        workflows: Whether to serve workflows; False for a worker that only runs models and tools.
+        activities: Whether to run models and tools; False for a worker that only serves workflows.
+        options: Any further option of `temporalio.worker.Worker`.
+    """
+    views = Views(client)
+    registered = await search_attributes_registered(client) if activities else False
+    model_caller = ModelCaller(registry, views, models or Models(), search_attributes=registered)
+    tool_caller = ToolCaller(registry, views)
+
+    @activity.defn(name=MODEL_ACTIVITY)
+    async def call_model(given: RawValue) -> RawValue:
+        return raw(await model_caller.call(ModelCallInput.model_validate_json(data_of(given.payload))))
+
+    @activity.defn(dynamic=True)
+    async def call_tool(given: Sequence[RawValue]) -> RawValue:
+        try:
+            parsed = ToolCallInput.model_validate_json(data_of(given[0].payload) if given else b"")
+        except ValueError:
+            name = activity.info().activity_type
+            raise ApplicationError(
+                f"No activity is named {name!r} here, and its input is not that of a tool call.",
+                non_retryable=True,
+            ) from None
+        return raw(await tool_caller.call(parsed))
+
+    return Worker(
+        client,
+        **{
+            "task_queue": task_queue,
+            "workflows": [AgentInvocation] if workflows else [],
+            "activities": [call_model, call_tool] if activities else [],
+            **OPTIONS,
+            **options,
+            # Without activities of its own a process would keep what nobody asks for.
+            "interceptors": [*options.get("interceptors", ()), *([HandOver(views)] if activities else ())],
+        },
+    )
+
+
+async def search_attributes_registered(client: Client) -> bool:
+    """Whether Waystation's search attributes exist in the namespace; says so once when they do not."""
+    try:
+        known = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+    except RPCError as error:
+        log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
+        return False
+    # One of another type is none: the server would refuse its values, and the workflow would stick.
+    missing = [name for name, kind in SEARCH_ATTRIBUTES.items() if known.custom_attributes.get(name) != _TYPES[kind]]
+    if missing:
+        log.warning(
+            "search_attributes.missing",
+            namespace=client.namespace,
+            missing=sorted(missing),
+            remedy="run `waystation setup`",
+        )
+    return not missing
+
+
+def check(folders: Sequence[Path]) -> tuple[Registry, list[Problem]]:
+    """Find the agents in `folders`, and every mistake in them and in how this process is installed."""
+    registry, problems = discover(folders)
+    return registry, [*problems, *_shadowed()]
+
+
+def _shadowed() -> list[Problem]:
+    """Report top-level packages of ours that another distribution has replaced."""
+    from waystation.core.errors import InvalidAgent
+
+    here = Path(__file__).resolve().parent
+    problems = []
+    for name in ("tools", "workflows", "activities"):
+        found = Path(sys.modules[name].__file__ or "").resolve().parent.parent
+        if found != here:
+            text = f"the package {name!r} is imported from {found}, not from Waystation; uninstall what put it there."
+            problems.append(Problem(str(found / name), InvalidAgent(name, text)))
+    return problems
+
+
+_TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+
+
+class CannotServe(WaystationError):
+    """There is nothing to serve; the message says what to change."""
+
+
+async def serve(options: argparse.Namespace, registry: Registry) -> None:
+    """Serve until SIGTERM or SIGINT, then let running tools finish.
+
+    Raises:
+        CannotServe: Temporal or its namespace is not there.
+        EmbeddedServerError: The server of our own did not start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    # The loop's own pool may have as few as six threads; every further sync tool would wait and look as if it ran.
+    threads = ThreadPoolExecutor(ACTIVITIES, thread_name_prefix=TOOL_THREADS)
+    loop.set_default_executor(threads)
+    async with AsyncExitStack() as stack:
+        address = options.address
+        if options.embedded:
+            address = await _embedded(stack, options.db)
+        client = await _connected(address)
+        models = Models(options.model)
+        stack.push_async_callback(models.close)
+        worker = await create_worker(
+            client,
+            registry,
+            models=models,
+            task_queue=options.task_queue,
+            workflows=options.only != "activities",
+            activities=options.only != "workflows",
+            graceful_shutdown_timeout=options.drain,
+        )
+        await stack.enter_async_context(worker)
+        log.info(
+            "worker.ready",
+            agents=sorted(registry.roots),
+            task_queue=options.task_queue,
+            address=client.service_client.config.target_host,
+            namespace=client.namespace,
+            model=options.model or ("gemini" if has_key() else DEMO),
+        )
+        await stop.wait()
+        log.info("worker.draining", at_most_s=options.drain.total_seconds())
+    log.info("worker.stopped")
+    _leave(threads)
+
+
+async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
+    """Start a server for as long as `stack` is open, on Temporal's usual ports when they are free."""
+    from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, usual_ports_free
+
+    usual = usual_ports_free()
+    server = EmbeddedServer(
+        db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=True
+    )
+    try:
+        await stack.enter_async_context(server)
+    except ServerPortTaken:  # by another worker that is starting
+        server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=True))
+    log.info("server.ready", address=server.address, ui=server.ui_url)
+    return server.address
+
+
+async def _connected(address: str | None) -> Client:
+    """Connect, and look whether the namespace is there; the SDK would say so only after the worker was ready."""
+    try:
+        client = await connect(address=address)
+    except (RuntimeError, ValueError) as error:
+        where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
+        raise CannotServe(
+            f"Temporal is not reached at {where}: {error}. Start a server there, or say where one is: "
+            "--address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
+        ) from None
+    try:
+        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise CannotServe(f"Temporal refuses this worker: {error.message} Look at its credentials.") from None
+        raise CannotServe(
+            f"Temporal has no namespace {client.namespace!r}. Create it with "
+            f"`temporal operator namespace create {client.namespace}`, or set TEMPORAL_NAMESPACE to one that exists."
+        ) from None
+    return client
+
+
+def _leave(threads: ThreadPoolExecutor) -> None:
+    """End the process if a sync tool is still running: it cannot be stopped, and Python would wait for its thread."""
+    threads.shutdown(wait=False, cancel_futures=True)
+    deadline = time.monotonic() + ABANDON_AFTER_S
+    left = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]
+    for thread in left:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    left = [thread for thread in left if thread.is_alive()]
+    if left:
+        log.warning("tools.abandoned", count=len(left))
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's grammar. Not typer: the process should poll as soon as it can."""
+    result = argparse.ArgumentParser(prog="worker.py", description="Serve agents from a Temporal task queue.")
+    result.add_argument(
+        "command", nargs="?", choices=["run", "check"], default="run", help="check: only look for mistakes"
+    )
+    result.add_argument("--agents", nargs="+", type=Path, default=(), metavar="DIR", help="folders with agent packages")
+    result.add_argument(
+        "--only", choices=["workflows", "activities"], help="serve these; a process of another kind serves the others"
+    )
+    result.add_argument(
+        "--drain",
+        type=_seconds,
+        default=DRAIN,
+        metavar="SECONDS",
+        help=f"how long running tools may go on after SIGTERM; default: {DRAIN.total_seconds():g}",
+    )
+    result.add_argument("--task-queue", default=TASK_QUEUE)
+    result.add_argument("--address", help="HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile")
+    result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
+    result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
+    result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
+    result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
+    return result
+
+
+def _seconds(text: str) -> timedelta:
+    """Read a duration of the command line."""
+    try:
+        result = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        result = timedelta(-1)
+    if result < timedelta():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    grammar = parser()
+    options = grammar.parse_args(arguments)
+    if not options.agents and options.only != "workflows":  # which never see an agent
+        grammar.error("--agents is required, except with --only workflows")
+    configure_logs(options.log_format)
+    registry, problems = check(options.agents)
+    for problem in problems:
+        log.error("agent.invalid", place=problem.place, problem=str(problem.error))
+    if problems:
+        return 1
+    if options.command == "check":
+        log.info("agents.valid", agents=sorted(registry.roots))
+        return 0
+    _forward_logs()
+    try:
+        _run(serve(options, registry))
+    except WaystationError as error:
+        log.error("worker.failed", problem=str(error))
+        return 1
+    return 0
+
+
+def _forward_logs() -> None:
+    """Have the SDK's core log like everything else; by itself it writes lines for a terminal to standard output."""
+    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=forwarding))))
+
+
+def _run(coroutine: Any) -> None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        asyncio.run(coroutine)
+    else:
+        uvloop.run(coroutine)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""The workflow that is one agent invocation.
+
+It keeps a log, asks the core what to do next, and has it done. Handlers only append to the log; the loop reads it.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from waystation.core import approval, ids, results
+from waystation.core.call import CallState
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    Body,
+    CancelRequested,
+    Ended,
+    EndStatus,
+    ModelCalled,
+    ModelReplied,
+)
+from waystation.core.errors import AnswerRefused, InvalidAnswer
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, encode
+from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Wait, next_step
+from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, Answer, Position, parse_answer
+from workflows.pending import Noticeboard
+from workflows.perform import call_agent, call_model, call_tool
+from workflows.ports import all_data, data_of, hand_over, now, raw
+
+CANCEL_GRACE_S = 30.0
+"""How long a cancelled invocation waits for its running tools to say how they ended."""
+TURNS_TO_DELIVER = 8
+"""Turns of the event loop from an activity's result to its entry, with room to spare."""
+MAX_QUERY_BYTES = 1_500_000
+
+
+# Not Exception: that would include NondeterminismError, which has to stay retryable so that a rollback heals it.
+@workflow.defn(name=WORKFLOW, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError])
+class AgentInvocation:
+    """One invocation of an agent. Input, result, signal, update and queries: see the wire contract."""
+
+    def __init__(self) -> None:
+        info = workflow.info()
+        self._log = Log(info.workflow_id)
+        self._task_queue = info.task_queue
+        self._noticeboard = Noticeboard()
+        self._told = 0
+        """Up to which entry the commands so far have said what was applied."""
+        self._signals = 0
+        self._updates = 0
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._timer_until: float | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._fault: Exception | None = None
+
+    @workflow.run
+    async def run(self, given: RawValue) -> RawValue:
+        """Run the invocation to its end."""
+        try:
+            data = data_of(given.payload)
+            body = results.beginning([data])
+            self._record(ids.START, body)
+            hand_over(ids.START, body, len(data))
+            return await self._loop()
+        except ApplicationError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, an invocation fails rather than sticks
+            workflow.logger.exception("invocation.faulted")
+            fault = f"Waystation failed in its own code: {type(error).__name__}."
+            raise ApplicationError(fault, type="EngineFault", non_retryable=True) from None
+
+    async def _loop(self) -> RawValue:
+        try:
+            while True:
+                match next_step(self._log):
+                    case CallModel():
+                        self._call_model()
+                    case Perform(calls):
+                        self._perform(calls)
+                        await self._change()
+                    case Wait():
+                        await self._change()
+                    case Finish(reason):
+                        return self._finish(reason)
+                    case Fail(failure):
+                        self._stop()
+                        self._end("failed")
+                        raise ApplicationError(failure.message, type=failure.error_type, non_retryable=True)
+                    case Cancel():
+                        raise asyncio.CancelledError
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+
+    def _call_model(self) -> None:
+        number = self._log.model_calls + 1
+        position = self._position()
+        self._record(ids.model_called(number), ModelCalled(number))
+        self._begin(ids.model_replied(number), call_model(self._log, number, position))
+
+    def _perform(self, calls: Sequence[str]) -> None:
+        for call_id in calls:
+            if call_id not in self._under_way:
+                self._begin(call_id, self._step(self._log.calls[call_id]))
+
+    def _step(self, call: CallState) -> Coroutine[Any, Any, Body]:
+        # Only an activity's input says how far the log had grown: taking a position for a child would leave a gap.
+        if call.call.kind == "agent":
+            return call_agent(self._log, call)
+        return call_tool(self._log, call, self._position(), self._task_queue)
+
+    def _begin(self, ref: str, step: Coroutine[Any, Any, Body]) -> None:
+        async def record() -> None:
+            with self._guard():
+                body = await step
+                if isinstance(body, ModelReplied) and body.reply.search_attributes:
+                    self._noticeboard.registered = True
+                self._record(results.reference(ref, body), body)
+            del self._under_way[ref]
+
+        self._under_way[ref] = asyncio.create_task(record())
+
+    async def _change(self) -> None:
+        """Wait until the log has grown."""
+        self._noticeboard.post(self._log)
+        self._arm_timer()
+        seen, timer = len(self._log.entries), self._timer_until
+        await workflow.wait_condition(
+            lambda: len(self._log.entries) > seen or self._timer_until != timer or self._fault is not None
+        )
+        if self._fault:
+            raise self._fault
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Hand an exception to the loop, which fails the invocation; raised elsewhere it would stick or be lost."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # the loop raises it again
+            self._fault = error
+
+    def _arm_timer(self) -> None:
+        """Have a timer run no later than to the next deadline. One that is no longer needed is left to fire."""
+        deadline = self._log.next_deadline()
+        if deadline is None or (self._timer_until is not None and self._timer_until <= deadline):
+            return
+
+        async def wake() -> None:
+            await workflow.sleep(max(deadline - now(), 0.001), summary="deadline")
+            if self._timer_until == deadline:
+                self._timer_until = None
+            with self._guard():
+                self._log.advance(now())
+
+        self._timer_until = deadline
+        self._timer = asyncio.create_task(wake())
+
+    def _finish(self, reason: str | None) -> RawValue:
+        self._end("completed")
+        return raw(self._log.result(reason).fitted().encode())
+
+    def _stop(self) -> list[asyncio.Task[None]]:
+        """Tell whatever is under way to stop."""
+        running = list(self._under_way.values())
+        for task in running:
+            task.cancel()
+        return running
+
+    async def _cancel(self) -> None:
+        self._record(ids.CANCEL, CancelRequested())
+        # A result that arrived in the same workflow task would be lost by cancelling whoever awaits it.
+        for _ in range(TURNS_TO_DELIVER):
+            await asyncio.sleep(0)
+        running = self._stop()
+        if running:
+            await workflow.wait(running, timeout=CANCEL_GRACE_S)
+        self._end("cancelled")
+
+    def _end(self, status: EndStatus) -> None:
+        """Seal what is open, and take it off the board."""
+        self._record(ids.END, Ended(status))
+        self._noticeboard.post(self._log)
+
+    def _position(self) -> Position:
+        start, self._told = self._told, len(self._log.entries)
+        return Position(at=start, new=self._log.refs(start))
+
+    def _record(self, ref: str, body: Body) -> None:
+        self._log.record(ref, now(), body)
+
+    # Messages from outside.
+
+    @workflow.signal(dynamic=True)
+    def signalled(self, name: str, values: Sequence[RawValue]) -> None:
+        """Take any signal. What is not a good answer is recorded as ignored."""
+        with self._guard():
+            self._signals += 1
+            self._log.advance(now())
+            data = all_data(values)
+            body = approval.decide_signal(self._log, name, data, now())
+            ref = ids.signalled(self._signals)
+            ref = ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref
+            self._record(ref, body)
+            hand_over(ref, body, sum(map(len, data)))
+
+    @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
+    def submit_answer(self, given: RawValue) -> JsonObject:
+        """Take an answer, and tell the caller that it counted."""
+        answer = _parsed(given)
+        call = self._log.calls[ids.confirmed_call(answer.function_call_id)]
+        with self._guard():
+            self._updates += 1
+            self._record(ids.updated(self._updates), AnswerCounted(call.id, answer))
+        return approval.receipt(call, answer)
+
+    @submit_answer.validator
+    def _check_answer(self, given: RawValue) -> None:
+        try:
+            approval.check(self._log, _parsed(given), now())
+        except AnswerRefused as refused:
+            raise _typed(refused) from None
+
+    @workflow.query
+    def pending(self) -> list[JsonObject]:
+        """Return the calls that wait for a person."""
+        return [call.model_dump(mode="json") for call in self._log.pending()]
+
+    @workflow.query
+    def events(self, start: int = 0) -> list[JsonObject]:
+        """Return the events from index `start` on, as many as fit into one answer."""
+        page: list[JsonObject] = []
+        size = 0
+        for event in self._log.events[max(start, 0) :]:
+            page.append(event.to_json())
+            size += len(encode(page[-1]))
+            if size > MAX_QUERY_BYTES:
+                break
+        return page
+
+    @workflow.query
+    def state(self) -> JsonObject:
+        """Return the state, `temp:` keys included."""
+        return self._log.state
+
+
+def _parsed(given: RawValue) -> Answer:
+    try:
+        return parse_answer(data_of(given.payload))
+    except InvalidAnswer as refused:
+        raise _typed(refused) from None
+
+
+def _typed(error: AnswerRefused) -> ApplicationError:
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)

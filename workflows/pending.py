@@ -1,0 +1,86 @@
+"""What others see of an invocation while it runs: search attributes, memo, and the details in the Web UI."""
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+
+from waystation.core import summary
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, encode
+from waystation.core.wire import (
+    MEMO_PENDING,
+    SEARCH_AGENT,
+    SEARCH_PENDING,
+    SEARCH_SESSION,
+    SEARCH_STATUS,
+    SEARCH_USER,
+    InvocationInput,
+    PendingCall,
+)
+
+AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
+SESSION = SearchAttributeKey.for_keyword(SEARCH_SESSION)
+USER = SearchAttributeKey.for_keyword(SEARCH_USER)
+STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
+PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+
+MAX_MEMO_ARGS = 2_048
+MAX_MEMO_CALLS = 50
+MAX_KEYWORD = 200
+"""The server refuses keywords over 2,048 bytes, and a refused upsert sticks the workflow."""
+
+
+class Noticeboard:
+    """Posts what changed, and only that: each post is an event or two of history."""
+
+    def __init__(self) -> None:
+        given = workflow.info().typed_search_attributes
+        self.registered = given.get(AGENT) is not None
+        """Whether the search attributes exist; an upsert of others would stick the workflow for ever."""
+        self._identified = self.registered
+        self._posted: list[JsonObject] = []
+
+    def post(self, log: Log) -> None:
+        """Make what waits visible from outside."""
+        pending = log.pending()[:MAX_MEMO_CALLS]
+        posted, self._posted = self._posted, [_shown(call) for call in pending]
+        if self._posted != posted:
+            # Once the attribute says that nothing waits, wiping the memo too would only cost an event, and a tenth of
+            # the time from an approval to its result.
+            if self._posted or not self.registered:
+                workflow.upsert_memo({MEMO_PENDING: self._posted or None})
+            workflow.set_current_details(summary.waiting(pending))
+        if self.registered and log.input:
+            self._post_attributes(log.input, _ids(posted))
+
+    def _post_attributes(self, started: InvocationInput, posted: list[str]) -> None:
+        waiting = _ids(self._posted)
+        if self._identified and waiting == posted:
+            return
+        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set("waiting" if waiting else "running")]
+        if not self._identified:
+            changes.extend(_identity(started))
+            self._identified = True
+        if waiting != posted:
+            changes.append(PENDING.value_set(waiting))
+        workflow.upsert_search_attributes(changes)
+
+
+def _ids(posted: list[JsonObject]) -> list[str]:
+    return [call["function_call_id"] for call in posted]
+
+
+def _identity(started: InvocationInput) -> list[SearchAttributeUpdate[Any]]:
+    values = [(AGENT, started.agent), (USER, started.user_id), (SESSION, started.session_id)]
+    return [key.value_set(value[:MAX_KEYWORD]) for key, value in values if value]
+
+
+def _shown(call: PendingCall) -> JsonObject:
+    """Return a pending call for the memo, large parts replaced by their size."""
+    shown = call.model_dump(mode="json", exclude_none=True)
+    for name in ("args", "interim", "payload"):
+        size = len(encode(shown.get(name)))
+        if size > MAX_MEMO_ARGS:
+            shown[name] = {"omitted_bytes": size}
+    return shown

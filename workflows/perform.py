@@ -1,0 +1,139 @@
+"""Carry out one step: a model call, a tool call, a called agent. Each gives exactly one log entry."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
+
+from waystation.core import ids, responses, results, summary
+from waystation.core.call import CallState
+from waystation.core.entry import Body, CallLost, Failure, ModelLost
+from waystation.core.log import Log
+from waystation.core.payload import encode
+from waystation.core.wire import (
+    MODEL_ACTIVITY,
+    WORKFLOW,
+    InvocationInput,
+    ModelCallInput,
+    Position,
+    ToolCallInput,
+)
+from workflows.ports import data_of, failure_of, raw
+
+MODEL_TIMEOUT = timedelta(minutes=10)
+MODEL_HEARTBEAT_TIMEOUT = timedelta(seconds=30)
+MODEL_RETRIES = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    backoff_coefficient=2,
+    maximum_interval=timedelta(minutes=1),
+    maximum_attempts=8,
+)
+
+TOOL_TIMEOUT_S = 600.0
+"""How long a tool may run unless it says otherwise. The activity itself enforces it, because Temporal repeats an
+activity that timed out, and with it the side effect."""
+TOOL_GRACE_S = 30.0
+"""Added to the server's timeout for each try, pauses included; it then only strikes when the worker is lost."""
+TOOL_HEARTBEAT_TIMEOUT_S = 30.0
+"""After so long without a sign of life a worker counts as lost."""
+LOST_WORKER_ATTEMPTS = 3
+"""How often a repeatable call is tried again because its worker was lost; a tool may be what kills workers."""
+UNCLAIMED_TIMEOUT = timedelta(days=7)
+"""How long a call may wait for a worker of its task queue."""
+
+MAX_INLINE_ARGS = 4_096
+"""Arguments up to this size, in bytes, are repeated in the activity's input, where people look for them; and so is what
+an approver added. The activity reads what is larger from the log."""
+
+
+async def call_model(log: Log, number: int, position: Position) -> Body:
+    """Have the model activity called; return its entry."""
+    call = ModelCallInput(agent=log.agent, root=log.root, number=number, at=position.at, new=position.new)
+    try:
+        reply = await workflow.execute_activity(
+            MODEL_ACTIVITY,
+            raw(call.encode()),
+            activity_id=ids.model_replied(number),
+            result_type=RawValue,
+            start_to_close_timeout=MODEL_TIMEOUT,
+            heartbeat_timeout=MODEL_HEARTBEAT_TIMEOUT,
+            retry_policy=MODEL_RETRIES,
+            cancellation_type=ActivityCancellationType.TRY_CANCEL,
+            summary=f"{log.agent}, model call {number}",
+        )
+    except ActivityError as error:
+        return ModelLost(number, failure_of(error))
+    return results.model_reply(number, data_of(reply.payload))
+
+
+async def call_tool(log: Log, call: CallState, position: Position, task_queue: str) -> Body:
+    """Have a tool run; return its entry."""
+    plan = call.call
+    inline = len(encode(call.args)) <= MAX_INLINE_ARGS
+    confirmation = call.tool_confirmation()
+    given = ToolCallInput(
+        function_call_id=call.id,
+        at=position.at,
+        new=position.new,
+        args=call.args if inline else None,
+        confirmation=confirmation if len(encode(confirmation)) <= MAX_INLINE_ARGS else None,
+        root=log.root,
+        effect=plan.effect,
+        timeout_s=plan.timeout_s,
+        retries=plan.retries,
+    )
+    once = plan.effect == "once"
+    attempts = 1 if once else 1 + plan.retries + LOST_WORKER_ATTEMPTS
+    tries = 1 + plan.retries if once else 1  # a call that is never repeated is retried within its one attempt
+    try:
+        outcome = await workflow.execute_activity(
+            f"{call.agent}.{call.name}",
+            raw(given.encode()),
+            activity_id=call.id,
+            task_queue=plan.task_queue or task_queue,
+            result_type=RawValue,
+            start_to_close_timeout=timedelta(seconds=tries * ((plan.timeout_s or TOOL_TIMEOUT_S) + TOOL_GRACE_S)),
+            schedule_to_start_timeout=UNCLAIMED_TIMEOUT,
+            heartbeat_timeout=timedelta(seconds=plan.heartbeat_timeout_s or TOOL_HEARTBEAT_TIMEOUT_S),
+            retry_policy=RetryPolicy(maximum_attempts=attempts),
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=summary.call(call.name, call.args),
+        )
+    except ActivityError as error:
+        return CallLost(call.id, failure_of(error))
+    return results.tool_outcome(call.id, data_of(outcome.payload))
+
+
+async def call_agent(log: Log, call: CallState) -> Body:
+    """Have another agent do it, in an invocation of its own; return its entry."""
+    started = log.input
+    assert started is not None
+    child = InvocationInput(
+        agent=call.call.agent or call.name,
+        message=call.call.message if call.call.message is not None else str(call.args.get("request", "")),
+        state=responses.inherited_state(log.state),
+        user_id=started.user_id,
+        session_id=started.session_id,
+        app=started.app,
+        budget=started.budget,
+        root=log.root,
+        depth=started.depth + 1,
+    ).encode()
+    try:
+        result = await workflow.execute_child_workflow(
+            WORKFLOW,
+            raw(child),
+            id=ids.child_invocation(log.invocation_id, call.id),
+            result_type=RawValue,
+            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            # Not terminated: the child seals its own open calls and tells its running tools.
+            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=summary.call(call.name, call.args),
+        )
+    except WorkflowAlreadyStartedError as error:
+        return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
+    except ChildWorkflowError as error:
+        return CallLost(call.id, failure_of(error))
+    return results.child_result(call.id, data_of(result.payload))
