@@ -1,6 +1,7 @@
 """The embedded Temporal server: it serves, says why when it cannot, and never outlives its owner."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
@@ -130,6 +131,21 @@ async def test_a_file_is_served_once(tmp_path: Path) -> None:
         assert refused.value.address == server.address
 
 
+async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: Path) -> None:
+    """A killed server holds its file until the last of its threads is gone; the next one starts then."""
+    db_filename = tmp_path / "temporal.db"
+    with db_filename.with_name("temporal.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("127.0.0.1:1")  # nobody listens there
+        lock.flush()
+        server = EmbeddedServer(db_filename=db_filename)
+        starting = asyncio.create_task(server.__aenter__())
+        await asyncio.sleep(0)
+        assert not starting.done()
+    await starting
+    await server.__aexit__()
+
+
 async def test_a_taken_port_is_named(taken_port: int) -> None:
     """Asking for a port where something listens fails at once, with the port."""
     with pytest.raises(ServerPortTaken, match=f"Port {taken_port} ") as failed:
@@ -248,6 +264,7 @@ def test_the_server_dies_with_a_killed_parent() -> None:
     """Even a parent that had no chance to clean up leaves no server."""
     story = """
 import asyncio
+import fcntl
 from waystation.embedded import EmbeddedServer
 
 async def serve():

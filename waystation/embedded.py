@@ -19,8 +19,8 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
@@ -54,7 +54,7 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
     "frontend.enableServerVersionCheck": False,
 }
 
-START_LIMIT_S, STOP_LIMIT_S = 30.0, 10.0
+START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S = 30.0, 10.0, 10.0
 PORT_ATTEMPTS = 5
 
 # Runs between fork and server, because `preexec_fn` may hang in a process with threads, as temporalio's.
@@ -177,7 +177,7 @@ class EmbeddedServer:
         self._dynamic_config = {**DYNAMIC_CONFIG, **dynamic_config}
 
     async def __aenter__(self) -> Self:
-        with _locked(self._db_filename) as lock:
+        async with _locked(self._db_filename) as lock:
             for last_attempt in (False,) * (PORT_ATTEMPTS - 1) + (True,):
                 port = self._port or _free_port()
                 ui_port = (self._ui_port or _free_port()) if self._ui else None
@@ -272,21 +272,33 @@ class EmbeddedServer:
         return True
 
 
-@contextmanager
-def _locked(db_filename: Path | None) -> Iterator[IO[str] | None]:
+@asynccontextmanager
+async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
     """The lock of a database file, for its server to inherit: it is held until both have closed it."""
     if db_filename is None or sys.platform == "win32":
         yield None
         return
     db_filename.parent.mkdir(parents=True, exist_ok=True)
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        deadline = time.monotonic() + LOCK_LIMIT_S
+        while not _try_lock(lock):
+            # A server that was killed holds the lock until the last of its threads is gone, and one that is
+            # just starting has yet to say where it answers.
             lock.seek(0)
-            raise DatabaseInUse(db_filename, lock.read() or None) from None
+            address = lock.read()
+            if time.monotonic() > deadline or (address and _is_taken(int(address.rpartition(":")[2]))):
+                raise DatabaseInUse(db_filename, address or None)
+            await asyncio.sleep(0.01)
         lock.truncate(0)
         yield lock
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _free_port() -> int:
