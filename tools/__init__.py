@@ -3,17 +3,23 @@
 For authors and for activities; workflows never import this.
 """
 
+from tools.actions import Actions
 from tools.agent_tool import AgentTool
 from tools.authoring import agents_below, authoring_problems, tools_of
 from tools.base import BaseTool
-from tools.context import Actions, CallbackContext, Context, ToolContext
+from tools.context import CallbackContext, Context, ToolContext
 from tools.declaration import declare
 from tools.function_tool import ArgumentsRefused, FunctionTool
 from tools.long_running import LongRunningFunctionTool
 from tools.outcome import TooLarge, describe, failure_of, outcome_of
+from tools.readonly_context import ReadonlyContext
+from tools.services import NO_SERVICES, Services
+from tools.session import Session
 from tools.state import State, StateRefused
+from tools.toolbox import toolbox
 
 __all__ = [
+    "NO_SERVICES",
     "Actions",
     "AgentTool",
     "ArgumentsRefused",
@@ -22,6 +28,9 @@ __all__ = [
     "Context",
     "FunctionTool",
     "LongRunningFunctionTool",
+    "ReadonlyContext",
+    "Services",
+    "Session",
     "State",
     "StateRefused",
     "TooLarge",
@@ -32,5 +41,6 @@ __all__ = [
     "describe",
     "failure_of",
     "outcome_of",
+    "toolbox",
     "tools_of",
 ]

@@ -5,7 +5,7 @@ defines, so unknown part fields such as thought signatures pass through untouche
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
@@ -18,7 +18,8 @@ class ToolConfirmation(Recorded):
 
     hint: str = ""
     confirmed: bool = False
-    payload: JsonObject | None = None
+    payload: Any = None
+    """Any JSON."""
 
 
 _ADK_JSON = ConfigDict(
@@ -38,8 +39,12 @@ class EventActions(Recorded):
     artifact_delta: dict[str, int] = {}
     skip_summarization: bool | None = None
     transfer_to_agent: str | None = None
+    transfer_reason: str | None = None
     escalate: bool | None = None
     requested_tool_confirmations: dict[str, ToolConfirmation] = {}
+    requested_auth_configs: dict[str, JsonObject] = {}
+    """By function-call id: what to authorise, without any secret."""
+    render_ui_widgets: tuple[JsonObject, ...] = ()
 
 
 NO_ACTIONS = EventActions()
@@ -54,6 +59,8 @@ class Event(Recorded):
     invocation_id: str
     author: str
     """`user`, or the name of the agent."""
+    branch: str | None = None
+    """Path of the parallel agents that the author runs under; agents on other branches do not see the event."""
     timestamp: float
     """Seconds since 1970, by the workflow's clock."""
     content: JsonObject | None = None
@@ -118,7 +125,7 @@ def merge_actions(batch: Sequence[EventActions]) -> EventActions:
         _deep_merge(state, actions.state_delta)
         scalars = {
             name: value
-            for name in ("skip_summarization", "transfer_to_agent", "escalate")
+            for name in ("skip_summarization", "transfer_to_agent", "transfer_reason", "escalate")
             if (value := getattr(actions, name)) is not None
         }
         merged = merged.model_copy(
@@ -129,6 +136,8 @@ def merge_actions(batch: Sequence[EventActions]) -> EventActions:
                     **merged.requested_tool_confirmations,
                     **actions.requested_tool_confirmations,
                 },
+                "requested_auth_configs": {**merged.requested_auth_configs, **actions.requested_auth_configs},
+                "render_ui_widgets": (*merged.render_ui_widgets, *actions.render_ui_widgets),
             }
         )
     return merged.model_copy(update={"state_delta": state, "removed_keys": tuple(removed)})

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from waystation.core.errors import InvalidAnswer, InvalidInput, NotJson
 from waystation.core.event import EventActions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign
+from waystation.core.shape import AgentShape
 
 TASK_QUEUE = "waystation"
 WORKFLOW = "AgentInvocation"
@@ -41,6 +42,7 @@ MAX_MODEL_CALLS = 500
 Action = Literal["approve", "reject", "edit", "respond", "progress"]
 Effect = Literal["read", "repeatable", "once"]
 CallKind = Literal["function", "long_running", "agent", "answered"]
+Phase = Literal["enter", "turn", "leave"]
 
 
 class Budget(Recorded):
@@ -65,6 +67,8 @@ class InvocationInput(Recorded):
     """Name of the root agent in whose tree `agent` is found; set for agents that other agents call."""
     depth: int = 0
     """How many agents call one another above this invocation."""
+    origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """Id of the invocation at the top, for agents that other agents call; they share its artifacts."""
 
 
 class Usage(Recorded):
@@ -95,6 +99,10 @@ class InvocationResult(Recorded):
     removed_keys: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     invocation_id: str = ""
+    output: JsonObject | None = None
+    """What the final text says, parsed, when the agent has an `output_schema`."""
+    next_agent: str | None = None
+    """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""
     omitted: tuple[str, ...] = ()
     """Fields left out because the result would not have fitted into a payload."""
 
@@ -105,7 +113,7 @@ class InvocationResult(Recorded):
     def fitted(self) -> "InvocationResult":
         """Return the result without what would exceed a payload; the history still has all of it."""
         result = self
-        for name, empty in (("content", None), ("state_delta", {}), ("text", "")):
+        for name, empty in (("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
                 break
             result = result.model_copy(update={name: empty, "omitted": (*result.omitted, name)})
@@ -116,7 +124,8 @@ class Confirmation(Recorded):
     """What a person is asked before a tool may run."""
 
     hint: str = ""
-    payload: JsonObject | None = None
+    payload: Any = None
+    """Any JSON."""
 
 
 class Call(Recorded):
@@ -129,6 +138,10 @@ class Call(Recorded):
     kind: CallKind = "function"
     response: JsonObject | None = None
     """For `answered`: the response that was already clear when the reply was read, such as for an unknown tool."""
+    actions: EventActions | None = None
+    """For `answered`: what the call does all the same, such as a transfer."""
+    transfer: AgentShape | None = None
+    """For `answered` with a transfer in its `actions`: the agent that continues."""
     confirmation: Confirmation | None = None
     """Present when a person has to agree before the tool runs."""
     agent: str | None = None
@@ -136,6 +149,8 @@ class Call(Recorded):
     message: str | None = None
     """For `agent`: what it is told, when that is not the argument `request`."""
     skip_summarization: bool = False
+    after: bool = False
+    """For `agent`: whether the agent's answer passes through `after_tool` callbacks, in an activity of its own."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
@@ -160,6 +175,17 @@ class ModelCallInput(Position):
     agent: str
     root: str
     number: int
+    turn: int = 0
+    """Which of the agents at work in this invocation is meant; they are numbered as they begin."""
+    phase: Phase = "turn"
+    """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` ones run."""
+
+
+class Said(Recorded):
+    """What callbacks around an agent said or changed; an event of its own."""
+
+    content: JsonObject | None = None
+    actions: EventActions | None = None
 
 
 class ModelReply(Recorded):
@@ -181,6 +207,21 @@ class ModelReply(Recorded):
     duration_s: float = 0.0
     actions: EventActions | None = None
     """State written around the model call."""
+    shape: AgentShape | None = None
+    """What the agent is, when it is entered and more than a model loop: agents that it runs, callbacks on leaving."""
+    before: Said | None = None
+    """What `before_agent` callbacks said; the event precedes the model's."""
+    skipped: bool = False
+    """Whether `before_agent` spoke for the agent, so that neither its model nor its children are asked."""
+    closing: Said | None = None
+    """What the agent says once the calls of this reply have responses; the agent is then done, and the model is not
+    called again."""
+    output: JsonObject | None = None
+    """What the final text says, parsed, when the agent has an `output_schema`."""
+    after: Said | None = None
+    """What `after_agent` callbacks said, in the phase `leave`."""
+    ends_invocation: bool = False
+    """Whether a plugin's `before_run` spoke for the whole invocation."""
     mark: str = ""
     """Tells the attempts of one model call apart."""
 
@@ -194,6 +235,9 @@ class ToolCallInput(Position):
     confirmation: JsonObject | None = None
     """`{confirmed, hint, payload}` once a person has agreed, when small."""
     root: str
+    run: int = 0
+    """How often the call has returned before: a tool that asked for a confirmation or a credential runs once more when
+    it is there, and a called agent's answer may pass through callbacks."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
@@ -213,6 +257,8 @@ class ToolOutcome(Recorded):
     actions: EventActions | None = None
     parts: tuple[JsonObject, ...] = ()
     """Media parts that belong to the response."""
+    transfer: AgentShape | None = None
+    """The agent that `actions.transfer_to_agent` names."""
     duration_s: float = 0.0
     """Wall time in the activity, queueing excluded."""
     mark: str = ""
@@ -244,10 +290,11 @@ class PendingCall(Recorded):
     agent: str
     tool: str
     args: JsonObject
-    kind: Literal["confirmation", "long_running"]
+    kind: Literal["confirmation", "credential", "long_running"]
     digest: str
     hint: str = ""
-    payload: JsonObject | None = None
+    payload: Any = None
+    """Any JSON."""
     interim: JsonObject | None = None
     """The latest intermediate response, which the model has seen."""
     requested_at: float

@@ -1,0 +1,77 @@
+"""What a tool or callback does besides answering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from tools.state import State
+from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.payload import JsonObject, plain
+
+
+class Actions(BaseModel):
+    """The EventActions a tool fills in, under ADK's names. Setting anything else is an error."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", validate_assignment=True)
+
+    skip_summarization: bool | None = None
+    transfer_to_agent: str | None = None
+    transfer_reason: str | None = None
+    escalate: bool | None = None
+    artifact_delta: dict[str, int] = {}
+    requested_tool_confirmations: dict[str, ToolConfirmation] = {}
+    requested_auth_configs: dict[str, JsonObject] = {}
+    render_ui_widgets: list[JsonObject] = []
+
+    _state: State = PrivateAttr(default_factory=State)
+
+    @classmethod
+    def over(cls, state: State) -> Actions:
+        """Return empty actions whose `state_delta` is that of `state`."""
+        actions = cls()
+        actions._state = state
+        return actions
+
+    @property
+    def state_delta(self) -> MutableMapping[str, Any]:
+        """What this call wrote into state so far; writing here is writing into state."""
+        return _StateDelta(self._state)
+
+    def recorded(self) -> EventActions:
+        """Return the actions as they are recorded.
+
+        Raises:
+            NotJson: State was changed in place into something that has no JSON form, or a name has none.
+            ValidationError: A dictionary was filled with something of another type.
+        """
+        delta, removed = self._state.delta()
+        # Made plain, since pydantic writes a lone surrogate in a key of dict[str, int] as something else, in silence.
+        return EventActions(state_delta=delta, removed_keys=removed, **plain(dict(self)))
+
+
+class _StateDelta(MutableMapping[str, Any]):
+    """The changed part of a state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __getitem__(self, key: str) -> Any:
+        return self._state.delta()[0][key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._state[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._state[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.delta()[0])
+
+    def __len__(self) -> int:
+        return len(self._state.delta()[0])
+
+    def __repr__(self) -> str:
+        return repr(self._state.delta()[0])
