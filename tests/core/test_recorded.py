@@ -34,6 +34,7 @@ def test_recorded_types_have_no_default_factories(kind: type[Recorded]) -> None:
 
 
 REQUIRED = {
+    "AgentShape": {"name"},
     "Answer": {"function_call_id", "action"},
     "Budget": set[str](),
     "Call": {"id"},
@@ -50,6 +51,7 @@ REQUIRED = {
         "user_id",
     },
     "Position": {"at", "new"},
+    "Said": set[str](),
     "ToolCallInput": {"at", "new", "function_call_id", "root"},
     "ToolConfirmation": set[str](),
     "ToolOutcome": {"function_call_id"},
