@@ -6,6 +6,8 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
+# google-adk, with which tests compare: its requirements conflict with ours.
+PEERS := tests/differential
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check lock bench clean help
@@ -13,7 +15,7 @@ INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
 
-test: .venv/.stamp  ## run the tests; ARGS="-k approval" for some of them
+test: .venv/.stamp .venv-adk/.stamp  ## run the tests; ARGS="-k approval" for some of them
 	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
@@ -30,9 +32,13 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 		--custom-compile-command "make lock" --all-extras --group dev $(ARGS) \
 		--output-file requirements.lock pyproject.toml
 	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" $(ARGS) \
+		--output-file $(PEERS)/requirements.lock $(PEERS)/requirements.in
+	@echo "$(PEERS)/requirements.lock: $$(grep -c == $(PEERS)/requirements.lock) packages"
 
 clean:  ## remove what these targets made
-	@rm -rf .venv .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-adk .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -52,6 +58,12 @@ help:
 	@echo "Installing the locked requirements into .venv"
 	@$(INSTALL) --require-hashes --requirement requirements.lock
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-adk/.stamp: $(PEERS)/requirements.lock | .venv/.stamp
+	@echo "Installing google-adk, with which tests compare, into .venv-adk"
+	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-adk
+	@$(UV) pip install --quiet --python .venv-adk/bin/python --require-hashes --requirement $<
 	@touch $@
 
 .uv/bin/uv:

@@ -1,0 +1,1 @@
+"""The same scenario on google-adk and on Waystation, compared."""
