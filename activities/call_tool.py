@@ -69,8 +69,8 @@ class ToolCaller:
             error_type=outcome.error_type,
         )
         data = outcome.encode()
-        ref = ids.result(call.id, outcome.mark)
-        self._views.put(info.workflow_run_id or "", ref, CallReturned(outcome), len(data))
+        ref = ids.result(ids.performance(call.id, given.run), outcome.mark)
+        self._views.put(info.workflow_run_id or "", ref, CallReturned(outcome, given.run), len(data))
         return data
 
     async def _run(self, given: ToolCallInput, call: CallState, log: Log) -> ToolOutcome:

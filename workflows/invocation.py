@@ -28,7 +28,7 @@ from waystation.core.errors import AnswerRefused, InvalidAnswer
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Wait, next_step
-from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, Answer, Position, parse_answer
+from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, Answer, Phase, Position, parse_answer
 from workflows.pending import Noticeboard
 from workflows.perform import call_agent, call_model, call_tool
 from workflows.ports import all_data, data_of, hand_over, now, raw
@@ -55,6 +55,8 @@ class AgentInvocation:
         self._signals = 0
         self._updates = 0
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._left: set[str] = set()
+        """What of that was told to stop while the invocation goes on."""
         self._timer_until: float | None = None
         self._timer: asyncio.Task[None] | None = None
         self._fault: Exception | None = None
@@ -78,9 +80,10 @@ class AgentInvocation:
     async def _loop(self) -> RawValue:
         try:
             while True:
+                self._leave_unwanted()
                 match next_step(self._log):
-                    case CallModel():
-                        self._call_model()
+                    case CallModel(turn, phase):
+                        self._call_model(turn, phase)
                     case Perform(calls):
                         self._perform(calls)
                         await self._change()
@@ -98,22 +101,31 @@ class AgentInvocation:
             await self._cancel()
             raise
 
-    def _call_model(self) -> None:
-        number = self._log.model_calls + 1
+    def _call_model(self, turn: int, phase: Phase) -> None:
+        number = self._log.steps + 1
         position = self._position()
-        self._record(ids.model_called(number), ModelCalled(number))
-        self._begin(ids.model_replied(number), call_model(self._log, number, position))
+        self._record(ids.model_called(number, turn), ModelCalled(number, turn))
+        self._begin(ids.model_replied(number), call_model(self._log, number, turn, phase, position))
 
     def _perform(self, calls: Sequence[str]) -> None:
         for call_id in calls:
-            if call_id not in self._under_way:
-                self._begin(call_id, self._step(self._log.calls[call_id]))
+            call = self._log.calls[call_id]
+            activity_id = ids.performance(call_id, call.run)
+            if activity_id not in self._under_way:
+                self._begin(activity_id, self._step(call))
 
     def _step(self, call: CallState) -> Coroutine[Any, Any, Body]:
         # Only an activity's input says how far the log had grown: taking a position for a child would leave a gap.
-        if call.call.kind == "agent":
+        if call.call.kind == "agent" and not call.run:
             return call_agent(self._log, call)
         return call_tool(self._log, call, self._position(), self._task_queue)
+
+    def _leave_unwanted(self) -> None:
+        """Stop what works for agents that were stopped."""
+        for ref, task in self._under_way.items():
+            if ref in self._log.unwanted and ref not in self._left:
+                self._left.add(ref)
+                task.cancel()
 
     def _begin(self, ref: str, step: Coroutine[Any, Any, Body]) -> None:
         async def record() -> None:
@@ -213,7 +225,7 @@ class AgentInvocation:
     def submit_answer(self, given: RawValue) -> JsonObject:
         """Take an answer, and tell the caller that it counted."""
         answer = _parsed(given)
-        call = self._log.calls[ids.confirmed_call(answer.function_call_id)]
+        call = self._log.calls[ids.requesting_call(answer.function_call_id)]
         with self._guard():
             self._updates += 1
             self._record(ids.updated(self._updates), AnswerCounted(call.id, answer))

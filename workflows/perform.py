@@ -17,6 +17,7 @@ from waystation.core.wire import (
     WORKFLOW,
     InvocationInput,
     ModelCallInput,
+    Phase,
     Position,
     ToolCallInput,
 )
@@ -48,9 +49,12 @@ MAX_INLINE_ARGS = 4_096
 an approver added. The activity reads what is larger from the log."""
 
 
-async def call_model(log: Log, number: int, position: Position) -> Body:
+async def call_model(log: Log, number: int, turn: int, phase: Phase, position: Position) -> Body:
     """Have the model activity called; return its entry."""
-    call = ModelCallInput(agent=log.agent, root=log.root, number=number, at=position.at, new=position.new)
+    agent = log.works[turn].agent
+    call = ModelCallInput(
+        agent=agent, root=log.root, number=number, turn=turn, phase=phase, at=position.at, new=position.new
+    )
     try:
         reply = await workflow.execute_activity(
             MODEL_ACTIVITY,
@@ -61,7 +65,7 @@ async def call_model(log: Log, number: int, position: Position) -> Body:
             heartbeat_timeout=MODEL_HEARTBEAT_TIMEOUT,
             retry_policy=MODEL_RETRIES,
             cancellation_type=ActivityCancellationType.TRY_CANCEL,
-            summary=f"{log.agent}, model call {number}",
+            summary=f"{agent}, callbacks" if phase == "leave" else f"{agent}, model call {number}",
         )
     except ActivityError as error:
         return ModelLost(number, failure_of(error))
@@ -71,6 +75,7 @@ async def call_model(log: Log, number: int, position: Position) -> Body:
 async def call_tool(log: Log, call: CallState, position: Position, task_queue: str) -> Body:
     """Have a tool run; return its entry."""
     plan = call.call
+    activity_id = ids.performance(call.id, call.run)
     inline = len(encode(call.args)) <= MAX_INLINE_ARGS
     confirmation = call.tool_confirmation()
     given = ToolCallInput(
@@ -80,6 +85,7 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
         args=call.args if inline else None,
         confirmation=confirmation if len(encode(confirmation)) <= MAX_INLINE_ARGS else None,
         root=log.root,
+        run=call.run,
         effect=plan.effect,
         timeout_s=plan.timeout_s,
         retries=plan.retries,
@@ -91,7 +97,7 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
         outcome = await workflow.execute_activity(
             f"{call.agent}.{call.name}",
             raw(given.encode()),
-            activity_id=call.id,
+            activity_id=activity_id,
             task_queue=plan.task_queue or task_queue,
             result_type=RawValue,
             start_to_close_timeout=timedelta(seconds=tries * ((plan.timeout_s or TOOL_TIMEOUT_S) + TOOL_GRACE_S)),
@@ -102,8 +108,8 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
             summary=summary.call(call.name, call.args),
         )
     except ActivityError as error:
-        return CallLost(call.id, failure_of(error))
-    return results.tool_outcome(call.id, data_of(outcome.payload))
+        return results.lost_call(activity_id, failure_of(error))
+    return results.tool_outcome(activity_id, data_of(outcome.payload))
 
 
 async def call_agent(log: Log, call: CallState) -> Body:
@@ -120,6 +126,7 @@ async def call_agent(log: Log, call: CallState) -> Body:
         budget=started.budget,
         root=log.root,
         depth=started.depth + 1,
+        origin=started.origin or log.invocation_id,
     ).encode()
     try:
         result = await workflow.execute_child_workflow(

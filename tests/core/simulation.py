@@ -19,6 +19,7 @@ from waystation.core.wire import (
     Call,
     InvocationInput,
     InvocationResult,
+    ModelCallInput,
     ModelReply,
     Position,
     ToolOutcome,
@@ -157,20 +158,32 @@ class Simulation:
             assert next_step(self.log) == step, "deciding twice gives the same step"
             self.steps.append(step)
             match step:
-                case CallModel():
-                    number = self.log.model_calls + 1
+                case CallModel(turn, phase):
+                    number = self.log.steps + 1
                     position = self._position()
-                    self.prompts.append((position, prompt.contents(self.log)))
-                    self.log.record(ids.model_called(number), self.now, ModelCalled(number))
-                    self._schedule(ids.model_replied(number), position, "model")
+                    work = self.log.works[turn]
+                    self.prompts.append((position, prompt.contents(self.log, agent=work.agent, branch=work.branch)))
+                    given = ModelCallInput(
+                        agent=work.agent,
+                        root="ag",
+                        number=number,
+                        turn=turn,
+                        phase=phase,
+                        at=position.at,
+                        new=position.new,
+                    )
+                    self.log.record(ids.model_called(number, turn), self.now, ModelCalled(number, turn))
+                    self._schedule(ids.model_replied(number), given, "model")
                 case Perform(calls):
                     for call_id in calls:
-                        if call_id in self.in_flight:
+                        call = self.log.calls[call_id]
+                        activity_id = ids.performance(call_id, call.run)
+                        if activity_id in self.in_flight:
                             continue
-                        if self.log.calls[call_id].call.kind == "agent":
-                            self.in_flight[call_id] = "child"
+                        if call.call.kind == "agent" and not call.run:
+                            self.in_flight[activity_id] = "child"
                         else:
-                            self._schedule(call_id, self._position(), "tool")
+                            self._schedule(activity_id, self._position(), "tool")
                     return
                 case Wait():
                     return

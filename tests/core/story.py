@@ -27,6 +27,8 @@ def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
     log = Log("inv")
     for index, bodies in enumerate(happened):
         for body in bodies if isinstance(bodies, list) else [bodies]:
+            if isinstance(body, ModelReplied):
+                body = ModelReplied(log.steps, body.reply)
             log.append(f"{index}", now + index, body)
     return log
 

@@ -23,7 +23,7 @@ from waystation.core.wire import Budget
 
 def test_a_message_is_shown_to_the_model() -> None:
     """The first thing an invocation does is call the model."""
-    assert next_step(log_of(begun("hello"))) == CallModel()
+    assert next_step(log_of(begun("hello"))) == CallModel(0, "enter")
 
 
 def test_while_the_model_thinks_the_invocation_waits() -> None:
@@ -46,7 +46,7 @@ def test_the_model_hears_of_a_batch_when_every_call_has_returned() -> None:
     half = log_of(said("go"), called("a", "b"), returned("fc-2", {"v": 2}))
     assert next_step(half) == Perform(("fc-1",))
     whole = log_of(said("go"), called("a", "b"), returned("fc-2", {"v": 2}), returned("fc-1", {"v": 1}))
-    assert next_step(whole) == CallModel()
+    assert next_step(whole) == CallModel(0, "turn")
     assert responses(whole) == [("fc-1", {"v": 1}), ("fc-2", {"v": 2})]
 
 
@@ -74,7 +74,7 @@ def test_an_edited_call_is_carried_out_with_the_edited_arguments() -> None:
 def test_a_rejected_call_is_answered_not_raised() -> None:
     """Rejecting a call does not end the invocation: the model is told and goes on."""
     log = log_of(said("pay 900"), called("pay", gated=True), rejected("fc-1", by="dana", comment="too much"))
-    assert next_step(log) == CallModel()
+    assert next_step(log) == CallModel(0, "turn")
     assert responses(log)[-1] == ("fc-1", {"error": "This tool call is rejected.", "comment": "too much"})
 
 
@@ -87,7 +87,7 @@ def test_a_long_running_call_that_says_nothing_is_waited_for() -> None:
 def test_a_long_running_call_that_says_something_is_told_to_the_model_and_stays_open() -> None:
     """After an interim response the model speaks, and then the invocation waits on."""
     told = log_of(said("ask"), called("ask", kind="long_running"), returned("fc-1", {"status": "pending"}, final=False))
-    assert next_step(told) == CallModel()
+    assert next_step(told) == CallModel(0, "turn")
     spoke = log_of(
         said("ask"),
         called("ask", kind="long_running"),
@@ -109,7 +109,7 @@ def test_two_answers_that_arrive_together_wake_the_model_once() -> None:
         replied("I asked both."),
     ]
     both = log_of(*open_calls, answered("fc-1"), answered("fc-2"))
-    assert next_step(both) == CallModel()
+    assert next_step(both) == CallModel(0, "turn")
     heard = log_of(*open_calls, answered("fc-1"), answered("fc-2"), asked_model(3), replied("Both are fine."))
     assert next_step(heard) == Finish()
 
@@ -124,7 +124,7 @@ def test_an_answer_during_a_model_call_wakes_the_model_again() -> None:
         answered("fc-1"),
         replied("Still waiting."),
     )
-    assert next_step(log) == CallModel()
+    assert next_step(log) == CallModel(0, "turn")
     assert [event.author for event in log.events][-2:] == ["ag", "user"]
 
 
@@ -150,7 +150,7 @@ def test_an_answer_before_the_function_returned_counts_and_its_state_is_kept() -
         answered("fc-1", comment="ok"),
         returned("fc-1", {"status": "pending"}, final=False, state={"ticket": 7}),
     )
-    assert next_step(log) == CallModel()
+    assert next_step(log) == CallModel(0, "turn")
     assert responses(log) == [("fc-1", {"status": "approved", "comment": "ok"})]
     assert log.state == {"ticket": 7}
 
@@ -166,7 +166,7 @@ def test_a_falsy_long_running_result_keeps_its_state() -> None:
 def test_an_expired_call_is_told_and_never_approved() -> None:
     """A deadline that passes answers the call with an error."""
     log = log_of(said("pay 900"), called("pay", gated=True), expired("fc-1"))
-    assert next_step(log) == CallModel()
+    assert next_step(log) == CallModel(0, "turn")
     call, response = responses(log)[-1]
     assert (call, response["status"], response["error_type"]) == ("fc-1", "expired", "Expired")
 
@@ -186,7 +186,7 @@ def test_a_call_that_expires_while_a_sibling_still_runs_is_told_with_it() -> Non
 def test_a_lost_call_is_told_as_unknown() -> None:
     """The model must not believe that nothing happened."""
     log = log_of(said("pay"), called("pay", effect="once"), lost("fc-1"))
-    assert next_step(log) == CallModel()
+    assert next_step(log) == CallModel(0, "turn")
     assert responses(log)[-1][1]["error_type"] == "OutcomeUnknown"
 
 

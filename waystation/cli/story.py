@@ -121,7 +121,7 @@ class Demo:
             seen = len(log.events)
             if log.waiting():
                 waited = True
-                if not (log.model_in_flight or log.unread):
+                if not log.busy:
                     self._waits.set()
             elif waited:
                 self._answered.set()

@@ -44,7 +44,7 @@ class Watcher:
             for event in log.events[self._shown :]:
                 self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
             self._shown = len(log.events)
-            waiting = [] if log.model_in_flight or log.unread else log.pending()
+            waiting = [] if log.busy else log.pending()
             if _calls_agents(log):
                 waiting += await pending_below(self._client, self._invocation.id)
             self._tell(waiting)

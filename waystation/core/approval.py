@@ -22,7 +22,10 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import ANSWER_SIGNAL, Answer, parse_answer
 
-CONFIRMATION_ACTIONS = frozenset({"approve", "reject", "edit"})
+REQUEST_ACTIONS = {
+    "confirmation": frozenset({"approve", "reject", "edit"}),
+    "credential": frozenset({"approve", "reject"}),
+}
 LONG_RUNNING_ACTIONS = frozenset({"approve", "reject", "respond", "progress"})
 
 
@@ -50,7 +53,7 @@ def check(log: Log, answer: Answer, now: float) -> CallState:
     Raises:
         AnswerRefused: It does not count; the class says why.
     """
-    call = log.calls.get(ids.confirmed_call(answer.function_call_id))
+    call = log.calls.get(ids.requesting_call(answer.function_call_id))
     if call is None or not _ever_waits(call):
         raise UnknownCall(
             f"No call {answer.function_call_id!r} waits in invocation {log.invocation_id!r}. "
@@ -64,7 +67,7 @@ def check(log: Log, answer: Answer, now: float) -> CallState:
         raise AlreadyAnswered(_standing(call))
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
-    allowed = CONFIRMATION_ACTIONS if call.gate == "waiting" else LONG_RUNNING_ACTIONS
+    allowed = (REQUEST_ACTIONS[call.asked or "confirmation"]) if call.gate == "waiting" else LONG_RUNNING_ACTIONS
     if answer.action not in allowed:
         raise InvalidAnswer(
             f"Call {call.id!r} of {call.name!r} takes {', '.join(sorted(allowed))}; not {answer.action!r}."
@@ -78,7 +81,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
 
 
 def _ever_waits(call: CallState) -> bool:
-    return call.call.confirmation is not None or call.call.kind == "long_running"
+    return call.asked is not None or call.call.kind == "long_running"
 
 
 def _standing(call: CallState) -> str:

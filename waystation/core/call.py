@@ -11,6 +11,7 @@ DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """Every wait ends; see design D3. 30 days unless the tool says otherwise."""
 
 Gate = Literal["none", "waiting", "passed", "refused"]
+Asked = Literal["confirmation", "credential"]
 
 
 @dataclass(slots=True)
@@ -23,7 +24,17 @@ class CallState:
     agent: str
     reply: int
     """Number of the model reply that made the call."""
+    turn: int
+    """Index of the work whose model made it."""
     gate: Gate
+    asked: Asked | None = None
+    """What a person is asked for, or was asked for last; a tool may ask from inside."""
+    asks: Confirmation | None = None
+    """What the person reads."""
+    run: int = 0
+    """How often it has returned before the present run."""
+    provisional: ToolOutcome | None = None
+    """What the earlier run gave, when a further one goes on from there."""
     shown: JsonObject | None = None
     """The arguments as the approver saw them, when the approver then edited them."""
     requested_at: float | None = None
@@ -79,12 +90,28 @@ class CallState:
         shown = self.args if self.shown is None else self.shown
         return digest({"agent": self.agent, "tool": self.name, "args": shown})
 
+    @property
+    def dynamic(self) -> bool:
+        """Whether it was the tool itself that asked, in an earlier run."""
+        return self.call.confirmation is None
+
     def tool_confirmation(self) -> JsonObject | None:
         """Return what the tool finds in `tool_context.tool_confirmation`."""
-        if self.gate != "passed" or self.answer is None:
+        if self.gate != "passed" or self.answer is None or self.asked != "confirmation":
             return None
-        asked = self.call.confirmation or Confirmation()
-        return {"hint": asked.hint, "confirmed": True, "payload": self.answer.response or asked.payload}
+        asks = self.asks or Confirmation()
+        payload = asks.payload if self.answer.response is None else self.answer.response
+        return {"hint": asks.hint, "confirmed": self.answer.action != "reject", "payload": payload}
+
+    def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
+        """Have it wait for a person."""
+        self.gate, self.asked, self.asks, self.requested_at = "waiting", asked, asks, now
+
+    def run_again(self) -> None:
+        """Have it carried out once more; its present response stands until then."""
+        self.provisional, self.outcome = self.outcome, None
+        self.run += 1
+        self.flushed = self.responded = False
 
     def close(self, response: JsonObject) -> None:
         """Give the call its last response."""
@@ -92,17 +119,17 @@ class CallState:
 
     def pending(self, invocation_id: str, user_id: str, session_id: str | None) -> PendingCall:
         """Return the call as approvers see it."""
-        asked = self.call.confirmation or Confirmation()
+        asks = self.asks or Confirmation()
         return PendingCall(
             function_call_id=self.id,
             invocation_id=invocation_id,
             agent=self.agent,
             tool=self.name,
             args=self.args,
-            kind="confirmation" if self.gate == "waiting" else "long_running",
+            kind=(self.asked or "confirmation") if self.gate == "waiting" else "long_running",
             digest=self.digest,
-            hint=asked.hint,
-            payload=asked.payload,
+            hint=asks.hint,
+            payload=asks.payload,
             interim=self.response,
             requested_at=self.requested_at or 0.0,
             deadline=self.deadline or 0.0,
@@ -110,22 +137,37 @@ class CallState:
             session_id=session_id,
         )
 
+    @property
+    def request_id(self) -> str:
+        """Id of the request by which clients are asked, as it appears in events."""
+        return (ids.credential if self.asked == "credential" else ids.confirmation)(self.id)
+
     def request_part(self) -> JsonObject:
-        """Return the function call by which ADK clients are asked to confirm. Source: adk-semantics 2.1."""
-        asked = self.call.confirmation or Confirmation()
-        confirmation: JsonObject = {"hint": asked.hint, "confirmed": False}
-        if asked.payload is not None:
-            confirmation["payload"] = asked.payload
-        return {
-            "functionCall": {
-                "id": ids.confirmation(self.id),
-                "name": REQUEST_CONFIRMATION,
-                "args": {
-                    "originalFunctionCall": {"id": self.id, "args": self.args, "name": self.name},
-                    "toolConfirmation": confirmation,
-                },
-            }
+        """Return the function call by which ADK clients are asked. Sources: adk-semantics 2.1 and 11.1."""
+        asks = self.asks or Confirmation()
+        if self.asked == "credential":
+            args: JsonObject = {"functionCallId": self.id, "authConfig": asks.payload}
+            return {"functionCall": {"id": self.request_id, "name": REQUEST_CREDENTIAL, "args": args}}
+        confirmation: JsonObject = {"hint": asks.hint, "confirmed": False}
+        if asks.payload is not None:
+            confirmation["payload"] = asks.payload
+        args = {
+            "originalFunctionCall": {"id": self.id, "args": self.args, "name": self.name},
+            "toolConfirmation": confirmation,
         }
+        return {"functionCall": {"id": self.request_id, "name": REQUEST_CONFIRMATION, "args": args}}
+
+    def request_response_part(self, answer: Answer) -> JsonObject:
+        """Return the function response to that request."""
+        confirmed = answer.action != "reject"
+        said: JsonObject
+        if self.asked == "credential":
+            name, said = REQUEST_CREDENTIAL, {"authorized": confirmed}
+        else:
+            name, said = REQUEST_CONFIRMATION, {"confirmed": confirmed}
+            if answer.response is not None:
+                said["payload"] = answer.response
+        return {"functionResponse": {"id": self.request_id, "name": name, "response": said}}
 
     def response_part(self, response: JsonObject) -> JsonObject:
         """Return a function response to the call."""
@@ -133,4 +175,5 @@ class CallState:
 
 
 REQUEST_CONFIRMATION = "adk_request_confirmation"
-"""ADK's name for the request that clients see; a model never sees it. Source: adk-semantics 2.4."""
+REQUEST_CREDENTIAL = "adk_request_credential"
+"""ADK's names for the requests that clients see; a model never sees them. Source: adk-semantics 2.4."""

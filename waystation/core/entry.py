@@ -35,9 +35,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """A model call was scheduled with all that the log held by then."""
+    """A model activity was scheduled with all that the log held by then."""
 
     number: int
+    turn: int = 0
+    """For which of the agents at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class CallReturned:
     """A tool ran and reported."""
 
     outcome: ToolOutcome
+    run: int = 0
+    """Which run of the call reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class CallLost:
 
     function_call_id: str
     failure: Failure
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True)

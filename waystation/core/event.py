@@ -98,11 +98,15 @@ def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
     return [part[kind] for part in (content or {}).get("parts") or () if part.get(kind)]
 
 
+def texts_of(content: JsonObject | None) -> list[str]:
+    """Return the visible texts of a content, thoughts left out."""
+    parts = (content or {}).get("parts") or ()
+    return [part["text"] for part in parts if part.get("text") and not part.get("thought")]
+
+
 def text_of(content: JsonObject | None) -> str:
     """Return the visible text of a content: its text parts without thoughts, joined."""
-    return "".join(
-        part["text"] for part in (content or {}).get("parts") or () if part.get("text") and not part.get("thought")
-    )
+    return "".join(texts_of(content))
 
 
 def merge_actions(batch: Sequence[EventActions]) -> EventActions:

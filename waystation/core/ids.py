@@ -11,13 +11,21 @@ CANCEL = "cancel"
 END = "end"
 """The end of it."""
 CALLED = ">"
+_TURN = "@"
+_RUN = "~"
 DEADLINE = "x:"
 _IGNORED = "!"
 
 
-def model_called(number: int) -> str:
-    """Return the reference of the moment at which model call `number` was scheduled."""
-    return f"{CALLED}{number}"
+def model_called(number: int, turn: int) -> str:
+    """Return the reference of the moment at which model call `number` was scheduled, for the agent at work `turn`."""
+    return f"{CALLED}{number}{_TURN}{turn}" if turn else f"{CALLED}{number}"
+
+
+def called_model(ref: str) -> tuple[int, int]:
+    """Return number and turn of such a reference."""
+    number, _, turn = ref.removeprefix(CALLED).partition(_TURN)
+    return int(number), int(turn or 0)
 
 
 def model_replied(number: int) -> str:
@@ -61,8 +69,19 @@ def deadline_passed(function_call_id: str) -> str:
 
 
 def function_call(number: int) -> str:
-    """Return the id of the `number`th function call of an invocation; also its activity's id."""
+    """Return the id of the `number`th function call of an invocation."""
     return f"fc-{number}"
+
+
+def performance(function_call_id: str, run: int) -> str:
+    """Return the id of the activity that carries out a call, which some calls need more than once."""
+    return f"{function_call_id}{_RUN}{run}" if run else function_call_id
+
+
+def performed(activity_id: str) -> tuple[str, int]:
+    """Return which call such an activity carries out, and how often the call had returned before."""
+    call_id, _, run = activity_id.partition(_RUN)
+    return call_id, int(run or 0)
 
 
 def confirmation(function_call_id: str) -> str:
@@ -70,9 +89,14 @@ def confirmation(function_call_id: str) -> str:
     return f"{function_call_id}-confirmation"
 
 
-def confirmed_call(function_call_id: str) -> str:
-    """Return the id of the call that a confirmation request is about; any other id is returned unchanged."""
-    return function_call_id.removesuffix("-confirmation")
+def credential(function_call_id: str) -> str:
+    """Return the id of the request for a credential that a call needs, as it appears in events."""
+    return f"{function_call_id}-credential"
+
+
+def requesting_call(function_call_id: str) -> str:
+    """Return the id of the call that such a request is about; any other id is returned unchanged."""
+    return function_call_id.removesuffix("-confirmation").removesuffix("-credential")
 
 
 def child_invocation(invocation_id: str, function_call_id: str) -> str:

@@ -4,11 +4,11 @@ The workflow, the activities and every reader outside build the same log from th
 is a function of its entries; nothing is ever taken back, so a reader may follow it from any index.
 """
 
-from collections.abc import Iterator
-from typing import Any, assert_never
+from typing import assert_never
 
 from waystation.core import ids, responses
-from waystation.core.call import REQUEST_CONFIRMATION, CallState
+from waystation.core.call import CallState
+from waystation.core.calls import Calls
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -27,19 +27,11 @@ from waystation.core.entry import (
     ModelReplied,
     Refused,
 )
-from waystation.core.event import NO_ACTIONS, Event, EventActions, merge_actions, text_of
-from waystation.core.payload import JsonObject
+from waystation.core.event import text_of
+from waystation.core.shape import AgentShape
 from waystation.core.state import StateFold
-from waystation.core.wire import (
-    NO_USAGE,
-    Answer,
-    InvocationInput,
-    InvocationResult,
-    ModelReply,
-    PendingCall,
-    ToolOutcome,
-    user_content,
-)
+from waystation.core.wire import InvocationInput, InvocationResult, PendingCall, user_content
+from waystation.core.work import Work
 
 NOBODY = "waystation"
 """Author of what is said of an invocation that no agent could begin."""
@@ -47,52 +39,47 @@ MAX_IGNORED_EVENTS = 100
 """Further ignored answers are counted but get no event of their own, so that a flood stays cheap."""
 
 
-class Log:
-    """Entries, and their sum: events, state, calls, and what the model has not seen yet."""
+class Log(Calls):
+    """Entries, and their sum: events, state, calls, and what the models have not seen yet."""
 
     def __init__(self, invocation_id: str) -> None:
-        self.invocation_id = invocation_id
+        super().__init__(invocation_id)
         self.entries: list[Entry] = []
-        self.events: list[Event] = []
         self.input: InvocationInput | None = None
-        self.calls: dict[str, CallState] = {}
-        self.batch: list[CallState] = []
-        """The calls of the latest reply."""
-        self.model_calls = 0
-        self.model_in_flight = False
-        self.unread = False
-        """Whether something arrived that the model should be told."""
-        self.failure: Failure | None = None
+        self.steps = 0
+        """How many model activities were scheduled."""
         self.cancelled = False
         self.ended: Ended | None = None
-        self.usage = NO_USAGE
         self.ignored = 0
-        self._state = StateFold({})
-        self._open: dict[str, CallState] = {}
-        """Calls that wait for a person or may yet be answered by one."""
-        self._held: list[tuple[str, list[JsonObject]]] = []
-        """Responses (author, parts) that arrived while the model or a tool was busy; they follow in order."""
+        self._asked: dict[int, Work] = {}
+        """For whom the model activities in flight work, by their number."""
 
     # What the entries add up to.
 
     @property
     def agent(self) -> str:
-        """Name of the agent that acts."""
+        """Name of the agent that was started."""
         return self.input.agent if self.input else NOBODY
 
     @property
     def root(self) -> str:
-        """Name of the root agent in whose tree the acting agent is found."""
+        """Name of the root agent in whose tree the agents at work are found."""
         return (self.input.root or self.input.agent) if self.input else ""
 
     @property
-    def state(self) -> JsonObject:
-        """The state, `temp:` included. Not to be modified."""
-        return self._state.value
+    def model_calls(self) -> int:
+        """How many calls of models count against the budget, those in flight included."""
+        called = (work for work in self._asked.values() if work.shape.kind == "llm" and work.phase_in_flight != "leave")
+        return self.model_replies + sum(1 for _ in called)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a model or a tool works, or is about to."""
+        return any(work.busy or work.phase for work in self.active)
 
     def waiting(self) -> list[CallState]:
         """Return the calls that wait for a person, in the order in which they were made."""
-        return [call for call in self._open.values() if call.waiting]
+        return [call for call in self._open_calls() if call.waiting]
 
     def pending(self) -> list[PendingCall]:
         """Return what waits for a person, as seen from outside."""
@@ -103,11 +90,11 @@ class Log:
 
     def performing(self) -> list[CallState]:
         """Return the calls that have to be, or are being, carried out."""
-        return [call for call in self.batch if call.performing]
+        return [call for work in self.active if work.in_flight is None for call in work.batch if call.performing]
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline of all that waits, in seconds since 1970."""
-        return min((call.deadline for call in self._open.values() if call.deadline is not None), default=None)
+        return min((call.deadline for call in self._open_calls() if call.deadline is not None), default=None)
 
     def result(self, reason: str | None = None) -> InvocationResult:
         """Return what the invocation gives to whoever started it; `reason` when it stopped early."""
@@ -123,6 +110,8 @@ class Log:
             removed_keys=removed,
             usage=self.usage,
             invocation_id=self.invocation_id,
+            output=self.output,
+            next_agent=self._next_turn if self._next_turn != self.agent else None,
         )
 
     def refs(self, start: int) -> tuple[str, ...]:
@@ -136,7 +125,7 @@ class Log:
 
         Called before anything else is applied: a late answer is delivered before the timer that already fired.
         """
-        due = [(call.deadline, call.id) for call in self._open.values() if call.deadline is not None]
+        due = [(call.deadline, call.id) for call in self._open_calls() if call.deadline is not None]
         for deadline, function_call_id in sorted(due):
             if deadline <= now:
                 self.append(ids.deadline_passed(function_call_id), now, DeadlinePassed(function_call_id))
@@ -155,21 +144,22 @@ class Log:
             case Refused():
                 self.failure = Failure(kind="error", error_type="InvalidInput", message=body.message)
             case ModelCalled():
-                self.model_calls, self.model_in_flight, self.unread = body.number, True, False
+                self._call_model(body)
             case ModelReplied():
-                self._reply(now, body.number, body.reply)
+                if work := self._asked.pop(body.number, None):
+                    self._reply(now, body.number, work, body.reply)
             case ModelLost():
-                self.model_in_flight = False
-                self.failure = body.failure
+                self._lose_model(body)
             case CallReturned():
-                self._perform(now, self.calls.get(body.outcome.function_call_id), body.outcome)
+                call = self.calls.get(body.outcome.function_call_id)
+                self._perform(now, call, body.outcome, body.run)
             case ChildReturned():
                 self.usage = self.usage + body.result.usage
                 call = self.calls.get(body.function_call_id)
                 self._perform(now, call, responses.of_child(call, body.result) if call else None)
             case CallLost():
                 call = self.calls.get(body.function_call_id)
-                self._perform(now, call, responses.lost(call, body.failure) if call else None)
+                self._perform(now, call, responses.lost(call, body.failure) if call else None, body.run)
             case AnswerCounted():
                 self._answer(now, self.calls[body.function_call_id], body.answer)
             case AnswerIgnored():
@@ -182,159 +172,27 @@ class Log:
                 self._end(now, body)
             case _:
                 assert_never(body)
+        if not self.ended:
+            self._grow(now)
 
     def _begin(self, now: float, started: InvocationInput) -> None:
         self.input = started
         self._state = StateFold(started.state)
-        self.unread = True
-        self._emit(now, "user", user_content(started.message))
+        self._emit(now, None, user_content(started.message))
+        self._begin_work(AgentShape(name=started.agent), None, None)
 
-    def _reply(self, now: float, number: int, reply: ModelReply) -> None:
-        self.model_in_flight = False
-        if reply.usage:
-            self.usage = self.usage + reply.usage
-        if reply.actions:
-            self._state.apply(reply.actions)
-        self.batch = [
-            CallState(
-                call=call,
-                name=part.get("name") or "",
-                args=part.get("args") or {},
-                agent=self.agent,
-                reply=number,
-                gate="waiting" if call.confirmation else "none",
-                requested_at=now if call.confirmation else None,
-            )
-            for call, part in zip(reply.calls, _function_calls(reply), strict=True)
-        ]
-        self.calls.update((call.id, call) for call in self.batch)
-        self._open.update((call.id, call) for call in self.batch if call.answerable)
-        self._emit(
-            now,
-            self.agent,
-            reply.content,
-            actions=reply.actions or NO_ACTIONS,
-            long_running_tool_ids=tuple(c.id for c in self.batch if c.call.kind == "long_running")
-            if self.batch
-            else None,
-            finish_reason=reply.finish_reason,
-            error_code=reply.error_code,
-            error_message=reply.error_message,
-            usage_metadata=reply.usage.model_dump(exclude_defaults=True) if reply.usage else None,
-            model_version=reply.model_version,
-        )
-        gated = [call for call in self.batch if call.gate == "waiting"]
-        if gated:
-            self._emit(
-                now,
-                self.agent,
-                {"role": "model", "parts": [call.request_part() for call in gated]},
-                long_running_tool_ids=tuple(ids.confirmation(call.id) for call in gated),
-            )
-        for call in self.batch:
-            if call.call.kind == "answered":
-                call.close(call.call.response or {})
-                call.outcome = ToolOutcome(function_call_id=call.id, response=call.response)
-        self._settle(now)
+    def _call_model(self, called: ModelCalled) -> None:
+        self.steps = max(self.steps, called.number)
+        work = self.works[called.turn]
+        work.phase_in_flight = work.phase or "turn"
+        work.in_flight, work.unread = called.number, False
+        self._asked[called.number] = work
 
-    def _perform(self, now: float, call: CallState | None, outcome: ToolOutcome | None) -> None:
-        if call is None or outcome is None or call.outcome is not None:
-            return
-        call.outcome = outcome
-        if outcome.fatal:
-            self.failure = Failure(
-                kind="error",
-                error_type=outcome.error_type or "ToolFailed",
-                message=f"The tool {call.name!r} raised.",
-            )
-        if call.call.kind == "long_running" and not outcome.final:
-            call.requested_at = now
-            if not call.closed and outcome.response is not None:
-                # Progress that came before the function had returned is newer than what it returned.
-                call.response = outcome.response if call.response is None else call.response
-                call.responded = True
-        elif not call.closed:
-            call.close(outcome.response or {})
-        self._settle(now)
-
-    def _answer(self, now: float, call: CallState, answer: Answer) -> None:
-        if answer.answer_id:
-            call.answer_ids[answer.answer_id] = None
-        if call.gate == "waiting":
-            self._answer_confirmation(now, call, answer)
-        else:
-            call.response = responses.answered(answer)
-            if answer.action != "progress":
-                call.answer, call.answered_at, call.closed = answer, now, True
-            if answer.action != "progress" or answer.wake:
-                call.responded = self.unread = True
-            self._held.append(("user", [call.response_part(call.response)]))
-        self._settle(now)
-
-    def _answer_confirmation(self, now: float, call: CallState, answer: Answer) -> None:
-        call.answer, call.answered_at = answer, now
-        confirmed = answer.action != "reject"
-        said: JsonObject = {"confirmed": confirmed}
-        if answer.response is not None:
-            said["payload"] = answer.response
-        part = {"id": ids.confirmation(call.id), "name": REQUEST_CONFIRMATION, "response": said}
-        self._emit(now, "user", {"role": "user", "parts": [{"functionResponse": part}]})
-        if confirmed:
-            call.gate = "passed"
-            if answer.action == "edit":
-                call.shown, call.args = call.args, dict(answer.args or {})
-        else:
-            self._refuse(call, responses.rejected(answer))
-
-    def _expire(self, now: float, call: CallState) -> None:
-        call.expired = True
-        self._refuse(call, responses.expired(call))
-        self._settle(now)
-
-    def _refuse(self, call: CallState, response: JsonObject) -> None:
-        """Close a call that a person did not let through; one that has already run keeps its outcome."""
-        if call.gate == "waiting":
-            call.gate = "refused"
-        self.unread = True
-        call.close(response)
-        if call.outcome is None:
-            call.outcome = ToolOutcome(function_call_id=call.id, response=response)
-        else:
-            self._held.append((call.agent, [call.response_part(response)]))
-
-    def _settle(self, now: float) -> None:
-        """Once nothing is being carried out, merge what is new into one event, then let held responses follow.
-
-        Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
-        """
-        if self.model_in_flight or any(call.performing for call in self.batch):
-            return
-        self._flush(now)
-        for author, parts in self._held:
-            self._emit(now, author, {"role": "user", "parts": parts})
-        self._held.clear()
-        for function_call_id in [key for key, call in self._open.items() if not (call.answerable or call.waiting)]:
-            del self._open[function_call_id]
-
-    def _flush(self, now: float) -> None:
-        fresh = [call for call in self.batch if call.outcome is not None and not call.flushed]
-        if not fresh:
-            return
-        parts: list[JsonObject] = []
-        for call in fresh:
-            call.flushed = True
-            outcome = call.outcome
-            assert outcome is not None
-            # An answer that came before the function had returned stands; the interim response is then old news.
-            if outcome.response is not None and not (call.answer and call.gate == "none"):
-                parts.append(call.response_part(outcome.response))
-                parts.extend(outcome.parts)
-        actions = merge_actions([call.outcome.actions or NO_ACTIONS for call in fresh if call.outcome])
-        self._state.apply(actions)
-        if parts or actions != NO_ACTIONS:
-            self._emit(now, fresh[0].agent, {"role": "user", "parts": parts} if parts else None, actions=actions)
-        if any(call.responded for call in fresh):
-            self.unread = self.unread or not actions.skip_summarization
+    def _lose_model(self, lost: ModelLost) -> None:
+        work = self._asked.pop(lost.number, None)
+        if work and not work.over:
+            work.in_flight = work.phase_in_flight = None
+            self.failure = lost.failure
 
     def _ignore(self, now: float, body: AnswerIgnored) -> None:
         self.ignored += 1
@@ -342,50 +200,16 @@ class Log:
             facts = {"reason": body.reason, "message": body.message}
             named = {"function_call_id": body.function_call_id, "by": body.by}
             facts.update({key: value for key, value in named.items() if value})
-            self._emit(now, "user", None, custom_metadata={"ignored_answer": facts})
+            self._emit(now, None, None, custom_metadata={"ignored_answer": facts})
 
     def _end(self, now: float, ended: Ended) -> None:
-        for call in (*self.batch, *self._open.values()):
-            if not call.closed:
-                self._refuse(call, responses.sealed(call))
-            call.outcome = call.outcome or ToolOutcome(function_call_id=call.id)
-        self.model_in_flight = False
-        self._settle(now)
-        self.unread = False
         self.ended = ended
+        for work in self.active:
+            self._seal(now, work)
         if ended.status == "failed" and self.failure:
-            self._emit(now, self.agent, None, error_code=self.failure.error_type, error_message=self.failure.message)
+            said = self.failure.error_type, self.failure.message
         elif ended.status not in ("completed", "failed"):
-            self._emit(
-                now,
-                self.agent,
-                None,
-                error_code=f"INVOCATION_{ended.status.upper()}",
-                error_message=f"The invocation was {ended.status.replace('_', ' ')}.",
-            )
-
-    def _emit(
-        self,
-        now: float,
-        author: str,
-        content: JsonObject | None,
-        actions: EventActions = NO_ACTIONS,
-        **fields: Any,
-    ) -> None:
-        self.events.append(
-            Event(
-                id=ids.event(self.invocation_id, len(self.events) + 1),
-                invocation_id=self.invocation_id,
-                author=author,
-                timestamp=now,
-                content=content,
-                actions=actions,
-                **fields,
-            )
-        )
-
-
-def _function_calls(reply: ModelReply) -> Iterator[JsonObject]:
-    for part in (reply.content or {}).get("parts") or ():
-        if "functionCall" in part:
-            yield part["functionCall"]
+            said = f"INVOCATION_{ended.status.upper()}", f"The invocation was {ended.status.replace('_', ' ')}."
+        else:
+            return
+        self._emit(now, None, None, author=self.agent, error_code=said[0], error_message=said[1])

@@ -20,7 +20,6 @@ from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
     Body,
-    CallLost,
     CancelRequested,
     DeadlinePassed,
     Ended,
@@ -178,7 +177,7 @@ class Sources:
         if body := self._bodies.pop(ref, None):
             return body
         if ref.startswith(ids.CALLED):
-            return ModelCalled(int(ref[len(ids.CALLED) :]))
+            return ModelCalled(*ids.called_model(ref))
         if ref.startswith(ids.DEADLINE):
             return DeadlinePassed(ref[len(ids.DEADLINE) :])
         fact = self._answers.pop(ids.message(ref), None)
@@ -290,9 +289,9 @@ class Projection:
                 raise ForeignHistory(f"The history lacks the source of {ref!r}; it is truncated or damaged.")
             self._append(ref, now, body)
         if scheduled.model:
-            number = int(scheduled.ref[1:])
+            called = ModelCalled(int(scheduled.ref[1:]), _turn_of(scheduled))
             self.log.advance(now)
-            self._append(ids.model_called(number), now, ModelCalled(number))
+            self._append(ids.model_called(called.number, called.turn), now, called)
 
     def _append(self, ref: str, now: float, body: Body) -> None:
         self._applied.add(ids.message(ref))
@@ -324,11 +323,18 @@ def position_of(scheduled: Scheduled) -> Position:
         raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.") from None
 
 
+def _turn_of(scheduled: Scheduled) -> int:
+    turn = decode(scheduled.data).get("turn", 0)
+    if not isinstance(turn, int):
+        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.")
+    return turn
+
+
 def result_of(fact: Returned | Lost) -> Body:
     is_model = fact.ref.startswith("m")
     match fact:
         case Lost():
-            return ModelLost(int(fact.ref[1:]), fact.failure) if is_model else CallLost(fact.ref, fact.failure)
+            return ModelLost(int(fact.ref[1:]), fact.failure) if is_model else results.lost_call(fact.ref, fact.failure)
         case Returned(child=True):
             return results.child_result(fact.ref, fact.data)
         case Returned():
@@ -344,7 +350,7 @@ def _counted(fact: Signalled | UpdateAccepted) -> Body:
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
-    return AnswerCounted(ids.confirmed_call(answer.function_call_id), answer)
+    return AnswerCounted(ids.requesting_call(answer.function_call_id), answer)
 
 
 def _ignored(fact: Signalled | UpdateAccepted) -> Body:

@@ -1,13 +1,13 @@
-"""The conversation as the model is shown it.
+"""The conversation as a model is shown it.
 
-Sources: adk-semantics 13.3 for the order, 3.7 for what follows an answer, 0.4 for ids.
+Sources: adk-semantics 13.3 for the order, 3.7 for what follows an answer, 0.4 for ids, 9.1 for other agents' turns.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from waystation.core import ids
+from waystation.core import ids, quoted
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
@@ -15,37 +15,45 @@ from waystation.core.payload import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What the model is shown of one event."""
+    """What a model is shown of one event."""
 
     content: JsonObject
-    calls: tuple[str, ...]
+    calls: tuple[str, ...] = ()
     """Ids of the function calls in it, in order."""
-    responses: dict[str, JsonObject]
-    """Parts that respond to calls, by the call's id, in order."""
-    attached: tuple[JsonObject, ...]
+    responses: tuple[tuple[str, JsonObject], ...] = ()
+    """Parts that respond to calls, each with the call's id, in order."""
+    attached: tuple[JsonObject, ...] = ()
     """The parts beside responses."""
+    begins_turn: bool = False
+    """Whether an agent that is shown only the current turn is shown this and what follows."""
 
 
-_shown: WeakKeyDictionary[Log, list[_Shown | None]] = WeakKeyDictionary()
-"""What was made of a log's events so far: they never change, and every step of an invocation asks for all of them."""
+_shown: WeakKeyDictionary[Log, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
+"""What was made of a log's events so far, by agent: they never change, and every step asks for all of them."""
 
 
-def contents(log: Log) -> list[JsonObject]:
-    """Return the contents of the next model request, oldest first.
+def contents(
+    log: Log, *, agent: str | None = None, branch: str | None = None, current_turn_only: bool = False
+) -> list[JsonObject]:
+    """Return the contents of the next request to the model of `agent`, oldest first.
 
     Every function call is followed at once by the latest response to each of its calls, and an answer from outside ends
     the request together with its call. Calls that were made meanwhile are never left out, unlike in ADK, because a
-    model that does not see its call makes it again.
+    model that does not see its call makes it again. What other agents did is quoted; what happens on other branches is
+    not seen. With `current_turn_only` the request begins with the latest word of the user or of another agent.
     """
-    known = _shown.setdefault(log, [])
-    known.extend(_show(log, event) for event in log.events[len(known) :])
-    shown = [item for item in known if item]
+    agent = agent or log.agent
+    known = _shown.setdefault(log, {}).setdefault(agent, [])
+    known.extend(_show(log, event, agent) for event in log.events[len(known) :])
+    shown = [item for item, event in zip(known, log.events, strict=True) if item and _visible(event.branch, branch)]
+    if current_turn_only:
+        shown = shown[_start_of_turn(shown) :]
     responses: dict[str, JsonObject] = {}
     attached: dict[str, tuple[JsonObject, ...]] = {}
     for item in shown:
         if item.responses:
             responses.update(item.responses)
-            attached[next(reversed(item.responses))] = item.attached
+            attached[item.responses[-1][0]] = item.attached
     result: list[JsonObject] = []
     for item in _answer_last(shown):
         if item.responses and not item.calls:
@@ -61,22 +69,65 @@ def contents(log: Log) -> list[JsonObject]:
     return result
 
 
-def _show(log: Log, event: Event) -> _Shown | None:
-    """Return what the model is shown of an event; None for nothing."""
+def _visible(event_branch: str | None, branch: str | None) -> bool:
+    """Whether an event is seen on a branch: it is where it happened, or further up."""
+    return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
+
+
+def _show(log: Log, event: Event, agent: str) -> _Shown | None:
+    """Return what the model of an agent is shown of an event; None for nothing."""
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
     # By id: a model that makes up a request to confirm is shown it, and that there is no such tool.
     named = (*calls, *answered)
-    if not parts or (named and all(ids.confirmed_call(id) != id for id in named)):
+    if all(map(_is_invisible, parts)) or (named and all(ids.requesting_call(id) != id for id in named)):
         return None
+    if _is_foreign(log, event, agent):
+        said = quoted.content(event)
+        return _Shown(said, begins_turn=event.author != "user" and not _is_transfer(event)) if said else None
     own = [_own_id(log, part) for part in parts]
     return _Shown(
         content={"role": "model", "parts": own} if calls else event.content or {},
         calls=calls,
-        responses=dict(zip(answered, (part for part in own if part.get("functionResponse")), strict=True)),
+        responses=tuple(zip(answered, (part for part in own if part.get("functionResponse")), strict=True)),
         attached=tuple(part for part in parts if "functionResponse" not in part),
+        begins_turn=event.author == "user" and not answered,
     )
+
+
+def _is_invisible(part: JsonObject) -> bool:
+    """Whether a part says nothing to a model: a mere thought, or nothing at all. Signed thoughts are state."""
+    if part.get("thought"):
+        return not any(key in part for key in ("functionCall", "functionResponse", "thoughtSignature"))
+    return part.get("text") == "" and len(part) == 1
+
+
+def _is_foreign(log: Log, event: Event, agent: str) -> bool:
+    """Whether an event is another agent's: said by it, or a response to a call of its own."""
+    if event.author not in (agent, "user"):
+        return True
+    answered = (log.calls.get(response["id"]) for response in event.function_responses())
+    return any(call is not None and call.agent != agent for call in answered)
+
+
+def _is_transfer(event: Event) -> bool:
+    """Whether an event only hands the conversation over; the word that an agent then answers came before it."""
+    handed_over = any(call.get("name") == "transfer_to_agent" for call in event.function_calls())
+    return bool(event.actions.transfer_to_agent) or handed_over
+
+
+def _start_of_turn(shown: Sequence[_Shown]) -> int:
+    """Return where the current turn begins; a call belongs to it if only its response does."""
+    unmatched: set[str] = set()
+    known = {call_id for item in shown for call_id in item.calls}
+    for index in range(len(shown) - 1, -1, -1):
+        item = shown[index]
+        unmatched -= set(item.calls)
+        unmatched |= {call_id for call_id, _ in item.responses if call_id in known}
+        if item.begins_turn and not unmatched:
+            return index
+    return 0
 
 
 def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
@@ -84,7 +135,7 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
 
     Only talk came in between: it is left out. Other calls did: all stays, and the answered call moves behind it.
     """
-    answered = set(shown[-1].responses) if shown else set()
+    answered = {call_id for call_id, _ in shown[-1].responses} if shown else set()
     between_calls = False
     for index in range(len(shown) - 2, -1, -1) if answered else ():
         if not answered.isdisjoint(shown[index].calls):

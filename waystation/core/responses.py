@@ -1,10 +1,11 @@
 """What the model reads when a call did not simply return: refused, expired, lost, cancelled, answered by a person."""
 
+import json
 from collections.abc import Mapping
 
 from waystation.core.call import CallState
 from waystation.core.entry import Failure
-from waystation.core.event import EventActions
+from waystation.core.event import EventActions, texts_of
 from waystation.core.payload import JsonObject
 from waystation.core.wire import Answer, InvocationResult, ToolOutcome
 
@@ -69,16 +70,19 @@ def _loss(call: CallState, failure: Failure) -> tuple[str, str]:
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
     """Return the outcome of a call of an agent. Sources: adk-semantics 4.3 and 4.5."""
-    text = result.text or (result.reason or "" if result.status == "stopped" else "")
+    text = "\n".join(texts_of(result.content)) if result.content else result.text
+    if not text and result.status == "stopped":
+        text = result.reason or ""
+    shown = json.dumps(result.output, ensure_ascii=False) if result.output is not None else text
     return ToolOutcome(
         function_call_id=call.id,
-        response={"result": text},
+        response=result.output if result.output is not None else {"result": text},
         actions=EventActions(
             state_delta=result.state_delta,
             removed_keys=result.removed_keys,
             skip_summarization=True if call.call.skip_summarization else None,
         ),
-        parts=({"text": text},) if call.call.skip_summarization and text else (),
+        beside=({"text": shown},) if call.call.skip_summarization and shown else (),
     )
 
 

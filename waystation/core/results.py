@@ -47,13 +47,20 @@ def model_reply(number: int, data: bytes) -> ModelReplied | ModelLost:
     return ModelReplied(number, reply)
 
 
-def tool_outcome(function_call_id: str, data: bytes) -> CallReturned | CallLost:
+def tool_outcome(activity_id: str, data: bytes) -> CallReturned | CallLost:
     """Return the entry for the result of a tool activity."""
+    call_id, run = ids.performed(activity_id)
     try:
         outcome = ToolOutcome.model_validate(decode(data))
     except (ValidationError, ValueError):
-        return CallLost(function_call_id, _unreadable("outcome of the tool"))
-    return CallReturned(outcome.model_copy(update={"function_call_id": function_call_id}))
+        return CallLost(call_id, _unreadable("outcome of the tool"), run)
+    return CallReturned(outcome.model_copy(update={"function_call_id": call_id}), run)
+
+
+def lost_call(activity_id: str, failure: Failure) -> CallLost:
+    """Return the entry for a tool activity or a child that gave no result."""
+    call_id, run = ids.performed(activity_id)
+    return CallLost(call_id, failure, run)
 
 
 def child_result(function_call_id: str, data: bytes) -> ChildReturned | CallLost:

@@ -8,11 +8,16 @@ from typing import TypeAlias
 
 from waystation.core.entry import Failure
 from waystation.core.log import Log
+from waystation.core.wire import Phase
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Tell the model what is new and take its reply."""
+    """Tell an agent's model what is new and take its reply, or have the agent's callbacks run."""
+
+    turn: int
+    """Which of the agents at work."""
+    phase: Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +61,15 @@ def next_step(log: Log) -> Step:
         return Cancel()
     if log.failure:
         return Fail(log.failure)
-    if log.input is None or log.model_in_flight:
+    if log.input is None:
         return Wait()
+    if log.over or log.concluded:
+        return Finish()
+    for work in log.active:
+        if phase := work.phase:
+            limit = log.input.budget.max_llm_calls
+            if phase != "leave" and work.shape.kind == "llm" and log.model_calls >= limit:
+                return Finish(reason=f"max_llm_calls: the limit of {limit} model calls is used up")
+            return CallModel(work.index, phase)
     performing = log.performing()
-    if performing:
-        return Perform(tuple(call.id for call in performing))
-    if not all(call.responded for call in log.batch):
-        return Wait()
-    if log.unread:
-        limit = log.input.budget.max_llm_calls
-        if log.model_calls >= limit:
-            return Finish(reason=f"max_llm_calls: the limit of {limit} model calls is used up")
-        return CallModel()
-    if log.waiting():
-        return Wait()
-    return Finish()
+    return Perform(tuple(call.id for call in performing)) if performing else Wait()

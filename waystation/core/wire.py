@@ -257,6 +257,8 @@ class ToolOutcome(Recorded):
     actions: EventActions | None = None
     parts: tuple[JsonObject, ...] = ()
     """Media parts that belong to the response."""
+    beside: tuple[JsonObject, ...] = ()
+    """Parts that stand beside the response, for readers of the event."""
     transfer: AgentShape | None = None
     """The agent that `actions.transfer_to_agent` names."""
     duration_s: float = 0.0

@@ -1,0 +1,111 @@
+"""What counts as a secret, so that none enters a history.
+
+Histories cannot be edited: a secret that is in one stays readable to whoever may read the namespace.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+HIDDEN = "<secret>"
+"""What stands for a secret in texts."""
+MIN_MASKED_CHARS = 6
+"""A shorter text is not looked for: it would be found in innocent ones."""
+
+SECRET_KEYS = frozenset(
+    {
+        "accesskey",
+        "accesstoken",
+        "additionalheaders",
+        "apikey",
+        "assertion",
+        "authcode",
+        "authorization",
+        "authorizationcode",
+        "authresponseuri",
+        "authtoken",
+        "bearer",
+        "bearertoken",
+        "clientassertion",
+        "clientsecret",
+        "code",
+        "codeverifier",
+        "cookie",
+        "idtoken",
+        "passphrase",
+        "passwd",
+        "password",
+        "privatekey",
+        "privatekeyid",
+        "refreshtoken",
+        "secret",
+        "secretkey",
+        "sessiontoken",
+        "token",
+    }
+)
+"""Names of JSON fields that hold secrets, in lower case and without `_` and `-`: ADK's credential fields, and such as
+people use instead."""
+
+_SECRET_TEXTS = re.compile(
+    r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # where a login ends
+    r"|^(?:Bearer|Basic)\s+\S{6,}$"
+    r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"  # a signed token
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+
+
+class Secret(str):
+    """A part of a credential: text like any other to whoever uses it, but not shown where values are shown.
+
+    `plain` refuses it, so a tool cannot return it or write it to state. What is built from it is ordinary text.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+def secret_keys(response: Any) -> list[str]:
+    """Return the paths in a JSON value under which it holds what looks like a secret, such as `oauth2.accessToken`.
+
+    By the name of the field, when it holds a text or a number, or by the form of the text.
+    """
+    return list(_secret_paths(response, "", named=False))
+
+
+def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
+    match value:
+        case dict():
+            for key, item in value.items():
+                secret = re.sub(r"[_-]", "", str(key)).lower() in SECRET_KEYS
+                yield from _secret_paths(item, f"{path}.{key}" if path else str(key), named=secret)
+        case list():
+            for number, item in enumerate(value):
+                yield from _secret_paths(item, f"{path}[{number}]", named=named)
+        case str() if value and (named or _SECRET_TEXTS.search(value)):
+            yield path
+        case int() | float() if named and not isinstance(value, bool):
+            yield path
+
+
+def masked(value: Any, secrets: Iterable[str]) -> Any:
+    """Return a JSON value in whose texts none of `secrets` can be read, nor in its keys."""
+    wanted = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
+    if not wanted:
+        return value
+    pattern = re.compile("|".join(map(re.escape, wanted)))
+    return _masked(value, pattern)
+
+
+def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
+    match value:
+        case dict():
+            return {_masked(key, pattern): _masked(item, pattern) for key, item in value.items()}
+        case list():
+            return [_masked(item, pattern) for item in value]
+        case str():
+            return pattern.sub(HIDDEN, value)
+        case _:
+            return value
