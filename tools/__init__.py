@@ -5,7 +5,7 @@ For authors and for activities; workflows never import this.
 
 from tools.actions import Actions
 from tools.agent_tool import AgentTool
-from tools.authoring import agents_below, authoring_problems, tools_of
+from tools.authoring import agents_below, authoring_problems, tools_of, toolsets_of
 from tools.base import BaseTool
 from tools.context import CallbackContext, Context, ToolContext
 from tools.declaration import declare
@@ -16,7 +16,8 @@ from tools.readonly_context import ReadonlyContext
 from tools.services import NO_SERVICES, Services
 from tools.session import Session
 from tools.state import State, StateRefused
-from tools.toolbox import toolbox
+from tools.toolbox import close_toolsets, toolbox
+from tools.toolset import BaseToolset, ToolPredicate
 
 __all__ = [
     "NO_SERVICES",
@@ -24,6 +25,7 @@ __all__ = [
     "AgentTool",
     "ArgumentsRefused",
     "BaseTool",
+    "BaseToolset",
     "CallbackContext",
     "Context",
     "FunctionTool",
@@ -35,12 +37,15 @@ __all__ = [
     "StateRefused",
     "TooLarge",
     "ToolContext",
+    "ToolPredicate",
     "agents_below",
     "authoring_problems",
+    "close_toolsets",
     "declare",
     "describe",
     "failure_of",
     "outcome_of",
     "toolbox",
     "tools_of",
+    "toolsets_of",
 ]

@@ -10,6 +10,7 @@ from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.declaration import declare
 from tools.function_tool import FunctionTool
+from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidTool, ToolNameTaken
 
@@ -31,7 +32,22 @@ _CACHE = "__waystation_tools__"
 
 
 def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
-    """Return the tools of an agent by name, in the agent's order; bare functions become FunctionTools.
+    """Return the tools that an agent always has by name, in the agent's order; not those of its toolsets.
+
+    Raises:
+        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        ToolNameTaken: Two tools have the same name.
+    """
+    return {entry.name: entry for entry in entries_of(agent) if isinstance(entry, BaseTool)}
+
+
+def toolsets_of(agent: LlmAgent) -> list[BaseToolset]:
+    """Return the toolsets of an agent, in its order."""
+    return [entry for entry in agent.tools if isinstance(entry, BaseToolset)]
+
+
+def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
+    """Return the tools and toolsets of an agent, in its order; bare functions become FunctionTools.
 
     The very same tools are returned until `agent.tools` changes.
 
@@ -41,12 +57,13 @@ def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
     """
     cached = agent.__dict__.get(_CACHE)
     if cached is None or not _same(cached[0], agent.tools):
-        tools, problems = _resolved(agent)
+        entries, problems = _resolved(agent)
         if problems:
             raise problems[0]
         # Kept on the agent, as functools.cached_property does, so that it goes when the agent goes.
-        cached = agent.__dict__[_CACHE] = (tuple(agent.tools), {tool.name: tool for tool in tools})
-    return dict(cached[1])
+        cached = agent.__dict__[_CACHE] = (tuple(agent.tools), tuple(entries))
+    found: tuple[BaseTool | BaseToolset, ...] = cached[1]
+    return found
 
 
 def authoring_problems(root: BaseAgent) -> list[AuthoringError]:
@@ -56,10 +73,10 @@ def authoring_problems(root: BaseAgent) -> list[AuthoringError]:
     for place, agent in agents_below(root):
         places.setdefault(agent.name, []).append(place)
         if isinstance(agent, LlmAgent):
-            tools, mistakes = _resolved(agent)
+            entries, mistakes = _resolved(agent)
             problems += mistakes
-            for tool in tools:
-                problems += _tool_problems(tool)
+            for entry in entries:
+                problems += _toolset_problems(entry) if isinstance(entry, BaseToolset) else _tool_problems(entry)
     problems += [AgentNameTaken(name, taken) for name, taken in places.items() if len(taken) > 1]
     return problems
 
@@ -68,18 +85,21 @@ def _same(before: Sequence[Any], now: Sequence[Any]) -> bool:
     return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
-def _resolved(agent: LlmAgent) -> tuple[list[BaseTool], list[AuthoringError]]:
+def _resolved(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
     """Return what can be used of the agent's tools, and what is wrong with them."""
-    tools: list[BaseTool] = []
+    tools: list[BaseTool | BaseToolset] = []
     problems: list[AuthoringError] = []
     names: set[str] = set()
     for item in agent.tools:
+        if isinstance(item, BaseToolset):
+            tools.append(item)
+            continue
         try:
             tool = _tool(item)
         except InvalidTool as error:
             problems.append(error)
             continue
-        problem = _name_problem(tool.name)
+        problem = name_problem(tool.name)
         if problem is not None:
             problems.append(InvalidTool(tool.name, problem))
         if tool.name in names:
@@ -92,7 +112,7 @@ def _resolved(agent: LlmAgent) -> tuple[list[BaseTool], list[AuthoringError]]:
 def _tool(item: object) -> BaseTool:
     if isinstance(item, BaseTool):
         return item
-    if isinstance(item, type) and issubclass(item, BaseTool):
+    if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
         raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
     if not callable(item):
         shown = reprlib.repr(item)
@@ -100,7 +120,8 @@ def _tool(item: object) -> BaseTool:
     return FunctionTool(item)
 
 
-def _name_problem(name: str) -> str | None:
+def name_problem(name: str) -> str | None:
+    """Return why a tool cannot have this name, or None."""
     if name in RESERVED_NAMES:
         return "the name is reserved for the framework; rename the function."
     if not _NAME.fullmatch(name):
@@ -117,6 +138,15 @@ def _tool_problems(tool: BaseTool) -> list[AuthoringError]:
         declare(tool)
     except AuthoringError as error:
         problems.append(error)
+    return problems
+
+
+def _toolset_problems(toolset: BaseToolset) -> list[AuthoringError]:
+    name = type(toolset).__name__
+    problems: list[AuthoringError] = [InvalidTool(name, problem) for problem in toolset.setting_problems()]
+    prefix = toolset.tool_name_prefix
+    if isinstance(prefix, str) and prefix and not _NAME.fullmatch(prefix):
+        problems.append(InvalidTool(name, f"no tool can be called what begins with `tool_name_prefix` {prefix!r}."))
     return problems
 
 

@@ -1,16 +1,106 @@
 """The tools that an agent has at one moment, toolsets expanded."""
 
-from tools.authoring import tools_of
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from tools.agent_tool import AgentTool
+from tools.authoring import agents_below, entries_of, name_problem, toolsets_of
 from tools.base import BaseTool
+from tools.declaration import declare
 from tools.readonly_context import ReadonlyContext
-from waystation.agents.agent import LlmAgent
+from tools.toolset import BaseToolset
+from waystation.agents.agent import BaseAgent, LlmAgent
+from waystation.core.errors import InvalidTool
+
+log = structlog.get_logger(__name__)
+
+CLOSE_TIMEOUT_S = 10.0
+"""How long a toolset may take to close. Source: adk-semantics 10."""
 
 
 async def toolbox(agent: LlmAgent, context: ReadonlyContext) -> dict[str, BaseTool]:
     """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
 
+    A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
+    one name, the last one counts.
+
     Raises:
         InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
-        ToolNameTaken: Two tools have the same name.
+        ToolNameTaken: Two tools that are declared without a toolset have the same name.
     """
-    return tools_of(agent)
+    tools: dict[str, BaseTool] = {}
+    for entry in entries_of(agent):
+        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context)
+        for tool in given:
+            if tool.name in tools:
+                log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
+            tools[tool.name] = tool
+    return tools
+
+
+async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext) -> list[BaseTool]:
+    """Return what a toolset gives, as far as it can be used."""
+    kind = type(toolset).__name__
+    try:
+        tools = await toolset.get_tools_with_prefix(context)
+    except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
+        # Only the type: the text may quote credentials.
+        log.warning("toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__)
+        return []
+    usable = []
+    for tool in tools:
+        problem = _problem(tool, agent)
+        if problem is None:
+            usable.append(tool)
+        else:
+            log.warning("tool.left_out", agent=agent.name, toolset=kind, tool=tool.name, problem=problem)
+    return usable
+
+
+def _problem(tool: BaseTool, agent: LlmAgent) -> str | None:
+    """Return why a tool of a toolset cannot be offered, or None."""
+    if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
+        # Its agent would run as a child workflow, and workers only know agents that they find without a toolset.
+        return "an agent cannot come from a toolset; put the AgentTool into the agent's `tools`."
+    problem = name_problem(tool.name)
+    if problem is not None:
+        return problem
+    try:
+        declare(tool)
+    except InvalidTool as error:
+        return error.problem
+    return "; ".join(tool.setting_problems()) or None
+
+
+async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    """Close every toolset in these trees of agents, all at once. One that raises or hangs is logged and left."""
+    found = {
+        id(toolset): toolset
+        for root in roots
+        for _, agent in agents_below(root)
+        if isinstance(agent, LlmAgent)
+        for toolset in toolsets_of(agent)
+    }
+    await asyncio.gather(*(_close(toolset, timeout_s) for toolset in found.values()))
+
+
+async def _close(toolset: BaseToolset, timeout_s: float) -> None:
+    kind = type(toolset).__name__
+    closing = asyncio.create_task(_closed(toolset))
+    # Not asyncio.timeout: a toolset that swallows its cancellation would never be left.
+    done, _ = await asyncio.wait((closing,), timeout=timeout_s)
+    if not done:
+        closing.cancel()
+        log.warning("toolset.close_timed_out", toolset=kind, timeout_s=timeout_s)
+    elif (error := closing.result()) is not None:
+        log.warning("toolset.close_failed", toolset=kind, error_type=type(error).__name__)
+
+
+async def _closed(toolset: BaseToolset) -> Exception | None:
+    try:
+        await toolset.close()
+    except Exception as error:  # noqa: BLE001  # author's code; the other toolsets are closed all the same
+        return error
+    return None

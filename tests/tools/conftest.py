@@ -1,0 +1,19 @@
+"""What the tests of tools share."""
+
+import logging
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+
+@pytest.fixture
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged during a test, from warnings up."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as entries:
+        yield entries
+    structlog.configure(**before)

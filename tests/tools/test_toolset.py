@@ -1,0 +1,329 @@
+"""Toolsets: which tools they give, under which names, and when they are asked. Source: adk-semantics 10."""
+
+import asyncio
+import inspect
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from tools import (
+    AgentTool,
+    BaseTool,
+    BaseToolset,
+    FunctionTool,
+    ReadonlyContext,
+    ToolContext,
+    ToolPredicate,
+    authoring_problems,
+    close_toolsets,
+    declare,
+    toolbox,
+    tools_of,
+)
+from waystation.agents import LlmAgent
+from waystation.core.errors import ToolNameTaken
+
+Logs = list[MutableMapping[str, Any]]
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def sub(a: int, b: int) -> int:
+    """Subtract one number from another."""
+    return a - b
+
+
+class Calculator(BaseToolset):
+    """Gives two tools, the second once the state says `advanced`, and counts how often it is asked."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.asked = 0
+        self.tools: list[Any] = [FunctionTool(add), FunctionTool(sub)]
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        self.asked += 1
+        if readonly_context is not None and not readonly_context.state.get("advanced", True):
+            return [tool for tool in self.tools[:1] if self._is_tool_selected(tool, readonly_context)]
+        return [tool for tool in self.tools if self._is_tool_selected(tool, readonly_context)]
+
+
+def agent(*tools: Any) -> LlmAgent:
+    return LlmAgent(name="a", tools=list(tools))
+
+
+def at(invocation_id: str = "i-1", **state: Any) -> ReadonlyContext:
+    return ReadonlyContext(invocation_id=invocation_id, state=state)
+
+
+async def names(*tools: Any, context: ReadonlyContext | None = None) -> list[str]:
+    return list(await toolbox(agent(*tools), context or at()))
+
+
+# Names
+
+
+async def test_a_toolset_is_expanded_in_place() -> None:
+    """The model sees the tools in the order of `tools`."""
+
+    def first() -> None: ...
+
+    def last() -> None: ...
+
+    assert await names(first, Calculator(), last) == ["first", "add", "sub", "last"]
+
+
+async def test_a_prefix_names_copies() -> None:
+    """Advertised and called under the longer name; the tools themselves keep theirs."""
+    calculator = Calculator(tool_name_prefix="calc")
+    tools = await toolbox(agent(calculator), at())
+    assert list(tools) == ["calc_add", "calc_sub"]
+    assert [tool.name for tool in tools.values()] == ["calc_add", "calc_sub"]
+    declared = declare(tools["calc_add"])
+    assert declared is not None
+    assert (declared["name"], declared["description"]) == ("calc_add", "Add two numbers.")
+    assert [tool.name for tool in calculator.tools] == ["add", "sub"]
+    assert declare(calculator.tools[0]) == {**declared, "name": "add"}
+    assert await tools["calc_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext()) == 3
+
+
+async def test_a_renamed_tool_answers_under_its_new_name() -> None:
+    """Also when arguments are missing: the model knows no other name."""
+    tools = await toolbox(agent(Calculator(tool_name_prefix="calc")), at())
+    refused = await tools["calc_add"].run_async(args={}, tool_context=ToolContext())
+    assert refused["error"].startswith("Invoking `calc_add()` failed")
+
+
+async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None:
+    """As tools written for ADK return it, often the same object each time."""
+    from google.genai import types
+
+    class Lookup(BaseTool):
+        declared = types.FunctionDeclaration(name="lookup", description="Look it up.")
+
+        def _get_declaration(self) -> Any:
+            return self.declared
+
+    calculator = Calculator(tool_name_prefix="my")
+    lookup = Lookup(name="lookup", description="")
+    calculator.tools = [lookup]
+    tools = await toolbox(agent(calculator), at())
+    assert declare(tools["my_lookup"]) == {"name": "my_lookup", "description": "Look it up."}
+    assert declare(lookup) == {"name": "lookup", "description": "Look it up."}
+
+
+async def test_a_tool_without_declaration_stays_without() -> None:
+    """It may still change the request."""
+    calculator = Calculator(tool_name_prefix="my")
+    calculator.tools = [BaseTool(name="search", description="")]
+    assert declare((await toolbox(agent(calculator), at()))["my_search"]) is None
+
+
+async def test_of_two_tools_with_one_name_the_last_counts(logs: Logs) -> None:
+    """As in ADK; here it is logged, and advertised once."""
+    first, second = Calculator(), Calculator()
+    tools = await toolbox(agent(first, second), at())
+    assert list(tools) == ["add", "sub"]
+    assert tools["add"] is second.tools[0]
+    assert [(entry["event"], entry["tool"]) for entry in logs] == [
+        ("tool_name.taken", "add"),
+        ("tool_name.taken", "sub"),
+    ]
+
+
+async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
+    """Nothing dynamic is involved, so it can be mended."""
+    with pytest.raises(ToolNameTaken):
+        await toolbox(agent(add, FunctionTool(add), Calculator()), at())
+
+
+# Filters
+
+
+@pytest.mark.parametrize("selected", [["add"], ("add",), {"add"}])
+async def test_a_filter_names_tools_without_their_prefix(selected: Any) -> None:
+    """The names that the toolset's author knows."""
+    assert await names(Calculator(tool_filter=selected, tool_name_prefix="calc")) == ["calc_add"]
+
+
+async def test_a_filter_may_be_a_function_of_tool_and_context() -> None:
+    """It is given what `get_tools` is given."""
+
+    def allowed(tool: BaseTool, readonly_context: ReadonlyContext | None = None) -> bool:
+        return readonly_context is not None and tool.name in readonly_context.state["allowed"]
+
+    assert isinstance(allowed, ToolPredicate)
+    assert await names(Calculator(tool_filter=allowed), context=at(allowed=["sub"])) == ["sub"]
+
+
+async def test_an_empty_filter_lets_everything_through() -> None:
+    """As in ADK."""
+    assert await names(Calculator(tool_filter=[])) == ["add", "sub"]
+
+
+# When it is asked
+
+
+async def test_tools_follow_the_state_within_an_invocation() -> None:
+    """Each model call asks again: a tool that a call unlocks is there for the next."""
+    calculator = Calculator()
+    assert await names(calculator, context=at(advanced=False)) == ["add"]
+    assert await names(calculator, context=at(advanced=True)) == ["add", "sub"]
+
+
+async def test_a_toolset_may_be_asked_once_per_invocation() -> None:
+    """`_use_invocation_cache` is ADK's name; several invocations at a time do not disturb each other."""
+    calculator = Calculator()
+    calculator._use_invocation_cache = True
+    for invocation in ("i-1", "i-2", "i-1", "i-2"):
+        assert await names(calculator, context=at(invocation, advanced=False)) == ["add"]
+    assert await names(calculator, context=at("i-1", advanced=True)) == ["add"]
+    assert calculator.asked == 2
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    """A worker serves invocations for months."""
+    calculator = Calculator()
+    calculator._use_invocation_cache = True
+    for number in range(1000):
+        await calculator.get_tools_with_prefix(at(f"i-{number}"))
+    assert len(calculator._cached()) == 64
+
+
+async def test_without_an_invocation_nothing_is_remembered() -> None:
+    """A list made outside belongs to nobody."""
+    calculator = Calculator()
+    calculator._use_invocation_cache = True
+    await calculator.get_tools_with_prefix()
+    await calculator.get_tools_with_prefix()
+    assert calculator.asked == 2
+
+
+# What goes wrong
+
+
+async def test_a_subclass_may_forget_to_call_super() -> None:
+    """ADK's guide shows one that does."""
+
+    class Forgetful(BaseToolset):
+        def __init__(self) -> None:
+            self.tools = [FunctionTool(add)]
+
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            return [tool for tool in self.tools if self._is_tool_selected(tool, readonly_context)]
+
+    assert await names(Forgetful()) == ["add"]
+    assert authoring_problems(agent(Forgetful())) == []
+
+
+async def test_functions_and_a_plain_method_are_understood() -> None:
+    """What they mean is plain."""
+
+    class Plain(BaseToolset):
+        def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Any:
+            return [add]
+
+    assert await names(Plain(tool_name_prefix="my")) == ["my_add"]
+
+
+async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
+    """Its text is not logged, since it may quote credentials."""
+
+    class Broken(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            raise ConnectionError("token=hunter2")
+
+    assert await names(Broken(), Calculator()) == ["add", "sub"]
+    assert logs == [
+        {
+            "event": "toolset.failed",
+            "log_level": "warning",
+            "agent": "a",
+            "toolset": "Broken",
+            "error_type": "ConnectionError",
+        }
+    ]
+
+
+async def test_a_tool_that_no_model_takes_is_left_out_alone(logs: Logs) -> None:
+    """The other tools of its toolset are kept."""
+
+    def transfer_to_agent(agent_name: str) -> None: ...
+
+    def strange(value: inspect.Signature) -> None: ...
+
+    calculator = Calculator()
+    calculator.tools = [lambda: None, FunctionTool(strange), FunctionTool(transfer_to_agent), FunctionTool(add)]
+
+    async def everything(readonly_context: ReadonlyContext | None = None) -> list[Any]:
+        return calculator.tools
+
+    calculator.get_tools = everything  # type: ignore[method-assign]
+    assert await names(calculator) == ["add"]
+    assert [entry["tool"] for entry in logs] == ["<lambda>", "strange", "transfer_to_agent"]
+    assert {entry["event"] for entry in logs} == {"tool.left_out"}
+
+
+async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
+    """It would be a child workflow of an agent that no worker knows; one that is declared elsewhere is known."""
+    clerk = LlmAgent(name="clerk")
+    calculator = Calculator()
+    calculator.tools = [AgentTool(clerk)]
+    assert await names(calculator) == []
+    assert logs[0]["problem"] == "an agent cannot come from a toolset; put the AgentTool into the agent's `tools`."
+    assert await names(calculator, AgentTool(clerk)) == ["clerk"]
+
+
+def test_static_tools_are_known_without_asking_toolsets() -> None:
+    """Asking may need a network."""
+    calculator = Calculator()
+    assert list(tools_of(agent(add, calculator))) == ["add"]
+    assert calculator.asked == 0
+
+
+def test_mistakes_in_a_declared_toolset_are_reported() -> None:
+    """Those that can be known without asking it."""
+    problems = authoring_problems(
+        agent(
+            Calculator, Calculator(tool_filter="add"), Calculator(tool_filter=3), Calculator(tool_name_prefix="no way")
+        )
+    )
+    assert [str(problem) for problem in problems] == [
+        "Tool 'Calculator': a class was put into `tools`; put an instance of it there.",
+        "Tool 'Calculator': `tool_filter` is 'add'; use a list of names, or a function that decides.",
+        "Tool 'Calculator': `tool_filter` is 3; use a list of names, or a function that decides.",
+        "Tool 'Calculator': no tool can be called what begins with `tool_name_prefix` 'no way'.",
+    ]
+
+
+# Closing
+
+
+class Closing(Calculator):
+    """Notes that it was closed."""
+
+    def __init__(self, problem: BaseException | None = None, wait: asyncio.Event | None = None) -> None:
+        super().__init__()
+        self.problem, self.wait, self.closed = problem, wait, 0
+
+    async def close(self) -> None:
+        self.closed += 1
+        if self.wait is not None:
+            await self.wait.wait()
+        if self.problem is not None:
+            raise self.problem
+
+
+async def test_every_toolset_is_closed_once(logs: Logs) -> None:
+    """Those of agents that are called as tools too, and after others that fail or hang."""
+    shared, below = Closing(), Closing()
+    broken, hanging = Closing(ConnectionError("gone")), Closing(wait=asyncio.Event())
+    clerk = LlmAgent(name="clerk", tools=[shared, below])
+    roots = [agent(broken, hanging, shared, AgentTool(clerk)), LlmAgent(name="b", tools=[shared])]
+    await close_toolsets(roots, timeout_s=0.05)
+    assert [toolset.closed for toolset in (shared, below, broken, hanging)] == [1, 1, 1, 1]
+    assert sorted(entry["event"] for entry in logs) == ["toolset.close_failed", "toolset.close_timed_out"]

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.tools.base_toolset`."""
+
+from tools import BaseToolset, ToolPredicate
+
+__all__ = ["BaseToolset", "ToolPredicate"]
