@@ -16,7 +16,6 @@ from waystation.core.payload import JsonObject
 from waystation.core.projection import Fact, Sources, catch_up
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import (
-    Call,
     InvocationInput,
     InvocationResult,
     ModelCallInput,
@@ -35,8 +34,8 @@ class Simulation:
     now: float = 1_000.0
     facts: list[Fact] = field(default_factory=list)
     """The history."""
-    prompts: list[tuple[Position, list[JsonObject]]] = field(default_factory=list)
-    """What the workflow's own log would show the model, at each call."""
+    prompts: list[tuple[Position, int, list[JsonObject]]] = field(default_factory=list)
+    """What the workflow's own log would show the model, at each call, and whose model it is."""
     steps: list[Step] = field(default_factory=list)
     finished: bool = False
     cancel_asked: bool = False
@@ -44,7 +43,9 @@ class Simulation:
     def __post_init__(self) -> None:
         self.log = Log("inv")
         self.in_flight: dict[str, str] = {}
-        """Reference to `model` or `tool`."""
+        """Reference to `model`, `tool` or `child`."""
+        self.asked: dict[str, CallModel] = {}
+        """Reference of a model activity to what it is asked for."""
         self._messages: list[Fact] = []
         self._updates: list[bytes] = []
         self._results: list[Fact] = []
@@ -53,11 +54,9 @@ class Simulation:
 
     # What the outside does.
 
-    def reply(self, content: JsonObject, calls: tuple[Call, ...]) -> None:
-        """Have the model answer."""
-        ref = next(ref for ref, kind in self.in_flight.items() if kind == "model")
-        reply = ModelReply(content=content, calls=calls, mark=self._mark())
-        self._arrive(projection.Returned(ref, reply.encode()))
+    def reply(self, ref: str, reply: ModelReply) -> None:
+        """Have a model activity return."""
+        self._arrive(projection.Returned(ref, reply.model_copy(update={"mark": self._mark()}).encode()))
 
     def tool_returns(self, ref: str, outcome: ToolOutcome) -> None:
         """Have a tool report."""
@@ -159,10 +158,12 @@ class Simulation:
             self.steps.append(step)
             match step:
                 case CallModel(turn, phase):
+                    self.asked[ids.model_replied(self.log.steps + 1)] = step
                     number = self.log.steps + 1
                     position = self._position()
                     work = self.log.works[turn]
-                    self.prompts.append((position, prompt.contents(self.log, agent=work.agent, branch=work.branch)))
+                    shown = prompt.contents(self.log, agent=work.agent, branch=work.branch)
+                    self.prompts.append((position, turn, shown))
                     given = ModelCallInput(
                         agent=work.agent,
                         root="ag",

@@ -56,6 +56,7 @@ class Calls(Works):
         work.closing = reply.closing
         called = [_call(call, part, now, number, work) for call, part in zip(reply.calls, _said(reply), strict=True)]
         work.batch = [*(call for call in work.batch if call.performing), *called]
+        work.calls_made += len(called)
         self.calls.update((call.id, call) for call in called)
         work.open.update((call.id, call) for call in called if call.answerable)
         self._apply(reply.actions)

@@ -20,12 +20,16 @@
     │   ├── DigestMismatch
     │   └── InvalidAnswer
     ├── AnswerUnconfirmed         nobody knows yet whether an answer counts
+    ├── AuthorizationFailed       a login gave no credential, or its token cannot be renewed
+    ├── CredentialStoreError      the credential store cannot be read or written
     ├── ModelError                raised by model adapters, read by the model activity
     │   ├── ModelRefused          final
     │   └── ModelOverloaded       worth another attempt
     ├── NotJson                   a value cannot be recorded
     │   ├── StateRefused          … in state (tools.state)
     │   └── TooLarge              … because of its size (tools.outcome)
+    ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
+    ├── StoreFailed               artifacts or memories are not reached
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     └── NotReplayable             recorded and present code disagree
 
@@ -142,6 +146,19 @@ class AnswerUnconfirmed(WaystationError):
         )
 
 
+class AuthorizationFailed(WaystationError):
+    """A login gave no credential, or a token cannot be renewed. The message holds no secret, nor a provider's text."""
+
+    def __init__(self, message: str, *, revoked: bool = False) -> None:
+        self.revoked = revoked
+        """Whether only a new login helps."""
+        super().__init__(message)
+
+
+class CredentialStoreError(WaystationError):
+    """The credential store cannot be read or written; the message says what to change."""
+
+
 class ModelError(WaystationError):
     """A model did not give a reply."""
 
@@ -168,6 +185,18 @@ class NotJson(WaystationError):
     def __init__(self, path: str, found: str, remedy: str) -> None:
         self.path, self.found, self.remedy = path, found, remedy
         super().__init__(f"{f'{path!r} is' if path else 'the value is'} {found}, which cannot be recorded; {remedy}.")
+
+
+class InputValidationError(WaystationError, ValueError):
+    """A value handed in has a form that cannot be taken."""
+
+
+class StoreFailed(WaystationError):
+    """The place where artifacts or memories are kept did not do what was asked of it."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place, self.problem = place, problem
+        super().__init__(f"The store at {place} failed: {problem}")
 
 
 class ForeignHistory(WaystationError):

@@ -68,9 +68,12 @@ def deadline_passed(function_call_id: str) -> str:
     return f"{DEADLINE}{function_call_id}"
 
 
-def function_call(number: int) -> str:
-    """Return the id of the `number`th function call of an invocation."""
-    return f"fc-{number}"
+def function_call(number: int, turn: int = 0) -> str:
+    """Return the id of the `number`th function call that the agent at work `turn` makes.
+
+    Agents work side by side, so they cannot share a counter.
+    """
+    return f"fc-{turn}-{number}" if turn else f"fc-{number}"
 
 
 def performance(function_call_id: str, run: int) -> str:

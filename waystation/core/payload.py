@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from waystation.core.errors import NotJson
 
@@ -150,10 +150,8 @@ class _Plain:
                 raise NotJson(path, "bytes", "save them as an artifact, or return them base64-encoded")
             case Sequence():
                 return self._sequence(value, path, depth)
-            case datetime.datetime() | datetime.date() | datetime.time():
-                return value.isoformat()
-            case datetime.timedelta():
-                return value.total_seconds()
+            case datetime.datetime() | datetime.date() | datetime.time() | datetime.timedelta():
+                return to_jsonable_python(value)
             case decimal.Decimal() | uuid.UUID() | pathlib.PurePath():
                 return str(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -191,7 +189,7 @@ def _key(key: object, path: str) -> str:
 
 def _dumped(value: BaseModel, path: str) -> Any:
     try:
-        return value.model_dump(mode="json", by_alias=False)
+        return value.model_dump(mode="json", by_alias=False, exclude_none=True)
     except Exception as error:  # a model's own serializers may raise anything
         raise NotJson(path, f"a {type(value).__qualname__} that pydantic cannot write", "return plain data") from error
 

@@ -41,6 +41,7 @@ class Work:
     """Whether its `after_agent` callbacks have run."""
     over: bool = False
 
+    calls_made: int = 0
     batch: list[CallState] = field(default_factory=list)
     """The calls of the latest reply, and earlier ones that run again."""
     open: dict[str, CallState] = field(default_factory=dict)
