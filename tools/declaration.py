@@ -8,13 +8,17 @@ from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, plain
 
 
-def declaration(name: str, description: str, schema: JsonObject | None) -> JsonObject:
+def declaration(
+    name: str, description: str, schema: JsonObject | None, response: JsonObject | None = None
+) -> JsonObject:
     """Return a declaration of its own; what is empty is left out."""
     declared: JsonObject = {"name": name}
     if description:
         declared["description"] = description
     if schema is not None:
         declared["parametersJsonSchema"] = copy_json(schema)
+    if response:
+        declared["responseJsonSchema"] = copy_json(response)
     return declared
 
 

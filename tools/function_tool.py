@@ -1,9 +1,7 @@
 """Functions as tools."""
 
-import asyncio
 import functools
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +9,11 @@ import structlog
 from pydantic import ValidationError
 
 from tools.base import BaseTool, OnError
+from tools.calling import invoke
 from tools.context import ToolContext
 from tools.declaration import declaration
 from tools.signature import Signature, doc_of, name_of
+from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
 from waystation.core.wire import Effect
@@ -30,7 +30,7 @@ class FunctionTool(BaseTool):
 
     A parameter annotated `ToolContext`, or else one named `tool_context`, receives the context. Arguments are
     converted to the annotated types; what cannot be converted is answered to the model. Sync functions run in
-    threads.
+    threads. Of a generator, the one value that it yields is the result.
     """
 
     def __init__(
@@ -83,7 +83,10 @@ class FunctionTool(BaseTool):
         return Signature(self.func, self.name)
 
     def _get_declaration(self) -> JsonObject | None:
-        return declaration(self.name, self.description, self.signature.schema)
+        schema = self.signature.schema
+        if not on_vertex():
+            return declaration(self.name, self.description, schema)
+        return declaration(self.name, self.description, flattened(schema), flattened(response_schema(self.signature)))
 
     def confirmation_hint(self) -> str:
         """Return the tool's own hint, or ADK's."""
@@ -135,47 +138,3 @@ class FunctionTool(BaseTool):
                 + "\n".join(self.signature.explain(error))
                 + "\nYou could retry calling this tool with corrected argument types."
             )
-
-
-async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    """Call a function of any kind and return its result; sync ones run in a thread, with our contextvars."""
-    if _is_async(function):
-        return await _awaited(function(*bound.args, **bound.kwargs))
-    result = await asyncio.to_thread(_called, function, bound)
-    if inspect.isawaitable(result):  # a sync wrapper around an async function
-        return await _awaited(result)
-    return result
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    if inspect.isroutine(function) or isinstance(function, functools.partial | type):
-        return inspect.iscoroutinefunction(function)
-    return inspect.iscoroutinefunction(type(function).__call__)
-
-
-def _called(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    try:
-        return function(*bound.args, **bound.kwargs)
-    except (StopIteration, SystemExit, asyncio.CancelledError) as error:
-        raise _contained(error) from error
-
-
-async def _awaited(result: Awaitable[Any]) -> Any:
-    try:
-        return await result
-    except SystemExit as error:
-        raise _contained(error) from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise _contained(error) from error
-
-
-def _contained(error: BaseException) -> RuntimeError:
-    """Return an exception to raise instead of one that must not reach the event loop.
-
-    StopIteration out of a thread is never delivered, so its caller would wait for ever; SystemExit would end
-    the whole worker; and CancelledError, when nobody cancelled, would read as if the call had been cancelled.
-    """
-    return RuntimeError(f"{error!r} was raised out of the tool.")

@@ -52,6 +52,11 @@ def without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ..
     return (list(kept.values()) or ({} if found else [])), tuple(found)
 
 
+def is_genai(value: object) -> bool:
+    """Whether `value` is one of the objects that are looked for here."""
+    return isinstance(value, (_genai("Part"), _genai("FunctionResponse")))
+
+
 def _genai(name: str) -> Any:
     """Return a class of `google.genai.types`, or no class at all while nobody has imported it."""
     return getattr(sys.modules.get("google.genai.types"), name, ())

@@ -80,9 +80,10 @@ def _answer(value: object, long_running: bool) -> _Answer:
     whole = function_response(value)
     if whole is not None:
         waits = long_running and whole.will_continue is not False
-        response = plain(whole.response)
-        silent = waits and not response and not whole.parts
-        return _Answer(None if silent else response, not waits, parts=whole.parts)
+        rest, found = without_media(whole.response)
+        response, parts = plain(rest), (*whole.parts, *found)
+        silent = waits and not response and not parts
+        return _Answer(None if silent else response, not waits, parts=parts)
     if long_running and not value:
         return _Answer(None, final=False)
     rest, parts = without_media(value)

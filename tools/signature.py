@@ -4,6 +4,7 @@ One pydantic model per function both describes the arguments and coerces them, s
 what is accepted.
 """
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -50,8 +51,16 @@ def _docs_of(function: Callable[..., Any]) -> list[str]:
         return _docs_of(function.func)
     holders = [function]
     if not inspect.isroutine(function) and not isinstance(function, type):
-        holders.append(type(function).__call__)
+        holders = [type(function).__call__] if _doc_is_generated(function) else [function, type(function).__call__]
     return [inspect.cleandoc(doc) for holder in holders if (doc := getattr(holder, "__doc__", None))]
+
+
+def _doc_is_generated(instance: object) -> bool:
+    """Whether the docstring is the signature that a dataclass without one is given."""
+    kind = type(instance)
+    if not dataclasses.is_dataclass(kind):
+        return False
+    return bool(kind.__doc__ == kind.__name__ + str(inspect.signature(kind)).replace(" -> None", ""))
 
 
 def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
@@ -88,17 +97,15 @@ class Signature:
             self.python = inspect.Signature()
             self.problems.append(f"its signature cannot be read ({error}); wrap it in a function with parameters.")
         self._read_parameters()
-        if _is_generator(function):
-            self.problems.append("it is a generator; return one value, and report progress with `progress` answers.")
 
     def _read_parameters(self) -> None:
-        namespace = _namespace(self.function)
+        namespace = namespace_of(self.function)
         unresolved: dict[str, str] = {}
         for parameter in self.python.parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             try:
-                annotation = _resolved(parameter.annotation, namespace)
+                annotation = resolved(parameter.annotation, namespace)
             except Exception as error:  # noqa: BLE001  # evaluating an annotation can raise anything
                 annotation, unresolved[parameter.name] = parameter.annotation, str(error)
             if self.context is None and _is_context(annotation):
@@ -140,8 +147,10 @@ class Signature:
         """
         if not self.model.model_fields:
             return None
+        # A model class as a function is described by itself, as in ADK.
+        own = isinstance(self.function, type) and issubclass(self.function, BaseModel)
         try:
-            return _schema_of(self.model)
+            return _schema_of(self.function if own else self.model)
         except Exception as error:  # as above
             raise self._blamed(error) from error
 
@@ -245,7 +254,7 @@ class Signature:
         ]
 
 
-class _Schema(GenerateJsonSchema):
+class Schema(GenerateJsonSchema):
     """JSON schema as ADK has pydantic write it, with defaults that have no JSON form left out."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
@@ -258,17 +267,11 @@ class _Schema(GenerateJsonSchema):
 
 
 def _schema_of(model: type[BaseModel]) -> JsonObject:
-    schema: JsonObject = plain(model.model_json_schema(schema_generator=_Schema))
+    schema: JsonObject = plain(model.model_json_schema(schema_generator=Schema))
     return schema
 
 
-def _is_generator(function: Callable[..., Any]) -> bool:
-    direct = inspect.isroutine(function) or isinstance(function, functools.partial)
-    called = function if direct else type(function).__call__
-    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
-
-
-def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
+def namespace_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the names that the annotations of a function may use."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -281,7 +284,7 @@ def _namespace(function: Callable[..., Any]) -> dict[str, Any]:
     return names | {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
 
 
-def _resolved(annotation: Any, namespace: dict[str, Any]) -> Any:
+def resolved(annotation: Any, namespace: dict[str, Any]) -> Any:
     if annotation is EMPTY:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": annotation})

@@ -60,20 +60,6 @@ def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
         FunctionTool(f)._get_declaration()
 
 
-def test_a_generator_is_no_tool() -> None:
-    """One call has one result."""
-
-    def progress() -> Any:
-        yield 1
-
-    async def aprogress() -> Any:
-        yield 1
-
-    for function in (progress, aprogress):
-        with pytest.raises(InvalidTool, match="it is a generator; return one value"):
-            FunctionTool(function)._get_declaration()
-
-
 def test_a_builtin_without_a_signature_is_no_tool() -> None:
     """Python itself does not know its parameters."""
     with pytest.raises(InvalidTool, match="its signature cannot be read"):

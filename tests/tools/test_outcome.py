@@ -123,6 +123,12 @@ def test_a_function_response_is_used_as_it_stands() -> None:
     )
 
 
+def test_media_inside_a_function_response_is_taken_out_too() -> None:
+    """Wherever else it may be in a result."""
+    outcome = returned(types.FunctionResponse(response={"a": 1, "image": PNG}))
+    assert (outcome.response, outcome.parts) == ({"a": 1}, (PNG_JSON,))
+
+
 @pytest.mark.parametrize(
     ("value", "response", "final"),
     [
@@ -146,6 +152,11 @@ PNG = types.Part.from_bytes(data=b"abc", mime_type="image/png")
 FILE = types.Part.from_uri(file_uri="gs://x", mime_type="text/csv")
 PNG_JSON = {"inlineData": {"mimeType": "image/png", "data": "YWJj"}}
 FILE_JSON = {"fileData": {"fileUri": "gs://x", "mimeType": "text/csv"}}
+
+
+def test_what_is_not_set_in_a_model_is_left_out() -> None:
+    """As ADK's sessions store it; None in a dictionary stays."""
+    assert returned({"part": [types.Part(text="a")], "none": None}).response == {"part": [{"text": "a"}], "none": None}
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_tool_reads_what_the_next_one_will_read() -> None:
     state = State({})
     state["at"] = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     state["pair"] = (1, {2})
-    assert state["at"] == "2026-01-02T00:00:00+00:00"
+    assert state["at"] == "2026-01-02T00:00:00Z"
     assert state["pair"] == [1, [2]]
 
 

@@ -1,0 +1,124 @@
+"""Generators as tools: the one value that they yield is the result."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from google.genai import types
+from pydantic import BaseModel
+
+from tools import FunctionTool, ToolContext, outcome_of
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject
+
+
+class Report(BaseModel):
+    pages: int = 1
+
+
+async def call(function: Callable[..., Any], args: JsonObject | None = None) -> Any:
+    return await FunctionTool(function).run_async(args=args or {}, tool_context=ToolContext())
+
+
+def one() -> Iterator[str]:
+    yield "done"
+
+
+async def one_asynchronously() -> AsyncIterator[str]:
+    yield "done"
+
+
+def none_before() -> Iterator[str | None]:
+    yield None
+    yield "done"
+
+
+def returning() -> Any:
+    yield "done"
+    return "not this"
+
+
+class Callable_:
+    def __call__(self) -> Iterator[str]:
+        yield "done"
+
+
+@pytest.mark.parametrize("function", [one, one_asynchronously, none_before, returning, Callable_()])
+async def test_the_one_value_that_is_yielded_is_the_result(function: Callable[..., Any]) -> None:
+    """Source: adk-semantics 1.8. None is no value, and what a generator returns is not looked at."""
+    assert await call(function) == "done"
+
+
+async def test_a_generator_that_yields_nothing_has_no_result() -> None:
+    """As if it had returned None."""
+
+    def nothing() -> Iterator[int]:
+        yield from ()
+
+    assert await call(nothing) is None
+
+
+async def test_a_model_that_is_yielded_is_the_response_itself() -> None:
+    """And not under `result`, as one that is returned: ADK makes a dictionary of it first."""
+
+    def report() -> Iterator[Report]:
+        yield Report()
+
+    assert await call(report) == {"pages": 1}
+
+
+async def test_media_may_be_yielded() -> None:
+    """A Part stays one, so that its data is told apart from the response."""
+
+    def draw() -> Iterator[types.Part]:
+        yield types.Part.from_bytes(data=b"abc", mime_type="image/png")
+
+    outcome = outcome_of(await call(draw), context=ToolContext(function_call_id="fc-1"))
+    assert (outcome.response, len(outcome.parts)) == ({}, 1)
+
+
+@pytest.mark.parametrize("first", ["a", 0, False])
+async def test_a_second_value_is_a_mistake(first: object) -> None:
+    """In ADK's words; the generator is closed, so that it can clean up."""
+    closed = []
+
+    def two() -> Iterator[object]:
+        try:
+            yield first
+            yield "b"
+        finally:
+            closed.append(True)
+
+    async def two_asynchronously() -> AsyncIterator[object]:
+        try:
+            yield first
+            yield "b"
+        finally:
+            closed.append(True)
+
+    for function in (two, two_asynchronously):
+        with pytest.raises(ValueError, match=r"^Output already set\. A node can produce at most one output\.$"):
+            await call(function)
+    assert closed == [True, True]
+
+
+async def test_events_cannot_be_yielded() -> None:
+    """What a tool does besides answering goes through its context, so that it is recorded with the call."""
+
+    def speak() -> Iterator[Event]:
+        yield Event(id="e", invocation_id="i", author="speak", timestamp=0.0)
+
+    with pytest.raises(TypeError, match="cannot yield events"):
+        await call(speak)
+
+
+async def test_a_generator_has_arguments_and_context_like_any_function() -> None:
+    """Coerced, and injected."""
+
+    def count(n: int, tool_context: ToolContext) -> Iterator[object]:
+        tool_context.state["n"] = n
+        yield n
+
+    context = ToolContext(function_call_id="fc-1")
+    assert await FunctionTool(count).run_async(args={"n": "3"}, tool_context=context) == 3
+    assert context.recorded_actions().state_delta == {"n": 3}

@@ -1,0 +1,125 @@
+"""Declarations for Vertex AI; each expectation is what google-adk 2.13 declares."""
+
+import datetime
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tools import FunctionTool, ToolContext, declare
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject
+
+
+class Address(BaseModel):
+    street: str
+
+
+@dataclass
+class Size:
+    width: int
+
+
+@pytest.fixture(autouse=True)
+def _vertex(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_GENAI_USE_ENTERPRISE", raising=False)
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "TRUE")
+
+
+def declared(function: Callable[..., Any]) -> JsonObject:
+    declaration = declare(FunctionTool(function))
+    assert declaration is not None
+    return declaration
+
+
+def returning(annotation: Any) -> Callable[..., Any]:
+    def f() -> None: ...
+
+    f.__annotations__["return"] = annotation
+    return f
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (str, {"type": "string"}),
+        (dict, {"type": "object", "additionalProperties": True}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (None, {"type": "null"}),
+        (str | None, {"type": "string", "nullable": True}),
+        (int | str | None, {"anyOf": [{"type": "integer"}, {"type": "string"}], "nullable": True}),
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (datetime.date, {"type": "string", "format": "date"}),
+        (
+            Address,
+            {
+                "type": "object",
+                "title": "Address",
+                "properties": {"street": {"title": "Street", "type": "string"}},
+                "required": ["street"],
+            },
+        ),
+        (
+            Size,
+            {
+                "type": "object",
+                "title": "Size",
+                "properties": {"width": {"title": "Width", "type": "integer"}},
+                "required": ["width"],
+            },
+        ),
+        (Generator[str, None, None], {"type": "string"}),
+        (AsyncGenerator[Event | dict[str, int], None], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        ("str", {"type": "string"}),
+        (Any, None),
+        (ToolContext, None),
+        ("Unknown", None),
+    ],
+)
+def test_the_result_is_declared_where_it_can_be(annotation: Any, schema: object) -> None:
+    """From the return annotation; one that cannot be described is left out."""
+    assert declared(returning(annotation)).get("responseJsonSchema") == schema
+
+
+def test_a_function_that_does_not_say_what_it_returns_declares_nothing() -> None:
+    """Unlike one that returns None."""
+
+    def f():  # type: ignore[no-untyped-def]  # which is the point
+        ...
+
+    assert "responseJsonSchema" not in declared(f)
+
+
+def test_null_among_the_choices_becomes_nullable() -> None:
+    """Vertex AI wants a type beside every choice."""
+
+    def f(a: str | None, b: Address | None = None, c: list[int | None] | None = None) -> None: ...
+
+    assert declared(f)["parametersJsonSchema"]["properties"] == {
+        "a": {"title": "A", "type": "string", "nullable": True},
+        "b": {"$ref": "#/$defs/Address", "default": None, "nullable": True},
+        "c": {
+            "title": "C",
+            "type": "array",
+            "items": {"type": "integer", "nullable": True},
+            "default": None,
+            "nullable": True,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("enterprise", "vertex", "told"),
+    [("1", None, True), ("true", "0", True), ("0", "1", False), (None, "1", True), (None, "yes", False)],
+)
+def test_the_environment_decides(
+    monkeypatch: pytest.MonkeyPatch, enterprise: str | None, vertex: str | None, told: bool
+) -> None:
+    """As google-genai reads it: the newer variable wins, and only `1` and `true` count."""
+    for name, value in (("ENTERPRISE", enterprise), ("VERTEXAI", vertex)):
+        monkeypatch.delenv(f"GOOGLE_GENAI_USE_{name}", raising=False)
+        if value is not None:
+            monkeypatch.setenv(f"GOOGLE_GENAI_USE_{name}", value)
+    assert ("responseJsonSchema" in declared(returning(str))) is told
