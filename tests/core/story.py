@@ -69,8 +69,9 @@ def called(*names: str, id: str = "fc-1", gated: bool = False, args: JsonObject 
 
 def returned(id: str, response: JsonObject | None = None, *, state: JsonObject | None = None, **fields: Any) -> Body:
     """A tool returned."""
+    run = fields.pop("run", 0)
     actions = fields.pop("actions", None) or (EventActions(state_delta=state) if state else None)
-    return CallReturned(ToolOutcome(function_call_id=id, response=response, actions=actions, **fields))
+    return CallReturned(ToolOutcome(function_call_id=id, response=response, actions=actions, **fields), run)
 
 
 def lost(id: str, kind: Any = "heartbeat") -> Body:

@@ -1,0 +1,140 @@
+"""Tools that ask a person from inside: for a confirmation, or for a credential."""
+
+from typing import Any
+
+import pytest
+
+from tests.core.story import answered, called, expired, log_of, replied, responses, returned, said
+from waystation.core import approval, prompt
+from waystation.core.errors import InvalidAnswer
+from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.log import Log
+from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
+from waystation.core.wire import Answer
+
+CONFIG = {"credentialKey": "github", "authScheme": {"type": "oauth2"}}
+
+
+def asks(*ids: str, **fields: Any) -> list[Any]:
+    """Tools return something for the meantime, and ask for a confirmation."""
+    return [
+        returned(
+            id,
+            {"status": "asked"},
+            actions=EventActions(requested_tool_confirmations={id: ToolConfirmation(hint="Sure?", payload={"n": 1})}),
+            **fields,
+        )
+        for id in ids
+    ]
+
+
+def needs_login(*ids: str) -> list[Any]:
+    """Tools return something for the meantime, and ask for a credential."""
+    return [returned(id, {"pending": True}, actions=EventActions(requested_auth_configs={id: CONFIG})) for id in ids]
+
+
+def kinds(log: Log) -> list[str]:
+    """Return the events as `author: what`."""
+    shown = []
+    for event in log.events:
+        calls = [call["name"] for call in event.function_calls()]
+        answers = [f"{response['name']}=" for response in event.function_responses()]
+        texts = [part["text"] for part in (event.content or {}).get("parts", ()) if "text" in part]
+        shown.append(f"{event.author}: {' '.join([*calls, *answers, *texts])}")
+    return shown
+
+
+def test_the_model_goes_on_while_a_confirmation_is_open() -> None:
+    """It is told what the tool returned meanwhile; see adk-semantics 2.2."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"))
+    assert next_step(log) == CallModel(0, "turn")
+    assert kinds(log)[1:] == ["ag: tool", "ag: adk_request_confirmation", "ag: tool="]
+    [pending] = log.pending()
+    assert (pending.kind, pending.hint, pending.payload, pending.interim) == (
+        "confirmation",
+        "Sure?",
+        {"n": 1},
+        {"status": "asked"},
+    )
+
+
+def test_a_settled_sibling_is_heard_before_the_request() -> None:
+    """ADK's order of the two events."""
+    log = log_of(said("go"), called("tool", "other"), returned("fc-2", {}), *asks("fc-1"))
+    assert kinds(log)[2:] == ["ag: tool= other=", "ag: adk_request_confirmation"]
+
+
+@pytest.mark.parametrize(("action", "confirmed"), [("approve", True), ("reject", False)])
+def test_a_tool_that_asked_runs_again_whatever_the_answer(action: str, confirmed: bool) -> None:
+    """It has to look at the answer itself; nothing enforces a no for it."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), [replied("asked")])
+    assert next_step(log) == CallModel(0, "turn")
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1", action, response={"n": 2}))
+    assert next_step(log) == Perform(("fc-1",))
+    assert log.calls["fc-1"].run == 1
+    assert log.calls["fc-1"].tool_confirmation() == {"hint": "Sure?", "confirmed": confirmed, "payload": {"n": 2}}
+
+
+def test_what_the_further_run_returns_replaces_what_was_said_meanwhile() -> None:
+    """The model is called once more, and sees the new response only."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1"), returned("fc-1", {"done": True}, run=1))
+    assert next_step(log) == CallModel(0, "turn")
+    assert prompt.contents(log)[-1]["parts"][0]["functionResponse"]["response"] == {"done": True}
+    assert [response for id, response in responses(log) if id == "fc-1"] == [{"status": "asked"}, {"done": True}]
+
+
+def test_the_result_of_an_earlier_run_that_comes_late_changes_nothing() -> None:
+    """Only the present run may settle the call."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1"), returned("fc-1", {"stale": True}))
+    assert next_step(log) == Perform(("fc-1",))
+
+
+def test_a_call_that_nobody_confirms_in_time_is_told_as_expired() -> None:
+    """It never reads as an approval."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), expired("fc-1"))
+    assert next_step(log) == CallModel(0, "turn")
+    assert responses(log)[-1][1]["status"] == "expired"
+
+
+def test_the_model_waits_while_a_credential_is_needed() -> None:
+    """The request precedes the response, and the model is not called; see adk-semantics 11.1."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
+    assert next_step(log) == Wait()
+    assert kinds(log)[1:] == ["ag: tool", "ag: adk_request_credential", "ag: tool="]
+    [pending] = log.pending()
+    assert (pending.kind, pending.payload) == ("credential", CONFIG)
+
+
+def test_one_login_lets_every_call_go_on_that_needs_it() -> None:
+    """It is asked for once, and all of them run again."""
+    log = log_of(said("go"), called("tool", "other"), *needs_login("fc-1", "fc-2"))
+    assert sum("adk_request_credential" in line for line in kinds(log)) == 1
+    log.append("s1", 0, answered("fc-2"))
+    assert next_step(log) == Perform(("fc-1", "fc-2"))
+
+
+def test_a_refused_login_is_told_to_the_model() -> None:
+    """The tool does not run again."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"), answered("fc-1", "reject", comment="not mine"))
+    assert next_step(log) == CallModel(0, "turn")
+    assert responses(log)[-1][1]["comment"] == "not mine"
+
+
+def test_a_login_takes_neither_arguments_nor_a_response() -> None:
+    """What is answered is in the history; a credential must not be."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
+    for action in ("edit", "respond"):
+        answer = Answer(function_call_id="fc-1", action=action, args={}, response={})
+        with pytest.raises(InvalidAnswer, match="takes approve, reject"):
+            approval.check(log, answer, 0)
+
+
+def test_a_tool_may_ask_again() -> None:
+    """For a login first, and then for a confirmation."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"), answered("fc-1"), *asks("fc-1", run=1))
+    assert [call.kind for call in log.pending()] == ["confirmation"]
+    log.append("s2", 0, answered("fc-1"))
+    assert log.calls["fc-1"].run == 2
+    log.append("fc-1~2", 0, returned("fc-1", {"done": True}, run=2))
+    log.append("m", 0, replied("fine"))
+    assert next_step(log) in (Finish(), CallModel(0, "turn"))
