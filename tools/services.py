@@ -1,7 +1,12 @@
 """What a worker offers to tools besides their arguments: where artifacts, memories and credentials are kept."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tools.auth.store import BaseCredentialService
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -10,7 +15,7 @@ class Services:
 
     artifacts: Any = None
     memory: Any = None
-    credentials: Any = None
+    credentials: BaseCredentialService | None = None
 
 
 NO_SERVICES = Services()

@@ -1,0 +1,150 @@
+"""Where credentials are kept, outside history; and the logins that are under way.
+
+Reading and writing block. That is what keyrings, files and the clients of most secret managers do, and what lets a
+sync function, such as ADK's `get_auth_response`, use the store; coroutines use it in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from tools.auth.credential import AuthCredential
+from waystation.core.wire import DEFAULT_APP
+
+if TYPE_CHECKING:
+    from tools.auth.config import AuthConfig
+    from tools.auth.login import Authorized
+    from tools.readonly_context import ReadonlyContext
+
+Place: TypeAlias = tuple[str, ...]
+"""What a value is kept under: its kind, then names. Names may be of any text and length."""
+
+
+class Bucket(NamedTuple):
+    """Whose credential it is: of one user of one application, under one key."""
+
+    app: str
+    user: str
+    key: str
+
+    @classmethod
+    def of(cls, context: ReadonlyContext, key: str) -> Bucket:
+        """Return the bucket of whoever a context acts for."""
+        return cls(context.session.app_name or DEFAULT_APP, context.user_id, key)
+
+
+class BaseCredentialService(ABC):
+    """ADK's credential service. Source: adk-semantics 11.3. To serve logins too, subclass `CredentialStore`."""
+
+    @abstractmethod
+    async def load_credential(
+        self, auth_config: AuthConfig, callback_context: ReadonlyContext
+    ) -> AuthCredential | None:
+        """Return the credential of the context's user, None when there is none."""
+
+    @abstractmethod
+    async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
+        """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
+
+
+class CredentialStore(BaseCredentialService):
+    """A store of secrets: three blocking functions to define, which any thread may call.
+
+    Raises of all of them: `CredentialStoreError`, when the store is out of reach or damaged.
+    """
+
+    @abstractmethod
+    def read(self, place: Place) -> str | None:
+        """Return what was written there and has not expired."""
+
+    @abstractmethod
+    def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
+        """Write a text, whole or not at all; None removes what is there. After `keep_s` seconds it may be dropped."""
+
+    @abstractmethod
+    def held(self, place: Place) -> AbstractContextManager[None]:
+        """Keep all others who want to hold the place waiting, in this process and in others that use the store."""
+
+    def credential(self, bucket: Bucket) -> AuthCredential | None:
+        """Return a credential as it is kept: perhaps expired, and without the client's own secret."""
+        text = self.read(("credential", *bucket))
+        return None if text is None else AuthCredential.model_validate(json.loads(text))
+
+    def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
+        """Keep a credential; None forgets it."""
+        if credential is not None and credential.oauth2 is not None:
+            credential = credential.model_copy(deep=True)
+            assert credential.oauth2 is not None
+            # The client's secret is the author's, and is read from the tool's configuration whenever it is needed.
+            credential.oauth2.__dict__.update(client_secret=None, code_verifier=None, auth_code=None, state=None)
+            credential.oauth2.__dict__.update(auth_response_uri=None, auth_uri=None)
+        self.write(("credential", *bucket), None if credential is None else json.dumps(credential.exposed()))
+
+    async def load_credential(
+        self, auth_config: AuthConfig, callback_context: ReadonlyContext
+    ) -> AuthCredential | None:
+        """Return the credential of the context's user, refreshed when it has expired; None when there is none.
+
+        Raises:
+            AuthorizationFailed: It has expired, and the provider does not answer.
+        """
+        from tools.auth.login import found
+
+        return await asyncio.to_thread(found, self, auth_config, Bucket.of(callback_context, auth_config.key))
+
+    async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
+        """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
+        bucket = Bucket.of(callback_context, auth_config.key)
+        await asyncio.to_thread(self.keep, bucket, auth_config.exchanged_auth_credential)
+
+    async def authorize(
+        self,
+        invocation_id: str,
+        function_call_id: str,
+        *,
+        auth_response_uri: str | None = None,
+        credential: AuthCredential | str | None = None,
+    ) -> Authorized:
+        """Keep what a user gave for one call: the URI at which a login ended, or the credential itself.
+
+        Raises:
+            AuthorizationFailed: It is no login of this call, or the provider gave no token.
+        """
+        from tools.auth.login import complete_authorization, provide_credential
+
+        if (auth_response_uri is None) == (credential is None):
+            raise ValueError("Give either `auth_response_uri` or `credential`.")
+        if credential is not None:
+            return await provide_credential(self, invocation_id, function_call_id, credential)
+        return await complete_authorization(
+            self, auth_response_uri=auth_response_uri, expected=(invocation_id, function_call_id)
+        )
+
+
+class Locks:
+    """One lock for each place within a process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[Place, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def held(self, place: Place) -> Iterator[None]:
+        """Hold the lock of a place; forget it when nobody wants it any more."""
+        with self._guard:
+            lock, users = self._locks.get(place, (threading.Lock(), 0))
+            self._locks[place] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, users = self._locks.pop(place)
+                if users > 1:
+                    self._locks[place] = lock, users - 1
