@@ -9,11 +9,11 @@ from waystation.core.payload import JsonObject
 def shown(log: Log) -> list[str]:
     """Return the contents as short lines."""
     return [
-        f"{content['role']}: {' '.join(_brief(part) for part in content['parts'])}" for content in prompt.contents(log)
+        f"{content['role']}: {' '.join(brief(part) for part in content['parts'])}" for content in prompt.contents(log)
     ]
 
 
-def _brief(part: JsonObject) -> str:
+def brief(part: JsonObject) -> str:
     if "functionCall" in part:
         return f"{part['functionCall']['name']}()"
     if "functionResponse" in part:

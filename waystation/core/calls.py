@@ -98,7 +98,7 @@ class Calls(Works):
         if call.call.kind == "agent" and call.call.after and not call.run:
             call.run_again()
             return
-        if asked := _asked(call.id, outcome):
+        if (asked := _asked(call.id, outcome)) and not call.closed:
             call.ask(now, *asked)
             call.response, call.responded = outcome.response, call.asked == "confirmation"
             work.open[call.id] = call

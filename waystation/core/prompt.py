@@ -28,6 +28,9 @@ class _Shown:
     """Whether an agent that is shown only the current turn is shown this and what follows."""
 
 
+OPEN: JsonObject = {"status": "pending"}
+"""Providers refuse a call without a response, and a model that does not see its call makes it again."""
+
 _shown: WeakKeyDictionary[Log, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
 """What was made of a log's events so far, by agent: they never change, and every step asks for all of them."""
 
@@ -61,9 +64,8 @@ def contents(
         result.append(item.content)
         parts: list[JsonObject] = []
         for call_id in item.calls:
-            if response := responses.get(call_id):
-                parts.append(response)
-                parts.extend(attached.get(call_id, ()))
+            parts.append(responses.get(call_id) or _still_open(log, call_id))
+            parts.extend(attached.get(call_id, ()))
         if parts:
             result.append({"role": "user", "parts": parts})
     return result
@@ -143,6 +145,11 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
             return [*kept, shown[index]]
         between_calls = between_calls or bool(shown[index].calls)
     return shown
+
+
+def _still_open(log: Log, call_id: str) -> JsonObject:
+    """Return a response to a call that waits in silence, while its agent, having handed over, is handed back to."""
+    return _own_id(log, {"functionResponse": {"id": call_id, "name": log.calls[call_id].name, "response": OPEN}})
 
 
 def _own_id(log: Log, part: JsonObject) -> JsonObject:
