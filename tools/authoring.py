@@ -10,6 +10,7 @@ from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.declaration import declare
 from tools.function_tool import FunctionTool
+from tools.ready_made import RequestInputTool
 from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidTool, ToolNameTaken
@@ -99,7 +100,7 @@ def _resolved(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[Autho
         except InvalidTool as error:
             problems.append(error)
             continue
-        problem = name_problem(tool.name)
+        problem = None if isinstance(tool, RequestInputTool) else name_problem(tool.name)
         if problem is not None:
             problems.append(InvalidTool(tool.name, problem))
         if tool.name in names:

@@ -1,0 +1,153 @@
+"""Tools that the model's provider runs."""
+
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tools import ReadonlyContext, ToolContext, declare
+from tools.native import (
+    BuiltInCodeExecutionTool,
+    EnterpriseWebSearchTool,
+    GoogleMapsGroundingTool,
+    GoogleSearchTool,
+    NativeTool,
+    UrlContextTool,
+    VertexAiRagRetrieval,
+    VertexAiSearchTool,
+    is_gemini_model,
+)
+from waystation.models.llm_request import LlmRequest
+
+STORE = "projects/p/locations/l/collections/c/dataStores/d"
+ENGINE = "projects/p/locations/l/collections/c/engines/e"
+TOOLS: list[tuple[NativeTool, dict[str, Any], str]] = [
+    (GoogleSearchTool(), {"googleSearch": {}}, "Google search tool"),
+    (UrlContextTool(), {"urlContext": {}}, "Url context tool"),
+    (EnterpriseWebSearchTool(), {"enterpriseWebSearch": {}}, "Enterprise Web Search tool"),
+    (GoogleMapsGroundingTool(), {"googleMaps": {}}, "Google maps tool"),
+    (BuiltInCodeExecutionTool(), {"codeExecution": {}}, "Gemini code execution tool"),
+    (
+        VertexAiSearchTool(data_store_id=STORE, filter="a = 1", max_results=3),
+        {"retrieval": {"vertexAiSearch": {"datastore": STORE, "filter": "a = 1", "maxResults": 3}}},
+        "Vertex AI search tool",
+    ),
+    (
+        VertexAiSearchTool(
+            search_engine_id=ENGINE, data_store_specs=[types.VertexAISearchDataStoreSpec(data_store=STORE)]
+        ),
+        {"retrieval": {"vertexAiSearch": {"engine": ENGINE, "dataStoreSpecs": [{"dataStore": STORE}]}}},
+        "Vertex AI search tool",
+    ),
+    (
+        VertexAiRagRetrieval(
+            name="manuals",
+            description="Our manuals.",
+            rag_resources=[
+                {"rag_corpus": "c", "rag_file_ids": ["f"]},
+                types.VertexRagStoreRagResource(rag_corpus="d"),
+            ],
+            similarity_top_k=5,
+            vector_distance_threshold=0.5,
+        ),
+        {
+            "retrieval": {
+                "vertexRagStore": {
+                    "ragResources": [{"ragCorpus": "c", "ragFileIds": ["f"]}, {"ragCorpus": "d"}],
+                    "similarityTopK": 5,
+                    "vectorDistanceThreshold": 0.5,
+                }
+            }
+        },
+        "Vertex AI RAG retrieval",
+    ),
+]
+
+
+@pytest.mark.parametrize(("tool", "expected", "title"), TOOLS, ids=lambda value: getattr(value, "name", ""))
+async def test_a_native_tool_is_one_genai_tool_in_the_request(
+    tool: NativeTool, expected: dict[str, Any], title: str
+) -> None:
+    """As JSON for the engine, and as genai's type for whoever calls ADK's hook; never as a declaration."""
+    assert declare(tool) is None
+    assert tool.native_tool("gemini-2.5-flash", ReadonlyContext()) == expected
+    request = LlmRequest(model="gemini-2.5-flash")
+    await tool.process_llm_request(tool_context=ToolContext(), llm_request=request)
+    added = [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
+    assert [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in added] == [expected]
+
+
+@pytest.mark.parametrize(("tool", "expected", "title"), TOOLS, ids=lambda value: getattr(value, "name", ""))
+def test_other_models_have_no_such_tools(tool: NativeTool, expected: dict[str, Any], title: str) -> None:
+    """In ADK's words, where ADK has any."""
+    with pytest.raises(ValueError, match=f"^{title} is not supported for model gpt-5$"):
+        tool.native_tool("gpt-5", ReadonlyContext())
+
+
+async def test_a_tool_may_bring_its_model() -> None:
+    """`GoogleSearchTool(model=…)` has the request go to that model."""
+    tool = GoogleSearchTool(model="gemini-3-flash")
+    request = LlmRequest(model="gpt-5")
+    await tool.process_llm_request(tool_context=ToolContext(), llm_request=request)
+    assert request.model == "gemini-3-flash"
+
+
+def test_a_search_may_depend_on_the_situation() -> None:
+    """ADK's way to filter by what is in the state."""
+
+    class Mine(VertexAiSearchTool):
+        def _build_vertex_ai_search_config(self, readonly_context: ReadonlyContext) -> types.VertexAISearch:
+            return types.VertexAISearch(datastore=self.data_store_id, filter=f"user = {readonly_context.state['id']}")
+
+    tool = Mine(data_store_id=STORE)
+    found = tool.native_tool("gemini-2.5-flash", ReadonlyContext(state={"id": 7}))
+    assert found == {"retrieval": {"vertexAiSearch": {"datastore": STORE, "filter": "user = 7"}}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "Either data_store_id or search_engine_id"),
+        ({"data_store_id": STORE, "search_engine_id": ENGINE}, "Either data_store_id or search_engine_id"),
+        ({"data_store_id": STORE, "data_store_specs": []}, "search_engine_id must be specified if data_store_specs"),
+        ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "give it to an agent of its own"),
+    ],
+)
+def test_search_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], message: str) -> None:
+    """Where the tool is made."""
+    with pytest.raises(ValueError, match=message):
+        VertexAiSearchTool(**settings)
+
+
+def test_what_is_no_rag_resource_is_refused() -> None:
+    """Where the tool is made."""
+    with pytest.raises(TypeError, match="rag_corpus / rag_file_ids; got str"):
+        VertexAiRagRetrieval(name="a", description="", rag_resources=["corpus"])
+
+
+@pytest.mark.parametrize(
+    ("model", "gemini"),
+    [
+        ("gemini-2.5-flash", True),
+        ("models/gemini-2.5-flash", True),
+        ("projects/p/locations/l/publishers/google/models/gemini-2.5-pro", True),
+        ("gemini/gemini-2.5-flash", True),
+        ("openrouter/google/gemini-2.5-pro:online", True),
+        ("apigee/v1/gemini-2.5-flash", True),
+        ("projects/p/gemini-2", False),
+        ("gpt-5", False),
+        ("my-gemini-2", False),
+        ("", False),
+    ],
+)
+def test_which_names_are_geminis(model: str, gemini: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As google-adk reads them; the environment may say that all are."""
+    assert is_gemini_model(model) is gemini
+    monkeypatch.setenv("ADK_DISABLE_GEMINI_MODEL_ID_CHECK", "true")
+    assert is_gemini_model(model)
+
+
+async def test_a_worker_cannot_run_a_native_tool() -> None:
+    """A model that calls it like a function is told so."""
+    with pytest.raises(RuntimeError, match="run by the model's provider"):
+        await GoogleSearchTool().run_async(args={}, tool_context=ToolContext())

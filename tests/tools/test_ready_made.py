@@ -1,0 +1,74 @@
+"""The tools that ask a person, and the one that leaves a loop."""
+
+from tools import FunctionTool, ToolContext, authoring_problems, declare, outcome_of
+from tools.long_running import NOTE
+from tools.ready_made import exit_loop, get_user_choice_tool, request_input
+from waystation.agents import Agent
+
+
+def context() -> ToolContext:
+    return ToolContext(function_call_id="fc-1")
+
+
+def test_request_input_is_declared_as_in_adk() -> None:
+    """But for the words of the description."""
+    declared = declare(request_input)
+    assert declared is not None
+    schema = declared["parametersJsonSchema"]
+    assert (declared["name"], schema["title"]) == ("adk_request_input", "adk_request_inputParams")
+    assert schema["required"] == ["message"]
+    assert {name: {**field, "description": ""} for name, field in schema["properties"].items()} == {
+        "message": {"title": "Message", "type": "string", "description": ""},
+        "response_schema": {
+            "title": "Response Schema",
+            "anyOf": [{"additionalProperties": True, "type": "object"}, {"type": "null"}],
+            "default": None,
+            "description": "",
+        },
+    }
+    assert declared["description"].endswith(NOTE)
+
+
+async def test_request_input_waits_in_silence() -> None:
+    """The person's answer is the response."""
+    given = context()
+    answered = await request_input.run_async(args={"message": "Which city?"}, tool_context=given)
+    outcome = outcome_of(answered, context=given, long_running=request_input.is_long_running)
+    assert (outcome.response, outcome.final, outcome.actions) == (None, False, None)
+
+
+def test_only_the_ready_made_tool_may_have_the_reserved_name() -> None:
+    """A function of that name would not be what readers of the history take it for."""
+
+    def adk_request_input(message: str) -> None: ...
+
+    assert authoring_problems(Agent(name="a", tools=[request_input])) == []
+    assert len(authoring_problems(Agent(name="b", tools=[adk_request_input]))) == 1
+
+
+async def test_get_user_choice_waits_without_calling_the_model() -> None:
+    """It sets `skip_summarization`, as in ADK."""
+    declared = declare(get_user_choice_tool)
+    assert declared is not None
+    assert declared["name"] == "get_user_choice"
+    assert declared["parametersJsonSchema"]["properties"] == {
+        "options": {"title": "Options", "type": "array", "items": {"type": "string"}}
+    }
+    given = context()
+    answered = await get_user_choice_tool.run_async(args={"options": ["red", "green"]}, tool_context=given)
+    outcome = outcome_of(answered, context=given, long_running=True)
+    assert (outcome.response, outcome.final) == (None, False)
+    assert outcome.actions is not None
+    assert outcome.actions.skip_summarization is True
+
+
+async def test_exit_loop_escalates() -> None:
+    """It has no parameters, and its result is nothing that the model would have to be told."""
+    tool = FunctionTool(exit_loop)
+    declared = declare(tool)
+    assert declared is not None
+    assert declared.keys() == {"name", "description"}
+    given = context()
+    assert await tool.run_async(args={}, tool_context=given) is None
+    actions = given.recorded_actions()
+    assert (actions.escalate, actions.skip_summarization) == (True, True)
