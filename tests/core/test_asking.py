@@ -129,6 +129,15 @@ def test_a_login_takes_neither_arguments_nor_a_response() -> None:
             approval.check(log, answer, 0)
 
 
+def test_an_answer_with_a_credential_in_it_is_refused() -> None:
+    """As an update it is then in no history; as a signal it is, and the sender is told to revoke it."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
+    answer = Answer(function_call_id="fc-1", action="approve", response={"oauth2": {"accessToken": "abc"}})
+    with pytest.raises(InvalidAnswer, match=r"response\.oauth2\.accessToken.*revoke it") as refused:
+        approval.check(log, answer, 0)
+    assert "abc" not in str(refused.value)
+
+
 def test_a_tool_may_ask_again() -> None:
     """For a login first, and then for a confirmation."""
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"), answered("fc-1"), *asks("fc-1", run=1))

@@ -20,6 +20,7 @@ from waystation.core.errors import (
 )
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.secrets import secret_keys
 from waystation.core.wire import ANSWER_SIGNAL, Answer, parse_answer
 
 REQUEST_ACTIONS = {
@@ -72,7 +73,19 @@ def check(log: Log, answer: Answer, now: float) -> CallState:
         raise InvalidAnswer(
             f"Call {call.id!r} of {call.name!r} takes {', '.join(sorted(allowed))}; not {answer.action!r}."
         )
+    if call.gate == "waiting" and call.asked == "credential":
+        _refuse_secrets(answer)
     return call
+
+
+def _refuse_secrets(answer: Answer) -> None:
+    found = secret_keys({"response": answer.response, "comment": answer.comment})
+    if found:
+        raise InvalidAnswer(
+            f"The answer holds what looks like a secret: {', '.join(found)}. Answers are kept in the history; put the "
+            "credential into the credential store (`waystation authorize`), and then approve. A secret that was sent "
+            "as a signal is in the history now: revoke it."
+        )
 
 
 def receipt(call: CallState, answer: Answer) -> JsonObject:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from waystation.core.errors import NotJson
+from waystation.core.secrets import Secret
 
 JsonObject: TypeAlias = dict[str, Any]
 """A decoded JSON object. The values are JSON values; spelling that out recursively only costs readers and mypy."""
@@ -138,6 +139,8 @@ class _Plain:
                 return self.of(_dumped(value, path), path, depth + 1)
             case enum.Enum():
                 return self.of(value.value, path, depth + 1)
+            case Secret():
+                raise NotJson(path, "part of a credential", "use it in the tool and leave it in the credential store")
             case str():
                 return _text(str.__str__(value), path)
             case int():

@@ -105,6 +105,8 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
             return {_masked(key, pattern): _masked(item, pattern) for key, item in value.items()}
         case list():
             return [_masked(item, pattern) for item in value]
+        case tuple():
+            return tuple(_masked(item, pattern) for item in value)
         case str():
             return pattern.sub(HIDDEN, value)
         case _:
