@@ -1,0 +1,202 @@
+"""What is remembered, and for whom; of the service in memory and the one in SQLite alike."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.genai import types
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities.memory import SqliteMemoryService
+from tools import Session
+from waystation.core.errors import InputValidationError
+from waystation.core.event import Event
+from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
+
+ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
+
+
+@pytest.fixture(params=["in memory", "sqlite"])
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService:
+    """A service that remembers nothing yet."""
+    kinds: dict[str, Callable[[], BaseMemoryService]] = {
+        "in memory": InMemoryMemoryService,
+        "sqlite": lambda: SqliteMemoryService(tmp_path / "kept" / "memory.db"),
+    }
+    return kinds[request.param]()
+
+
+def said(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event:
+    """Return an event in which somebody says `text`."""
+    content = {"role": "user", "parts": [{"text": text, **part}]}
+    return Event(id=id or text, invocation_id="i", author=author, timestamp=0.5, content=content)
+
+
+def session(*texts: str, id: str = "s1") -> Session:
+    """Return a session of Ann's in which these things were said."""
+    return Session(id=id, app_name="shop", user_id="ann", events=[said(text) for text in texts])
+
+
+async def found(service: BaseMemoryService, query: str, **scope: str) -> list[str]:
+    """Return the texts of what a search finds, in its order."""
+    response = await service.search_memory(**{**ANN, **scope}, query=query)
+    return [part.text or "" for memory in response.memories for part in memory.content.parts or ()]
+
+
+async def test_a_memory_is_found_by_its_words(service: BaseMemoryService) -> None:
+    """Whatever their case; the one that shares more words comes first; others are not found."""
+    await service.add_session_to_memory(session("I like green tea", "My cat likes tea", "It rains"))
+    assert await found(service, "Which GREEN tea?") == ["I like green tea", "My cat likes tea"]
+    assert await found(service, "snow") == []
+    assert await found(service, "ten") == []
+
+
+async def test_a_memory_says_where_it_comes_from(service: BaseMemoryService) -> None:
+    """Id of the event, author, and time in ISO 8601."""
+    await service.add_events_to_memory(**ANN, events=[said("tea", id="inv/e1", author="butler")])
+    (memory,) = (await service.search_memory(**ANN, query="tea")).memories
+    assert memory == MemoryEntry(
+        id="inv/e1",
+        author="butler",
+        timestamp="1970-01-01T00:00:00.500000+00:00",
+        content=types.Content(role="user", parts=[types.Part(text="tea")]),
+    )
+
+
+async def test_at_most_ten_are_found(service: BaseMemoryService) -> None:
+    """Of a hundred that match equally well, the ten oldest."""
+    await service.add_session_to_memory(session(*(f"tea {number}" for number in range(100))))
+    assert await found(service, "tea") == [f"tea {number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"user_id": ""}])
+async def test_others_find_nothing(service: BaseMemoryService, other: dict[str, str]) -> None:
+    """Neither another user nor another app, nor can they delete."""
+    await service.add_session_to_memory(session("tea"))
+    assert await found(service, "tea", **other) == []
+    await service.delete_memory(**{**ANN, **other}, memory_id="tea")
+    assert await found(service, "tea") == ["tea"]
+
+
+async def test_the_same_event_is_remembered_once(service: BaseMemoryService) -> None:
+    """Activities are retried, sessions grow and are added again, and events are added singly as well."""
+    await service.add_session_to_memory(session("green tea"))
+    await service.add_session_to_memory(session("green tea", "black tea"))
+    await service.add_events_to_memory(**ANN, events=[said("black tea")], session_id="s1")
+    await service.add_events_to_memory(**ANN, events=[said("black tea")])
+    assert sorted(await found(service, "tea")) == ["black tea", "green tea"]
+
+
+async def test_what_says_nothing_is_not_remembered(service: BaseMemoryService) -> None:
+    """Calls, responses, state changes and thoughts."""
+    call = {"role": "model", "parts": [{"functionCall": {"name": "tea", "args": {}}}]}
+    events = [
+        Event(id="1", invocation_id="i", author="a", timestamp=0),
+        Event(id="2", invocation_id="i", author="a", timestamp=0, content=call),
+        said("tea", id="3", thought=True),
+    ]
+    await service.add_events_to_memory(**ANN, events=events)
+    assert await found(service, "tea") == []
+
+
+async def test_something_noted_is_remembered_once(service: BaseMemoryService) -> None:
+    """With an id made from what it says, unless it has one; its metadata is kept."""
+    entry = MemoryEntry(content=types.Content(parts=[types.Part(text="Ann's tea is green")]), author="butler")
+    for _ in range(2):
+        await service.add_memory(**ANN, memories=[entry], custom_metadata={"ttl": 3})
+    (memory,) = (await service.search_memory(**ANN, query="tea")).memories
+    assert (memory.author, memory.timestamp, memory.custom_metadata) == ("butler", None, {"ttl": 3})
+    assert memory.id is not None
+
+
+async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> None:
+    """Also when its session is added again; deleting without an id, or with an unknown one, does nothing."""
+    await service.add_session_to_memory(session("green tea", "black tea"))
+    for memory_id in (None, "", "nonsense", "green tea", "green tea"):
+        await service.delete_memory(**ANN, memory_id=memory_id)
+    await service.add_session_to_memory(session("green tea", "black tea"))
+    assert await found(service, "tea") == ["black tea"]
+
+
+async def test_nothing_is_remembered_before_something_is_added(service: BaseMemoryService, tmp_path: Path) -> None:
+    """Searching and deleting do not even make a file."""
+    assert await found(service, "tea") == []
+    await service.delete_memory(**ANN, memory_id="tea")
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("私はPythonを使う", "Python"),
+        ("私は東京に住んでいます", "東京"),
+        ("我喜欢绿茶", "绿茶"),
+        ("ผมชอบชาเขียว", "ชาเขียว"),
+        ("Мой чай зелёный", "ЧАЙ"),
+        ("मुझे हिन्दी पसंद है", "हिन्दी"),
+        ("Grüße aus Köln", "GRÜSSE KÖLN"),
+        ("cafe\u0301 au lait", "CAFÉ"),
+    ],
+)
+async def test_every_script_is_searched(service: BaseMemoryService, text: str, query: str) -> None:
+    """Also those that put no spaces between words, and composed characters are those that are not."""
+    await service.add_session_to_memory(session("something else entirely", text))
+    assert await found(service, query) == [text]
+
+
+async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) -> None:
+    """Else nearly everything would be found."""
+    await service.add_session_to_memory(session("私はPythonを使う", "steam"))
+    assert await found(service, "thon tea") == []
+
+
+async def test_what_is_not_json_is_refused(service: BaseMemoryService) -> None:
+    """It could not be kept."""
+    with pytest.raises(InputValidationError, match="has to be JSON"):
+        await service.add_events_to_memory(**ANN, events=[said("tea")], custom_metadata={"when": object()})
+
+
+HOSTILE = [
+    "",
+    " ",
+    '"',
+    '"tea',
+    "tea OR",
+    "NEAR(tea, 3)",
+    "text : tea",
+    "-tea",
+    "tea*",
+    "^tea",
+    "(((",
+    "{scope text} : tea",
+    "tea' OR 1=1 --",
+    "\0tea\0",
+    "\ud800tea",
+    "\u0301",
+    "_",
+    "%",
+    "\U0001f375",
+    "tea " * 100_000,
+    " ".join(str(number) for number in range(10_000)),
+    "茶" * 10_000,
+]
+
+
+def test_any_text_is_a_query(tmp_path: Path) -> None:
+    """Nothing in it is syntax: no error, and never a memory of somebody else's."""
+    service = SqliteMemoryService(tmp_path / "memory.db")
+    bob = service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("0 1 2 secret tea 茶")])
+    asyncio.run(bob)
+    asyncio.run(service.add_session_to_memory(session("green tea")))
+
+    @settings(max_examples=100, deadline=None)
+    @given(
+        query=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=30), st.text('tea"*:()^-+ANDORNT{}', max_size=20))
+    )
+    def search(query: str) -> None:
+        assert set(asyncio.run(found(service, query))) <= {"green tea"}
+
+    search()
