@@ -1,0 +1,85 @@
+"""What a credential adds to a request over HTTP.
+
+Schemes and credentials are read by the names of their fields, so that ADK's own types and plain dictionaries do.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from waystation.core.errors import InvalidTool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Authorization:
+    """What a request carries so that its sender is recognised. Secret: it is neither shown nor logged."""
+
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    query: dict[str, str] = field(default_factory=dict, repr=False)
+    cookies: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def authorization_of(scheme: Any, credential: Any) -> Authorization:
+    """Return what requests carry for this credential; nothing when there is none that can be used as it is.
+
+    An OAuth 2 or OpenID Connect credential is usable once it has an access token.
+
+    Raises:
+        InvalidTool: The credential does not suit the scheme.
+    """
+    if credential is None:
+        return Authorization()
+    key = _text(credential, "api_key", "apiKey")
+    if key is not None:
+        return _of_key(scheme, key)
+    http = _get(credential, "http")
+    if http is not None:
+        return _of_http(http)
+    token = _text(_get(credential, "oauth2"), "access_token", "accessToken")
+    return Authorization(headers={"Authorization": f"Bearer {token}"}) if token is not None else Authorization()
+
+
+def _of_key(scheme: Any, key: str) -> Authorization:
+    name = _text(scheme, "name")
+    place = _text(scheme, "in_", "in")
+    if name is None:
+        raise InvalidTool("authentication", "an API key was given, but its scheme does not say under which `name`.")
+    match place:
+        case "header":
+            return Authorization(headers={name: key})
+        case "query":
+            return Authorization(query={name: key})
+        case "cookie":
+            return Authorization(cookies={name: key})
+    raise InvalidTool("authentication", f"an API key goes into a header, the query or a cookie, not into {place!r}.")
+
+
+def _of_http(http: Any) -> Authorization:
+    credentials = _get(http, "credentials")
+    extra = _get(http, "additional_headers", "additionalHeaders") or {}
+    headers = {str(name): str.__str__(value) for name, value in extra.items()}
+    scheme = (_text(http, "scheme") or "").lower()
+    token = _text(credentials, "token")
+    user, password = _text(credentials, "username"), _text(credentials, "password")
+    if scheme == "basic" and user is not None:
+        pair = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
+    elif token is not None:
+        headers["Authorization"] = f"{'Bearer' if scheme in ('', 'bearer') else _text(http, 'scheme')} {token}"
+    return Authorization(headers=headers)
+
+
+def _get(value: Any, *names: str) -> Any:
+    for name in names:
+        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def _text(value: Any, *names: str) -> str | None:
+    found = _get(value, *names)
+    found = getattr(found, "value", found)  # an enum
+    # Exactly a str: a subclass that hides secrets shows only stars in f-strings.
+    return str.__str__(found) if isinstance(found, str) and found else None
