@@ -120,9 +120,13 @@ class CredentialAccess(ReadonlyContext):
         for credential in self._given:
             yield from credential.secrets()
 
+    def note_credential(self, credential: AuthCredential) -> None:
+        """Have what is recorded of this call cleared of a credential that did not come from the store."""
+        self._given = (*self._given, credential)
+
     def _noted(self, credential: AuthCredential | None) -> AuthCredential | None:
         if credential is not None:
-            self._given = (*self._given, credential)
+            self.note_credential(credential)
         return credential
 
     def _service(self) -> BaseCredentialService:

@@ -12,6 +12,7 @@ from tools.media import function_response, without_media
 from waystation.core.errors import NotJson
 from waystation.core.event import NO_ACTIONS, EventActions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
+from waystation.core.secrets import masked
 from waystation.core.wire import ToolOutcome
 
 MAX_ERROR_BYTES = 4096
@@ -94,8 +95,12 @@ def _answer(value: object, long_running: bool) -> _Answer:
 
 def _recordable(answer: _Answer, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Return an outcome that decodes from its own encoding, whatever the context's actions are."""
+    secrets = tuple(context.secrets_given())
+    answer = answer._replace(response=masked(answer.response, secrets), parts=masked(answer.parts, secrets))
     try:
         actions = context.recorded_actions()
+        if secrets and masked(written := actions.model_dump(mode="json"), secrets) != written:
+            raise NotJson("", "in part a credential", "leave it in the credential store")
         _check_size(actions.encode())
         outcome = _outcome(answer, actions, context, duration_s)
         decode(outcome.encode())

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tools.auth.store import BaseCredentialService
+
+CREDENTIALS = Path(".waystation") / "credentials"
+"""Where a worker keeps credentials unless told otherwise, and where the command line looks for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

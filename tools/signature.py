@@ -124,6 +124,12 @@ class Signature:
                     f"({reason}); import or define it at module level, outside `if TYPE_CHECKING:`."
                 )
 
+    def leave_out(self, name: str) -> None:
+        """Take a parameter from those that a model fills in; whoever binds the arguments gives it a value."""
+        annotation = self.annotations.pop(name, None)
+        if isinstance(annotation, str):  # not resolvable, which no longer matters
+            self.problems = [text for text in self.problems if f" of parameter {name!r} " not in text]
+
     @functools.cached_property
     def model(self) -> type[BaseModel]:
         """The arguments as one pydantic model, its fields numbered and the parameters' names their aliases.

@@ -105,26 +105,32 @@ class CredentialStore(BaseCredentialService):
 
     async def authorize(
         self,
-        invocation_id: str,
-        function_call_id: str,
         *,
         auth_response_uri: str | None = None,
         credential: AuthCredential | str | None = None,
+        call: tuple[str, str] | None = None,
     ) -> Authorized:
-        """Keep what a user gave for one call: the URI at which a login ended, or the credential itself.
+        """Keep what a user gave: the URI at which a login ended, or the credential itself.
+
+        Args:
+            auth_response_uri: The whole URI to which the provider sent the user.
+            credential: A credential, or the text of one.
+            call: The invocation and the function call that it is for; a URI tells it by itself.
+
+        Returns:
+            Which calls to answer with `approve`.
 
         Raises:
             AuthorizationFailed: It is no login of this call, or the provider gave no token.
+            ValueError: Not exactly one of the two is given, or it is no credential for the scheme.
         """
         from tools.auth.login import complete_authorization, provide_credential
 
-        if (auth_response_uri is None) == (credential is None):
-            raise ValueError("Give either `auth_response_uri` or `credential`.")
-        if credential is not None:
-            return await provide_credential(self, invocation_id, function_call_id, credential)
-        return await complete_authorization(
-            self, auth_response_uri=auth_response_uri, expected=(invocation_id, function_call_id)
-        )
+        if auth_response_uri is not None and credential is None:
+            return await complete_authorization(self, auth_response_uri=auth_response_uri, expected=call)
+        if auth_response_uri is None and credential is not None and call is not None:
+            return await provide_credential(self, *call, credential)
+        raise ValueError("Give either `auth_response_uri`, or `credential` and `call`.")
 
 
 class Locks:

@@ -39,7 +39,7 @@ def _brief(out: Output, target: Target, call: PendingCall) -> None:
     since, until = render.clock(call.requested_at), render.until(call.deadline, time.time())
     out.line(Text(render.asked(call), style="bold yellow"))
     out.hanging(Text("  asked    ", style="dim"), [Text(f"{since}, by {render.safe(call.agent)}; until {until}")])
-    out.command("answer", target.answer_command("approve", call.invocation_id, call.function_call_id))
+    out.command("answer", target.answer_command(render.answers(call)[0], call.invocation_id, call.function_call_id))
 
 
 async def answer(

@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from waystation.core.payload import JsonObject
     from waystation.core.wire import Action
 
+CREDENTIALS = Path(".waystation") / "credentials"
+"""Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile")
 
 
@@ -181,6 +184,27 @@ def reject(
 ) -> None:
     """Reject a call that waits, and say whether the answer counts."""
     _answer(ctx, "reject", id, call, comment=comment, by=by, response=response, json=json)
+
+
+@app.command()
+def authorize(
+    ctx: typer.Context,
+    id: Id,
+    call: CallId = None,
+    credentials: Annotated[
+        Path, typer.Option(metavar="FILE", help="The credential store of the workers.")
+    ] = CREDENTIALS,
+    by: By = None,
+    json: AsJson = False,
+) -> None:
+    """Log in, or give a key, for a call that waits for it. It is asked for, and goes into the credential store."""
+
+    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
+        from waystation.cli.authorize import authorize
+
+        return await authorize(client, out, id=id, call_id=call, credentials=credentials, by=by)
+
+    _perform(ctx, action, json=json, invocation=id)
 
 
 @app.command()

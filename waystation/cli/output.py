@@ -76,9 +76,10 @@ class Output:
             self.line(Text.assemble(("waits for a person  ", "bold"), (render.asked(call), "bold yellow")))
             for label, text in _facts(call):
                 self.hanging(Text(f"  {label:9}", style="dim"), [Text(text)])
-            for action in ("approve", "reject"):
+            for action in render.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
-            self.command("or", target.signal_command(call.invocation_id, call.function_call_id))
+            if call.kind != "credential":  # whose answer says only that it is in the store
+                self.command("or", target.signal_command(call.invocation_id, call.function_call_id))
 
     def command(self, label: str, parts: Sequence[str]) -> None:
         """Write a command to be copied: on one line where that fits, else one part on each."""
@@ -101,6 +102,8 @@ def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
     yield "asked by", f"{render.safe(call.agent)}, for user {render.safe(call.user_id)}"
     if call.hint:
         yield "hint", render.safe(call.hint)
+    if uri := render.login_uri(call):
+        yield "log in at", render.safe(uri)
     if call.interim is not None:
         yield "so far", render.short_json(call.interim)
     yield "until", render.until(call.deadline, time.time())

@@ -8,13 +8,13 @@ import json
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.style import Style
 from rich.text import Text
 
 from waystation.core import summary
-from waystation.core.call import REQUEST_CONFIRMATION
+from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import PendingCall
@@ -122,6 +122,9 @@ def _call_line(who: str, call: JsonObject, later: bool) -> Line:
         original = asked.get("originalFunctionCall") or {}
         hint = (asked.get("toolConfirmation") or {}).get("hint") or "no hint"
         return Line("call", who, f" needs a confirmation for {safe(str(original.get('name')))}: {safe(hint)}")
+    if call.get("name") == REQUEST_CREDENTIAL:
+        asked = call.get("args") or {}
+        return Line("call", who, f" needs a credential for the call [{safe(str(asked.get('functionCallId')))}]")
     shown = safe(summary.call(str(call.get("name")), call.get("args") or {}))
     number = f" [{safe(str(call['id']))}]" if call.get("id") else ""
     return Line("call", who, f" calls {shown}{number}{', long-running' if later else ''}")
@@ -131,6 +134,8 @@ def _response_line(response: JsonObject) -> Line:
     said = response.get("response") or {}
     if response.get("name") == REQUEST_CONFIRMATION:
         return Line("response", "user", " confirmed the call" if said.get("confirmed") else " refused the call")
+    if response.get("name") == REQUEST_CREDENTIAL:
+        return Line("response", "user", " gave the credential" if said.get("authorized") else " gave no credential")
     return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
 
 
@@ -154,3 +159,23 @@ def until(deadline: float, now: float) -> str:
 def asked(call: PendingCall) -> str:
     """Return a call that waits in one line."""
     return safe(summary.call(call.tool, call.args))
+
+
+def auth_scheme(call: PendingCall) -> JsonObject:
+    """Return the scheme of the credential that a call waits for."""
+    config = call.payload if isinstance(call.payload, dict) else {}
+    scheme = config.get("authScheme")
+    return scheme if isinstance(scheme, dict) else {}
+
+
+def login_uri(call: PendingCall) -> str | None:
+    """Return where the user logs in for a call that waits for that, None when no login is needed."""
+    found: Any = call.payload
+    for name in ("exchangedAuthCredential", "oauth2", "authUri"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def answers(call: PendingCall) -> tuple[str, str]:
+    """Return the commands that answer a call."""
+    return ("authorize" if call.kind == "credential" else "approve", "reject")

@@ -3,7 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.connect import connect
+from waystation.client.credentials import CredentialKeeper
 from waystation.core import approval, errors, summary
 from waystation.core.event import Event
 from waystation.core.log import Log
@@ -144,6 +146,24 @@ class AgentClient:
             found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
         return sorted(found, key=lambda call: call.requested_at)
 
+    async def authorize(self, auth_response_uri: str, *, store: CredentialKeeper) -> list[JsonObject]:
+        """Finish a login at the address to which the provider sent the user; all calls that wait for it go on.
+
+        Raises:
+            AuthorizationFailed: The login is not known, or gave no token. The message has no secret.
+        """
+        kept = await store.authorize(auth_response_uri=auth_response_uri)
+        return await self._approve_all(kept.calls)
+
+    async def _approve_all(self, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
+        """Approve what still waits of some calls, each an invocation's id and a call's; return the receipts."""
+        receipts = []
+        for id, call in calls:
+            # One that was cancelled or answered meanwhile needs nothing any more.
+            with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
+                receipts.append(await self.invocation(id).approve(call))
+        return receipts
+
 
 class Invocation:
     """One invocation of an agent, as seen from outside."""
@@ -228,6 +248,36 @@ class Invocation:
     async def respond(self, response: JsonObject, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Give a long-running call its response; see `answer`."""
         return await self.answer("respond", function_call_id, response=response, **answer)
+
+    async def authorize(
+        self,
+        function_call_id: str | None = None,
+        *,
+        store: CredentialKeeper,
+        auth_response_uri: str | None = None,
+        credential: Any = None,
+        **answer: Any,
+    ) -> JsonObject:
+        """Keep the credential that a call waits for, and approve the call; others that wait for the same go on, too.
+
+        The credential goes from here into the store, which must be that of the workers, and never to Temporal.
+
+        Args:
+            function_call_id: Which call; needed when several wait.
+            store: Such as `waystation.auth.EncryptedFileCredentialService`.
+            auth_response_uri: The address to which the provider sent the user after the login.
+            credential: Or else the credential, as an `AuthCredential` or as text.
+            answer: As for `answer`.
+
+        Raises:
+            AuthorizationFailed: It is no login of this call, or gave no token. The message has no secret.
+            AnswerRefused: The credential is kept, but the call does not wait for it any more.
+        """
+        call = (self.id, function_call_id or await self._only_pending())
+        kept = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
+        receipt = await self.approve(call[1], **answer)
+        await self._client._approve_all(other for other in kept.calls if tuple(other) != call)
+        return receipt
 
     async def answer(
         self,
