@@ -1,9 +1,9 @@
 """Functions as tools."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import structlog
 from pydantic import ValidationError
@@ -22,7 +22,25 @@ log = structlog.get_logger(__name__)
 
 
 class ArgumentsRefused(dict[str, Any]):
-    """The answer to a call whose arguments do not fit: the function was not called."""
+    """The answer to a call whose arguments do not fit: the function was not called. Source: adk-semantics 1.4."""
+
+    @classmethod
+    def missing(cls, tool: str, parameters: Sequence[str]) -> Self:
+        """Say which mandatory parameters are missing, in ADK's words."""
+        return cls(
+            error=f"Invoking `{tool}()` failed as the following mandatory input parameters are not "
+            "present:\n" + "\n".join(parameters) + "\nYou could retry calling this tool, but it is IMPORTANT for "
+            "you to provide all the mandatory parameters."
+        )
+
+    @classmethod
+    def wrong(cls, tool: str, mistakes: Sequence[str]) -> Self:
+        """Say what is wrong with the arguments, in the words of ADK's opt-in validation."""
+        return cls(
+            error=f"Invoking `{tool}()` failed due to argument validation errors:\n"
+            + "\n".join(mistakes)
+            + "\nYou could retry calling this tool with corrected argument types."
+        )
 
 
 class FunctionTool(BaseTool):
@@ -123,18 +141,8 @@ class FunctionTool(BaseTool):
         args = args or {}
         missing = self.signature.missing(args)
         if missing:
-            # ADK's wire literal, see adk-semantics 1.4.
-            return ArgumentsRefused(
-                error=f"Invoking `{self.name}()` failed as the following mandatory input parameters are not "
-                "present:\n" + "\n".join(missing) + "\nYou could retry calling this tool, but it is IMPORTANT for "
-                "you to provide all the mandatory parameters."
-            )
+            return ArgumentsRefused.missing(self.name, missing)
         try:
             return self.signature.coerced(args)
         except ValidationError as error:
-            # ADK's wire literal of its opt-in validation, see adk-semantics 1.4.
-            return ArgumentsRefused(
-                error=f"Invoking `{self.name}()` failed due to argument validation errors:\n"
-                + "\n".join(self.signature.explain(error))
-                + "\nYou could retry calling this tool with corrected argument types."
-            )
+            return ArgumentsRefused.wrong(self.name, self.signature.explain(error))

@@ -40,13 +40,13 @@ class NativeTool(BaseTool):
     model: str | None = None
     """The model to call instead of the agent's, or None."""
 
-    def native_tool(self, model: str, context: ReadonlyContext) -> JsonObject:
-        """Return the genai Tool as JSON, for a request to `model`.
+    def native_tool(self, model: str | None, context: ReadonlyContext) -> JsonObject:
+        """Return the genai Tool as JSON, for a request to `model`; None for a model object, which knows best itself.
 
         Raises:
             ValueError: The model is not one of Gemini's; the text is ADK's.
         """
-        if not is_gemini_model(model):
+        if model is not None and not is_gemini_model(model):
             raise ValueError(f"{self.title} is not supported for model {model}")
         return self._tool(context)
 
@@ -59,7 +59,7 @@ class NativeTool(BaseTool):
 
         if self.model is not None:
             llm_request.model = self.model
-        tool = types.Tool.model_validate(self.native_tool(llm_request.model or "", tool_context))
+        tool = types.Tool.model_validate(self.native_tool(llm_request.model, tool_context))
         llm_request.config.tools = [*(llm_request.config.tools or ()), tool]
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:

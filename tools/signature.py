@@ -154,9 +154,10 @@ class Signature:
         if not self.model.model_fields:
             return None
         # A model class as a function is described by itself, as in ADK.
-        own = isinstance(self.function, type) and issubclass(self.function, BaseModel)
+        function: Any = self.function
+        own = isinstance(function, type) and issubclass(function, BaseModel)
         try:
-            return _schema_of(self.function if own else self.model)
+            return _schema_of(function if own else self.model)
         except Exception as error:  # as above
             raise self._blamed(error) from error
 
@@ -247,17 +248,22 @@ class Signature:
 
     def explain(self, error: ValidationError) -> list[str]:
         """Return, one line for each parameter at fault, what is wrong with its argument."""
-        mistakes: dict[str, list[str]] = {}
-        for problem in error.errors(include_url=False, include_input=False, include_context=False):
-            name, *path = map(str, problem["loc"] or ("arguments",))
-            mistakes.setdefault(name, []).append(f"{'.'.join(path)}: {problem['msg']}" if path else problem["msg"])
-        return [
-            f"Parameter {name!r}: expected type '{_type_name(self.annotations.get(name, Any))}', "
-            "validation error: "
-            + "; ".join(texts[:_SHOWN_ERRORS])
-            + (f"; and {len(texts) - _SHOWN_ERRORS} more" if len(texts) > _SHOWN_ERRORS else "")
-            for name, texts in mistakes.items()
-        ]
+        return explained(error, self.annotations)
+
+
+def explained(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
+    """Return, one line for each parameter at fault, what is wrong with its argument."""
+    mistakes: dict[str, list[str]] = {}
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        name, *path = map(str, problem["loc"] or ("arguments",))
+        mistakes.setdefault(name, []).append(f"{'.'.join(path)}: {problem['msg']}" if path else problem["msg"])
+    return [
+        f"Parameter {name!r}: expected type '{_type_name(annotations.get(name, Any))}', "
+        "validation error: "
+        + "; ".join(texts[:_SHOWN_ERRORS])
+        + (f"; and {len(texts) - _SHOWN_ERRORS} more" if len(texts) > _SHOWN_ERRORS else "")
+        for name, texts in mistakes.items()
+    ]
 
 
 class Schema(GenerateJsonSchema):

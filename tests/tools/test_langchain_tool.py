@@ -1,0 +1,189 @@
+"""LangChain's tools, by the real langchain-core."""
+
+from typing import Any
+
+import pytest
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException, tool
+from pydantic import BaseModel, Field
+
+from tools import ToolContext, declare, outcome_of
+from tools.langchain_tool import LangchainTool
+from waystation.core.payload import JsonObject
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    """Add numbers."""
+    return a + b
+
+
+@tool
+async def double(a: int) -> int:
+    """Double a number."""
+    return a * 2
+
+
+@tool("lookup", return_direct=True)
+def look_up(query: str) -> str:
+    """Look something up."""
+    return f"found {query}"
+
+
+class Wanted(BaseModel):
+    city: str = Field(description="Where.")
+    days: int | None = None
+
+
+class Forecast(BaseTool):
+    name: str = "forecast"
+    description: str = "Tell the weather."
+    args_schema: type[BaseModel] = Wanted
+
+    def _run(self, city: str, days: int | None = None, run_manager: Any = None) -> str:
+        return f"{city} {days} {run_manager is not None}"
+
+
+class Duck:
+    """Has what ADK asks for, and is no LangChain tool."""
+
+    name = "duck"
+    description = "Quacks."
+
+    def run(self, times: int) -> str:
+        return "quack" * times
+
+
+def declared(wrapped: LangchainTool) -> JsonObject:
+    declaration = declare(wrapped)
+    assert declaration is not None
+    return declaration
+
+
+async def call(wrapped: LangchainTool, args: JsonObject, context: ToolContext | None = None) -> Any:
+    return await wrapped.run_async(args=args, tool_context=context or ToolContext())
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "expected"),
+    [
+        (
+            LangchainTool(add),
+            {
+                "name": "add",
+                "description": "Add numbers.",
+                "parametersJsonSchema": {
+                    "type": "object",
+                    "properties": {
+                        "a": {"title": "A", "type": "integer"},
+                        "b": {"title": "B", "type": "integer", "default": 2},
+                    },
+                    "required": ["a"],
+                },
+            },
+        ),
+        (
+            LangchainTool(Forecast(), name="weather", description="Sun or rain?"),
+            {
+                "name": "weather",
+                "description": "Sun or rain?",
+                "parametersJsonSchema": {
+                    "type": "object",
+                    "properties": {
+                        "city": {"title": "City", "type": "string", "description": "Where."},
+                        "days": {"title": "Days", "anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+                    },
+                    "required": ["city"],
+                },
+            },
+        ),
+        (
+            LangchainTool(Tool(name="echo", description="Says it again.", func=lambda text: text)),
+            {
+                "name": "echo",
+                "description": "Says it again.",
+                "parametersJsonSchema": {
+                    "type": "object",
+                    "properties": {"tool_input": {"type": "string"}},
+                    "required": ["tool_input"],
+                },
+            },
+        ),
+        (
+            LangchainTool(Duck()),
+            {
+                "name": "duck",
+                "description": "Quacks.",
+                "parametersJsonSchema": {
+                    "title": "duckParams",
+                    "type": "object",
+                    "properties": {"times": {"title": "Times", "type": "integer"}},
+                    "required": ["times"],
+                },
+            },
+        ),
+    ],
+)
+def test_a_tool_is_declared_by_its_own_schema(wrapped: LangchainTool, expected: JsonObject) -> None:
+    """Under its own name and description, unless others are given."""
+    assert declared(wrapped) == expected
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "args", "result"),
+    [
+        (LangchainTool(add), {"a": 1}, 3),
+        (LangchainTool(add), {"a": "1", "b": 3, "unknown": 4}, 4),
+        (LangchainTool(double), {"a": 2}, 4),
+        (LangchainTool(Forecast()), {"city": "Bern"}, "Bern None True"),
+        (LangchainTool(Tool(name="echo", description="", func=lambda text: text)), {"tool_input": "hi"}, "hi"),
+        (LangchainTool(StructuredTool.from_function(func=lambda a: a, name="same", description="d")), {"a": [1]}, [1]),
+        (LangchainTool(Duck()), {"times": "2"}, "quackquack"),
+    ],
+)
+async def test_a_tool_is_run_with_the_arguments_it_knows(
+    wrapped: LangchainTool, args: JsonObject, result: object
+) -> None:
+    """Coerced by its schema; LangChain gives it a run manager when it takes one."""
+    assert await call(wrapped, args) == result
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ({}, "failed as the following mandatory input parameters are not present:\na\n"),
+        ({"a": "x"}, "failed due to argument validation errors:\nParameter 'a': expected type 'int', validation error"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_answered(args: JsonObject, error: str) -> None:
+    """As for any function."""
+    outcome = outcome_of(await call(LangchainTool(add), args), context=ToolContext(function_call_id="fc-1"))
+    assert outcome.response is not None
+    assert error in outcome.response["error"]
+    assert outcome.error_type == "InvalidArguments"
+
+
+async def test_return_direct_has_the_last_word() -> None:
+    """The model is not called with the result, unless that is an error."""
+    answered, refused = ToolContext(), ToolContext()
+    assert await call(LangchainTool(look_up), {"query": "x"}, answered) == "found x"
+    await call(LangchainTool(look_up), {}, refused)
+    assert answered.actions.skip_summarization is True
+    assert refused.actions.skip_summarization is None
+
+
+async def test_langchain_may_handle_a_tools_errors() -> None:
+    """A tool that does not is one that raises."""
+
+    def fail() -> str:
+        raise ToolException("closed today")
+
+    handling = StructuredTool.from_function(func=fail, name="f", description="d", handle_tool_error=True)
+    assert await call(LangchainTool(handling), {}) == "closed today"
+    with pytest.raises(ToolException):
+        await call(LangchainTool(StructuredTool.from_function(func=fail, name="f", description="d")), {})
+
+
+def test_what_cannot_be_run_is_refused() -> None:
+    """In ADK's words."""
+    with pytest.raises(ValueError, match=r"^Tool must be a Langchain tool, have a 'run' or '_run' method\.$"):
+        LangchainTool(object())

@@ -1,0 +1,26 @@
+"""CrewAI's tools. Nothing here imports crewai: who has one of its tools has imported it."""
+
+from typing import Any
+
+from tools.foreign import ForeignTool
+
+
+class CrewaiTool(ForeignTool):
+    """A CrewAI tool as a tool of an agent."""
+
+    def __init__(self, tool: Any, *, name: str, description: str = "") -> None:
+        """Wrap `tool`.
+
+        Args:
+            tool: A `crewai.tools.BaseTool`.
+            name: How models call it; when empty, the tool's own name in lower case, with `_` for spaces.
+            description: What models are told; when empty, what the tool says about itself.
+        """
+        super().__init__(
+            tool.run,
+            name=name or tool.name.replace(" ", "_").lower(),
+            description=description or tool.description,
+            schema=tool.args_schema.model_json_schema(),
+            arguments=tool.args_schema,
+        )
+        self.tool = tool

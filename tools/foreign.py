@@ -1,0 +1,72 @@
+"""Tools of other frameworks, whose arguments are described by a model or a schema of their own."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tools.calling import invoke
+from tools.context import ToolContext
+from tools.declaration import declaration
+from tools.function_tool import ArgumentsRefused, FunctionTool
+from tools.signature import explained
+from tools.vertex import flattened, on_vertex
+from waystation.core.payload import JsonObject
+
+
+class ForeignTool(FunctionTool):
+    """A tool of another framework; `func` is called with the arguments that fit its schema, by name."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        *,
+        name: str,
+        description: str,
+        schema: JsonObject,
+        arguments: type[BaseModel] | None,
+    ) -> None:
+        """Wrap `func`.
+
+        Args:
+            func: What is called.
+            name: How models call it.
+            description: What models are told about it.
+            schema: JSON schema of the arguments.
+            arguments: Model that tells arguments that fit from others; None when only the schema knows.
+        """
+        super().__init__(func)
+        self.name, self.description = name, description
+        self._schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        self._arguments = arguments
+
+    def _get_declaration(self) -> JsonObject | None:
+        schema = self._schema if self._schema.get("properties") else None
+        return declaration(self.name, self.description, flattened(schema) if on_vertex() else schema)
+
+    def refused(self, args: JsonObject) -> ArgumentsRefused | None:
+        """Return the answer to arguments that do not fit, None when they do."""
+        missing = [name for name in self._schema.get("required", ()) if name not in args]
+        if missing:
+            return ArgumentsRefused.missing(self.name, missing)
+        if self._arguments is not None:
+            try:
+                self._arguments.model_validate(args)
+            except ValidationError as error:
+                annotations = {name: field.annotation for name, field in self._arguments.model_fields.items()}
+                return ArgumentsRefused.wrong(self.name, explained(error, annotations))
+        return None
+
+    def taken(self, args: JsonObject) -> JsonObject:
+        """Return the arguments that the schema knows."""
+        known = self._schema.get("properties", {})
+        return args if self._schema.get("additionalProperties") else {key: args[key] for key in args if key in known}
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
+        args = args or {}
+        return self.refused(args) or await invoke(self.func, self._bound(self.taken(args)))
+
+    def _bound(self, args: JsonObject) -> inspect.BoundArguments:
+        return inspect.signature(self.func).bind(**args)

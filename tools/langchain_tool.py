@@ -1,0 +1,82 @@
+"""LangChain's tools. They are run by LangChain's own methods, so that its callbacks and error handling work."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from tools.context import ToolContext
+from tools.foreign import ForeignTool
+from tools.function_tool import ArgumentsRefused, FunctionTool
+from waystation.core.payload import JsonObject
+
+
+class LangchainTool(FunctionTool):
+    """A LangChain tool as a tool of an agent, or any object with a name, a description and a method `run`."""
+
+    def __init__(self, tool: Any, name: str | None = None, description: str | None = None) -> None:
+        """Wrap `tool`; `name` and `description` replace its own.
+
+        Raises:
+            ValueError: The object has neither `run` nor `_run`.
+        """
+        if not hasattr(tool, "run") and not hasattr(tool, "_run"):
+            raise ValueError("Tool must be a Langchain tool, have a 'run' or '_run' method.")
+        super().__init__(_function_of(tool))
+        self.name = name if name is not None else getattr(tool, "name", None) or self.name
+        if description is not None or getattr(tool, "description", None):
+            self.description = tool.description if description is None else description
+        self._return_direct = bool(getattr(tool, "return_direct", False))
+        self._langchain_tool = tool
+        self._foreign = _foreign(tool, self.name, self.description)
+
+    def _get_declaration(self) -> JsonObject | None:
+        return super()._get_declaration() if self._foreign is None else self._foreign._get_declaration()
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Run the tool; one with `return_direct` has the last word, unless its answer is an error."""
+        if self._foreign is None:
+            result = await super().run_async(args=args, tool_context=tool_context)
+        else:
+            result = await self._foreign.run_async(args=args, tool_context=tool_context)
+        failed = isinstance(result, ArgumentsRefused) or (isinstance(result, dict) and result.get("error"))
+        if self._return_direct and not failed:
+            tool_context.actions.skip_summarization = True
+        return result
+
+
+class _LangchainRun(ForeignTool):
+    """LangChain's `arun`, which takes all arguments as one dictionary."""
+
+    def _bound(self, args: JsonObject) -> inspect.BoundArguments:
+        return inspect.signature(self.func).bind(args)
+
+
+def _function_of(tool: Any) -> Callable[..., Any]:
+    """Return the function behind a tool, as ADK finds it."""
+    if _is(tool, "StructuredTool"):
+        function: Callable[..., Any] = tool.func or tool.coroutine
+        return function
+    own: Callable[..., Any] = tool._run if hasattr(tool, "_run") else tool.run
+    return own
+
+
+def _foreign(tool: Any, name: str, description: str) -> ForeignTool | None:
+    """Return how a LangChain tool is run; None for an object that only looks like one."""
+    if not _is(tool, "BaseTool"):
+        return None
+    known = tool.args_schema
+    if known is None and tool.args.keys() == {"tool_input"}:  # a Tool that takes one text
+        schema = {"type": "object", "properties": tool.args, "required": ["tool_input"]}
+    else:
+        shown = tool.tool_call_schema
+        schema = shown if isinstance(shown, dict) else shown.model_json_schema()
+    arguments = known if isinstance(known, type) and issubclass(known, BaseModel) else None
+    return _LangchainRun(tool.arun, name=name, description=description, schema=schema, arguments=arguments)
+
+
+def _is(tool: object, kind: str) -> bool:
+    # Looked up, not imported: who has one of its tools has imported LangChain already.
+    return isinstance(tool, getattr(sys.modules.get("langchain_core.tools"), kind, ()))
