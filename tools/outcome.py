@@ -53,6 +53,8 @@ def outcome_of(
         answer = _ran_but("its result cannot be given to you", error)
     except Exception as error:  # noqa: BLE001  # a value may raise anything when it is looked at
         answer = _ran_but("its result cannot be read", error)
+    if forgotten := context.not_awaited():
+        answer = _ran_but("part of it was not done", forgotten)
     return _recordable(answer, context, duration_s)
 
 

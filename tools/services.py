@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tools.auth.store import BaseCredentialService
+    from waystation.artifacts.base_artifact_service import BaseArtifactService
+    from waystation.memory.base_memory_service import BaseMemoryService
 
 CREDENTIALS = Path(".waystation") / "credentials"
 """Where a worker keeps credentials unless told otherwise, and where the command line looks for them."""
@@ -17,8 +19,8 @@ CREDENTIALS = Path(".waystation") / "credentials"
 class Services:
     """The services of one worker process; None for one that it does not have."""
 
-    artifacts: Any = None
-    memory: Any = None
+    artifacts: BaseArtifactService | None = None
+    memory: BaseMemoryService | None = None
     credentials: BaseCredentialService | None = None
 
 

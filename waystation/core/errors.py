@@ -29,6 +29,7 @@
     │   ├── StateRefused          … in state (tools.state)
     │   └── TooLarge              … because of its size (tools.outcome)
     ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
+    ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
     ├── StoreFailed               artifacts or memories are not reached
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     └── NotReplayable             recorded and present code disagree

@@ -1,0 +1,213 @@
+"""Artifacts and memory as tools reach them."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tools import FunctionTool, Services, Session, ToolContext, failure_of, outcome_of
+from tools.awaited import NotAwaited
+from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
+from waystation.core.event import Event, EventActions
+from waystation.core.wire import ToolOutcome
+from waystation.memory import InMemoryMemoryService, MemoryEntry
+
+TEXT = types.Part.from_text(text="hello")
+
+
+def context_of(services: Services | None = None, *, attempt: int = 1, session: str = "s1", **more: Any) -> ToolContext:
+    """Return the context of a call in a session of Ann's."""
+    content = {"role": "user", "parts": [{"text": "I like tea"}]}
+    event = Event(id="e1", invocation_id="i", author="user", timestamp=0, content=content)
+    return ToolContext(
+        session=Session(id=session, app_name="shop", user_id="ann", events=[event]),
+        services=services or Services(artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService()),
+        function_call_id="fc-1",
+        idempotency_key="i/fc-1",
+        attempt=attempt,
+        **more,
+    )
+
+
+async def run(function: Any, context: ToolContext) -> ToolOutcome:
+    """Call a function as a tool and return what is recorded."""
+    return outcome_of(await FunctionTool(function).run_async(args={}, tool_context=context), context=context)
+
+
+async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
+    """Its number is returned and in the actions; the same session finds it, another does not."""
+    context = context_of()
+    assert await context.save_artifact("f.txt", TEXT, {"by": "ann"}) == 0
+    assert await context.save_artifact("user:g.txt", TEXT) == 0
+    assert await context.save_artifact("f.txt", types.Part.from_text(text="again")) == 1
+    assert await context.load_artifact("f.txt", version=0) == TEXT
+    assert await context.load_artifact("f.txt") == types.Part.from_text(text="again")
+    assert await context.list_artifacts() == ["f.txt", "user:g.txt"]
+    about = await context.get_artifact_version("f.txt", 0)
+    assert about is not None
+    assert about.custom_metadata == {"by": "ann"}
+    assert context.recorded_actions() == EventActions(artifact_delta={"f.txt": 1, "user:g.txt": 0})
+    assert context.not_awaited() is None
+    other = context_of(context._services, session="s2")
+    assert await other.list_artifacts() == ["user:g.txt"]
+    assert await other.load_artifact("f.txt") is None
+
+
+async def test_an_attempt_at_the_same_call_saves_nothing_twice() -> None:
+    """What it saves again has the version of then, also several under one name; what is new gets a new one."""
+    services = Services(artifacts=InMemoryArtifactService())
+    other = types.Part.from_text(text="other")
+    first = context_of(services)
+    assert [await first.save_artifact("f", part) for part in (TEXT, TEXT)] == [0, 1]
+    again = context_of(services, attempt=2)
+    assert [await again.save_artifact("f", part) for part in (TEXT, TEXT, other)] == [0, 1, 2]
+    assert again.recorded_actions().artifact_delta == {"f": 2}
+
+
+async def test_another_call_saves_again() -> None:
+    """The same content too: each call has a version of its own."""
+    services = Services(artifacts=InMemoryArtifactService())
+    await context_of(services).save_artifact("f", TEXT)
+    later = ToolContext(
+        session=Session(id="s1", app_name="shop", user_id="ann"), services=services, idempotency_key="i/fc-2"
+    )
+    assert await later.save_artifact("f", TEXT) == 1
+
+
+async def test_a_service_made_for_adk_is_used_as_it_is() -> None:
+    """It need not know about attempts."""
+
+    class Foreign:
+        async def save_artifact(self, **given: Any) -> int:
+            assert set(given) == {"app_name", "user_id", "session_id", "filename", "artifact", "custom_metadata"}
+            return 7
+
+    service: Any = Foreign()
+    assert not isinstance(service, BaseArtifactService)
+    assert await context_of(Services(artifacts=service)).save_artifact("f", TEXT) == 7
+
+
+async def test_memory_is_the_users() -> None:
+    """What a session said, some events, and what was noted; each can be found and forgotten."""
+    context = context_of()
+    await context.add_session_to_memory()
+    await context.add_events_to_memory(events=context.session.events)
+    await context.add_memory(memories=[MemoryEntry(content=types.Content(parts=[TEXT]), id="note")])
+    found = [memory.id for memory in (await context.search_memory("hello, tea?")).memories]
+    assert found == ["e1", "note"]
+    await context.delete_memory("e1")
+    other = context_of(context._services, session="s2")
+    assert [memory.id for memory in (await other.search_memory("hello, tea?")).memories] == ["note"]
+
+
+async def test_without_services_adks_errors_say_so() -> None:
+    """ValueErrors with ADK's texts."""
+    context = ToolContext()
+    memory = "memory service is not available."
+    for asked, text in (
+        (context.list_artifacts(), "Artifact service is not initialized."),
+        (context.load_artifact("f"), "Artifact service is not initialized."),
+        (context.save_artifact("f", TEXT), "Artifact service is not initialized."),
+        (context.get_artifact_version("f"), "Artifact service is not initialized."),
+        (context.search_memory("tea"), "Memory service is not available."),
+        (context.add_session_to_memory(), f"Cannot add session to memory: {memory}"),
+        (context.add_events_to_memory(events=[]), f"Cannot add events to memory: {memory}"),
+        (context.add_memory(memories=[]), f"Cannot add memory: {memory}"),
+        (context.delete_memory("e1"), f"Cannot delete memory: {memory}"),
+    ):
+        with pytest.raises(ValueError, match=f"^{text}$"):
+            await asked
+
+
+async def test_a_forgotten_await_is_told() -> None:
+    """Nothing was saved, so the call does not look as if it had worked; what it wrote to state is kept."""
+
+    async def save(tool_context: ToolContext) -> dict[str, str]:
+        """Save."""
+        tool_context.state["tried"] = True
+        tool_context.save_artifact("f", TEXT)  # type: ignore[unused-coroutine]  # the mistake
+        return {"status": "saved"}
+
+    context = context_of()
+    outcome = await run(save, context)
+    assert outcome.error_type == "NotAwaited"
+    assert "`save_artifact` of the context did nothing" in str(outcome.response)
+    assert "Write `await tool_context.save_artifact(...)`, in a tool that is an `async def`" in str(outcome.response)
+    assert outcome.actions == EventActions(state_delta={"tried": True})
+    assert await context.list_artifacts() == []
+
+
+async def test_a_result_that_was_not_awaited_is_told() -> None:
+    """As the seed samples of ADK's guide have it, in an async and in a sync tool."""
+
+    async def save(tool_context: ToolContext) -> dict[str, Any]:
+        """Save."""
+        return {"version": tool_context.save_artifact("f", TEXT)}
+
+    def search(tool_context: ToolContext) -> dict[str, Any]:
+        """Search."""
+        return {"memories": tool_context.search_memory("tea").memories}  # type: ignore[attr-defined]  # the mistake
+
+    outcome = await run(save, context_of())
+    assert "Write `await tool_context.save_artifact(...)`" in str(outcome.response)
+    context = context_of()
+    with pytest.raises(NotAwaited, match=r"Write `await tool_context\.search_memory\(\.\.\.\)`") as caught:
+        await FunctionTool(search).run_async(args={}, tool_context=context)
+    assert failure_of(caught.value, context=context).error_type == "NotAwaited"
+
+
+USES: dict[str, Any] = {
+    "bool": bool,
+    "str": str,
+    "format": "{}".format,
+    "len": len,
+    "iterate": list,
+    "index": lambda names: names[0],
+    "contains": lambda names: "f" in names,
+    "equal": lambda names: names == [],
+    "add": lambda version: version + 1,
+    "less": lambda version: version < 1,
+    "attribute": lambda part: part.text,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_what_was_not_awaited_refuses_to_be_used(use: Any) -> None:
+    """Whatever a value would be used for; the message names the method."""
+    with pytest.raises(NotAwaited, match=r"`list_artifacts` .* was not awaited"):
+        use(context_of().list_artifacts())
+
+
+def test_wrong_arguments_are_told_at_once() -> None:
+    """At the call, as for any function, not when it is awaited."""
+    context = context_of()
+    with pytest.raises(TypeError, match="missing a required argument: 'artifact'"):
+        context.save_artifact("f")  # type: ignore[call-arg,unused-coroutine]  # the mistake
+    assert context.not_awaited() is None
+
+
+async def test_it_is_a_coroutine_for_asyncio() -> None:
+    """Tasks, gather, time-outs and loops of one's own take it; it can be shown and kept in sets."""
+    context = context_of()
+    await asyncio.gather(*(context.save_artifact(name, TEXT) for name in "ab"))
+    task = asyncio.create_task(context.save_artifact("c", TEXT))
+    assert await asyncio.wait_for(task, 5) == 0
+    assert await asyncio.to_thread(lambda: asyncio.run(context.list_artifacts())) == ["a", "b", "c"]
+    shown = context.list_artifacts()
+    assert inspect.isawaitable(shown)
+    assert repr({shown}) == "{<list_artifacts(...), which was not awaited>}"
+    shown.close()
+    assert context.not_awaited() is None
+
+
+async def test_a_sync_tool_may_return_what_is_to_be_awaited() -> None:
+    """It is awaited for it."""
+
+    def names(tool_context: ToolContext) -> Any:
+        """List."""
+        return tool_context.list_artifacts()
+
+    outcome = await run(names, context_of())
+    assert (outcome.error_type, outcome.response) == (None, {"result": []})
