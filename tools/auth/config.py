@@ -12,7 +12,7 @@ from pydantic import BaseModel, model_validator
 from tools.auth.credential import AuthCredential, CredentialPart
 from tools.auth.scheme import AuthScheme
 from waystation.core.payload import JsonObject
-from waystation.core.secrets import SECRET_KEYS
+from waystation.core.secrets import named_secret
 
 _OF_ONE_LOGIN = ("auth_uri", "state", "expires_at", "expires_in", "redirect_uri")
 
@@ -91,6 +91,6 @@ def _open_fields(value: Any) -> Any:
         return {
             name: item if name == "scopes" else _open_fields(item)
             for name, item in value.items()
-            if not (isinstance(item, str) and name.replace("_", "").replace("-", "").lower() in SECRET_KEYS)
+            if not (isinstance(item, str) and named_secret(name))
         }
     return [_open_fields(item) for item in value] if isinstance(value, list) else value

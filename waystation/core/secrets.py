@@ -42,6 +42,7 @@ SECRET_KEYS = frozenset(
         "secretkey",
         "sessiontoken",
         "token",
+        "xapikey",
     }
 )
 """Names of JSON fields that hold secrets, in lower case and without `_` and `-`: ADK's credential fields, and such as
@@ -67,6 +68,11 @@ class Secret(str):
         return HIDDEN
 
 
+def named_secret(name: str) -> bool:
+    """Whether a field of this name holds a secret, in any spelling."""
+    return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
+
+
 def secret_keys(response: Any) -> list[str]:
     """Return the paths in a JSON value under which it holds what looks like a secret, such as `oauth2.accessToken`.
 
@@ -79,8 +85,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
     match value:
         case dict():
             for key, item in value.items():
-                secret = re.sub(r"[_-]", "", str(key)).lower() in SECRET_KEYS
-                yield from _secret_paths(item, f"{path}.{key}" if path else str(key), named=secret)
+                yield from _secret_paths(item, f"{path}.{key}" if path else str(key), named=named_secret(str(key)))
         case list():
             for number, item in enumerate(value):
                 yield from _secret_paths(item, f"{path}[{number}]", named=named)

@@ -1,0 +1,79 @@
+"""What counts as a secret in an answer, and how secrets are kept out of what is recorded."""
+
+import json
+
+import pytest
+
+from waystation.core.errors import NotJson
+from waystation.core.payload import JsonObject, plain
+from waystation.core.secrets import HIDDEN, Secret, masked, secret_keys
+
+
+@pytest.mark.parametrize(
+    ("response", "found"),
+    [
+        ({"oauth2": {"accessToken": "abc"}}, ["oauth2.accessToken"]),
+        ({"oauth2": {"access_token": "abc"}}, ["oauth2.access_token"]),
+        ({"API-Key": "abc"}, ["API-Key"]),
+        ({"apiKey": 1234}, ["apiKey"]),
+        ({"http": {"credentials": {"username": "u", "password": "p"}}}, ["http.credentials.password"]),
+        ({"exchanged": {"oauth2": {"authResponseUri": "x"}}}, ["exchanged.oauth2.authResponseUri"]),
+        ({"token": ["a", "b"]}, ["token[0]", "token[1]"]),
+        ({"link": "https://me/cb?state=1&code=abc"}, ["link"]),
+        ({"link": "https://me/cb#access_token=abc"}, ["link"]),
+        ({"note": "Bearer abcdefgh"}, ["note"]),
+        ({"note": "it is eyJhbGciOi.eyJzdWIiOi.c2ln"}, ["note"]),
+        ({"note": "-----BEGIN RSA PRIVATE KEY-----\nx"}, ["note"]),
+    ],
+)
+def test_what_looks_like_a_secret_is_found(response: JsonObject, found: list[str]) -> None:
+    """By the name of its field in any spelling, or by its form."""
+    assert secret_keys(response) == found
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {},
+        {"status": "done", "comment": "the token is in the store"},
+        {"token": "", "apiKey": None, "password": True},
+        {"credentialKey": "adk_oauth2_1", "state": "xyz", "clientId": "c", "authUri": "https://a/?state=1"},
+        {"tokenCount": 5, "passwordless": "yes", "postcode": "8000"},
+        {"link": "https://me/?barcode=1"},
+    ],
+)
+def test_what_is_no_secret_is_left_alone(response: JsonObject) -> None:
+    """Empty fields, names that only resemble, and texts that only speak of secrets."""
+    assert secret_keys(response) == []
+
+
+def test_a_secret_does_not_show_but_works() -> None:
+    """Its representation is masked; headers are built from it as from any text."""
+    key = Secret("s3cr3t-value")
+    assert repr(key) == repr([key])[1:-1] == HIDDEN
+    assert f"Bearer {key}" == "Bearer s3cr3t-value"
+    assert json.dumps({"k": key}) == '{"k": "s3cr3t-value"}'
+
+
+@pytest.mark.parametrize("value", [Secret("abc"), {"a": [Secret("abc")]}, [{"b": Secret("abc")}]])
+def test_a_secret_cannot_be_recorded(value: object) -> None:
+    """However deep it lies; the error does not quote it."""
+    with pytest.raises(NotJson, match="part of a credential") as caught:
+        plain(value)
+    assert "abc" not in str(caught.value)
+
+
+def test_masking_finds_secrets_inside_texts_and_keys() -> None:
+    """Longer ones first, so that no rest of one is left; too short ones are not looked for."""
+    value = {"url": "https://x/?k=secret-1-long", "secret-1": ["secret-1!", 5, None], "n": "no"}
+    assert masked(value, ["secret-1", "secret-1-long", "no"]) == {
+        "url": f"https://x/?k={HIDDEN}",
+        HIDDEN: [f"{HIDDEN}!", 5, None],
+        "n": "no",
+    }
+
+
+def test_masking_nothing_gives_the_very_value() -> None:
+    """Most calls are given no secret, and cost nothing."""
+    value = {"a": [1]}
+    assert masked(value, []) is value

@@ -1,0 +1,224 @@
+"""Configurations and credentials: ADK's names and JSON, and nothing secret where it can be seen."""
+
+import copy
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tools.auth import (
+    APIKey,
+    APIKeyIn,
+    AuthConfig,
+    AuthCredential,
+    AuthCredentialTypes,
+    HttpAuth,
+    HTTPBase,
+    HTTPBearer,
+    HttpCredentials,
+    OAuth2,
+    OAuth2Auth,
+    OAuthFlowAuthorizationCode,
+    OAuthFlows,
+    OpenIdConnectWithConfig,
+    ServiceAccount,
+    ServiceAccountCredential,
+)
+from waystation.core.errors import NotJson
+from waystation.core.payload import plain
+from waystation.core.secrets import Secret
+
+CANARY = "canary-7f3a91"
+
+KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
+LOGIN = OAuth2(
+    flows=OAuthFlows(
+        authorizationCode=OAuthFlowAuthorizationCode(
+            authorizationUrl="https://a/auth", tokenUrl="https://a/token", scopes={"r": "read"}
+        )
+    )
+)
+
+
+def account() -> ServiceAccountCredential:
+    """Return the key of a service account, its secret parts canaries."""
+    texts = dict.fromkeys(("client_email", "client_id", "auth_uri", "token_uri", "universe_domain", "project_id"), "x")
+    urls = dict.fromkeys(("auth_provider_x509_cert_url", "client_x509_cert_url"), "https://x")
+    return ServiceAccountCredential(type_="service_account", private_key_id=CANARY, private_key=CANARY, **texts, **urls)
+
+
+def of_http(**fields: Any) -> AuthCredential:
+    """Return a credential for an Authorization header."""
+    held = HttpAuth(scheme="x", credentials=HttpCredentials(**fields), additional_headers={"X-Also": CANARY})
+    return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=held)
+
+
+SECRETIVE = [
+    AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY),
+    of_http(username="u", password=CANARY),
+    of_http(token=CANARY),
+    AuthCredential(
+        auth_type=AuthCredentialTypes.OAUTH2,
+        oauth2=OAuth2Auth(
+            client_id="cid",
+            client_secret=CANARY,
+            auth_code=CANARY,
+            auth_response_uri=f"https://me/?code={CANARY}",
+            access_token=CANARY,
+            refresh_token=CANARY,
+            id_token=CANARY,
+            code_verifier=CANARY,
+        ),
+    ),
+    AuthCredential(
+        auth_type=AuthCredentialTypes.SERVICE_ACCOUNT,
+        service_account=ServiceAccount(service_account_credential=account()),
+    ),
+    # A provider's answer may hold more than is known here.
+    AuthCredential.model_validate({"authType": "oauth2", "oauth2": {"clientId": "cid", "deviceSecret": CANARY}}),
+    AuthCredential.model_validate({"authType": "oauth2", "more": {"nested": [CANARY]}}),
+]
+
+
+@pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
+def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> None:
+    """Neither as text, nor dumped, nor within a configuration or a list, nor in its own attributes."""
+    config = AuthConfig(auth_scheme=KEY, raw_auth_credential=credential, exchanged_auth_credential=credential)
+    for holder in (credential, config, [credential], {"c": config}):
+        assert CANARY not in repr(holder)
+        assert CANARY not in str(holder)
+        assert CANARY not in json.dumps(plain(holder))
+    for model in (credential, config):
+        for by_alias in (True, False):
+            assert CANARY not in str(model.model_dump(by_alias=by_alias))
+            assert CANARY not in model.model_dump_json(by_alias=by_alias)
+    assert CANARY not in json.dumps(config.redacted())
+    assert CANARY not in repr(vars(credential))
+    assert CANARY not in logging.makeLogRecord({"msg": "%s %r", "args": (credential, config)}).getMessage()
+
+
+@pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
+def test_what_a_store_writes_is_read_back_whole(credential: AuthCredential) -> None:
+    """`exposed` gives everything away, and nothing else does."""
+    written = credential.exposed()
+    assert CANARY in json.dumps(written)
+    again = AuthCredential.model_validate(json.loads(json.dumps(written)))
+    assert again == credential
+    assert again.exposed() == written
+    assert CANARY in " ".join(again.secrets())
+    assert CANARY not in repr(again)
+
+
+def test_secrets_are_texts_to_whoever_uses_them() -> None:
+    """ADK's tools read them as they are; assigning one hides it too, and copies stay hidden."""
+    credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY)
+    assert credential.api_key == CANARY
+    assert f"Bearer {credential.api_key}" == f"Bearer {CANARY}"
+    credential.api_key = f"{CANARY}-2"
+    for copied in (credential, credential.model_copy(deep=True), copy.deepcopy(credential)):
+        assert isinstance(copied.api_key, Secret)
+    assert pickle.loads(pickle.dumps(credential)).api_key == f"{CANARY}-2"
+
+
+def test_a_secret_of_a_credential_cannot_be_recorded() -> None:
+    """A tool that returns it, or writes it to state, is told so."""
+    credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY)
+    with pytest.raises(NotJson, match=r"'key' is part of a credential"):
+        plain({"key": credential.api_key})
+
+
+def test_what_is_wrong_with_a_credential_is_said_without_its_value() -> None:
+    """A malformed secret is still a secret."""
+    with pytest.raises(ValidationError) as caught:
+        AuthCredential.model_validate({"authType": "apiKey", "apiKey": [CANARY]})
+    assert "apiKey" in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (AuthConfig(auth_scheme=KEY), "adk_apiKey_9a46dad5a84303f3_"),
+        (AuthConfig(auth_scheme=HTTPBearer(bearerFormat="JWT")), "adk_http_3e922d755264ee81_"),
+        (
+            AuthConfig(
+                auth_scheme=LOGIN,
+                raw_auth_credential=AuthCredential(
+                    auth_type=AuthCredentialTypes.OAUTH2,
+                    oauth2=OAuth2Auth(client_id="cid", redirect_uri="https://me/cb"),
+                ),
+            ),
+            "adk_oauth2_1dcfe95714f3a3fa_oauth2_015a05355fd9ed48",
+        ),
+        (AuthConfig(auth_scheme=KEY, credential_key="mine"), "mine"),
+        (AuthConfig.model_validate({"authScheme": {"type": "http", "scheme": "x", "credentialKey": "its"}}), "its"),
+    ],
+)
+def test_keys_are_those_of_adk(config: AuthConfig, key: str) -> None:
+    """As google-adk 2.13 derives them."""
+    assert config.credential_key == key
+
+
+def test_no_secret_enters_a_key() -> None:
+    """It stands in histories; and a client whose secret was renewed keeps its users' logins."""
+
+    def config(secret: str) -> AuthConfig:
+        oauth2 = OAuth2Auth(client_id="cid", client_secret=secret, state=secret, redirect_uri=secret)
+        raw = AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=oauth2)
+        return AuthConfig(auth_scheme=LOGIN, raw_auth_credential=raw)
+
+    assert config("one").credential_key == config("two").credential_key
+
+
+def test_a_configuration_is_read_from_adks_json() -> None:
+    """Under camelCase names; schemes become the classes of their kind."""
+    given = {
+        "authScheme": {"type": "http", "scheme": "basic"},
+        "rawAuthCredential": {"authType": "http", "http": {"scheme": "basic", "credentials": {"username": "u"}}},
+        "credentialKey": "k",
+    }
+    config = AuthConfig.model_validate(given)
+    assert type(config.auth_scheme) is HTTPBase
+    assert config.redacted() == given
+    openid = {"type": "openIdConnect", "authorization_endpoint": "https://a", "token_endpoint": "https://t"}
+    read = AuthConfig.model_validate({"authScheme": openid, "rawAuthCredential": {"authType": "apiKey"}})
+    assert type(read.auth_scheme) is OpenIdConnectWithConfig
+
+
+def test_schemes_of_fastapi_are_accepted() -> None:
+    """Agents written for ADK import them from there; they are models with `type_` and aliases."""
+
+    class SecurityBase(BaseModel):
+        model_config = ConfigDict(extra="allow", populate_by_name=True)
+        type_: str = Field(default="apiKey", alias="type")
+        in_: str = Field(default="header", alias="in")
+        name: str = "X-Key"
+
+    foreign: Any = SecurityBase()
+    config = AuthConfig(auth_scheme=foreign)
+    assert config.auth_scheme == KEY
+    assert config.credential_key == "adk_apiKey_9a46dad5a84303f3_"
+
+
+def test_a_scheme_is_shown_without_fields_named_like_secrets() -> None:
+    """An author may have put anything there; the names of scopes and flows stay."""
+    given = {"type": "apiKey", "in": "header", "name": "X-Key", "x-api-key": CANARY, "extra": {"token": CANARY}}
+    shown = AuthConfig.model_validate({"authScheme": given}).redacted()["authScheme"]
+    assert shown == {"type": "apiKey", "in": "header", "name": "X-Key", "extra": {}}
+    assert "authorizationCode" in AuthConfig(auth_scheme=LOGIN).redacted()["authScheme"]["flows"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "service_account_credential is required when use_default_credential is False."),
+        ({"use_default_credential": True, "use_id_token": True}, "audience is required when use_id_token is True."),
+    ],
+)
+def test_an_incomplete_service_account_is_refused(fields: dict[str, Any], said: str) -> None:
+    """In ADK's words."""
+    with pytest.raises(ValidationError, match=said):
+        ServiceAccount(**fields)

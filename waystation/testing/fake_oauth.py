@@ -1,0 +1,244 @@
+"""An OAuth 2 provider for tests: real HTTP on a loopback port, strict about what the RFCs demand of clients.
+
+    with FakeOAuth() as provider:
+        config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+        ...
+        ended_at = provider.log_in(auth_uri)      # what a browser does; the address of the last page
+
+It runs in a thread, so that a client that blocks its event loop still gets its answer. What it makes are secrets that
+can be searched for: `secrets` has all of them.
+"""
+
+import base64
+import hashlib
+import json
+import secrets
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from tools.auth import (
+    AuthCredential,
+    AuthCredentialTypes,
+    OAuth2,
+    OAuth2Auth,
+    OAuthFlowAuthorizationCode,
+    OAuthFlowClientCredentials,
+    OAuthFlows,
+)
+from waystation.core.payload import JsonObject
+
+REDIRECT_URI = "http://127.0.0.1:9/callback"
+"""Where nobody listens: tests read the address, as a user copies it."""
+
+
+@dataclass(kw_only=True)
+class _Code:
+    challenge: str
+    redirect_uri: str
+    used: bool = False
+
+
+@dataclass(kw_only=True)
+class FakeOAuth:
+    """A provider with one client. Change the fields at any time."""
+
+    client_id: str = "waystation-test"
+    client_secret: str = field(default_factory=lambda: f"cs-{secrets.token_hex(12)}", repr=False)
+    lifetime_s: int = 3600
+    """Of the access tokens issued from now on."""
+    rotates: bool = True
+    """Whether a refresh token works once, as the better providers have it."""
+    down: bool = False
+    """Whether the token endpoint answers 503."""
+    refreshes: int = 0
+    """How many tokens were refreshed."""
+    token_requests: list[dict[str, str]] = field(default_factory=list, repr=False)
+    """What was posted to the token endpoint."""
+    secrets: set[str] = field(default_factory=set, repr=False)
+    """Everything that must not be seen outside a store: client secret, codes, verifiers, tokens."""
+
+    def __post_init__(self) -> None:
+        self._codes: dict[str, _Code] = {}
+        self._access: dict[str, float] = {}
+        self._refresh: set[str] = set()
+        self._guard = threading.Lock()
+        self.secrets.add(self.client_secret)
+
+    def __enter__(self) -> Self:
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                provider._answer(self, provider._get(self))
+
+            def do_POST(self) -> None:
+                provider._answer(self, provider._post(self))
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing; the default writes to standard error."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """The provider's base URL, which is also its issuer."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def scheme(self, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
+        """Return the scheme of a login at this provider."""
+        flow = OAuthFlowAuthorizationCode(
+            authorizationUrl=f"{self.url}/authorize", tokenUrl=f"{self.url}/token", scopes=dict.fromkeys(scopes, "")
+        )
+        return OAuth2(flows=OAuthFlows(authorizationCode=flow))
+
+    def own_scheme(self) -> OAuth2:
+        """Return the scheme of a token for the client itself."""
+        flow = OAuthFlowClientCredentials(tokenUrl=f"{self.url}/token", scopes={"jobs.run": ""})
+        return OAuth2(flows=OAuthFlows(clientCredentials=flow))
+
+    def client(self, **fields: Any) -> AuthCredential:
+        """Return the provider's client as a tool brings it."""
+        given = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
+        return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(given | fields)))
+
+    def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
+        """Open the login page and agree, or not; return the address to which the provider sends the browser."""
+        request = urllib.request.Request(f"{auth_uri}&{urlencode({'consent': int(consent)})}")
+        opener = urllib.request.build_opener(_NoRedirect)
+        try:
+            opener.open(request, timeout=10).close()
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 302:
+                    return error.headers["Location"]
+                raise AssertionError(error.read().decode()) from None
+        raise AssertionError("The login page did not lead anywhere.")
+
+    def expire(self) -> None:
+        """Have all access tokens expire."""
+        self._access = dict.fromkeys(self._access, 0.0)
+
+    def revoke(self) -> None:
+        """Have all refresh tokens be worthless."""
+        self._refresh.clear()
+
+    def _get(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        match parts.path:
+            case "/authorize":
+                return self._authorize(query)
+            case "/calendar":
+                token = (handler.headers.get("Authorization") or "").removeprefix("Bearer ")
+                if self._access.get(token, 0.0) <= time.time():
+                    return 401, {"error": "invalid_token"}, {}
+                return 200, {"events": ["dentist"]}, {}
+            case "/.well-known/oauth-authorization-server":
+                found = {"issuer": self.url, "authorization_endpoint": f"{self.url}/authorize"}
+                return 200, found | {"token_endpoint": f"{self.url}/token"}, {}
+        return 404, {}, {}
+
+    def _authorize(self, query: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+        if query.get("client_id") != self.client_id or query.get("response_type") != "code":
+            return 400, {"error": "unauthorized_client"}, {}
+        if query.get("code_challenge_method") != "S256" or not query.get("state"):
+            return 400, {"error": "invalid_request"}, {}
+        answer = {"state": query["state"]}
+        if query.get("consent") == "0":
+            answer |= {"error": "access_denied", "error_description": "The user said no."}
+        else:
+            code = self._new("code")
+            self._codes[code] = _Code(challenge=query["code_challenge"], redirect_uri=query["redirect_uri"])
+            answer |= {"code": code}
+        return 302, {}, {"Location": f"{query['redirect_uri']}?{urlencode(answer)}"}
+
+    def _post(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0)).decode()
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        with self._guard:
+            self.token_requests.append(form)
+            if "code_verifier" in form:
+                self.secrets.add(form["code_verifier"])
+            if self.down:
+                return 503, {}, {}
+            if form.get("grant_type") != _ASSERTION and not self._knows(handler, form):
+                # Quotes what it was sent, as some providers do.
+                return 401, {"error": "invalid_client", "error_description": f"{body} is not accepted"}, {}
+            return self._granted(form)
+
+    def _knows(self, handler: BaseHTTPRequestHandler, form: dict[str, str]) -> bool:
+        basic = (handler.headers.get("Authorization") or "").removeprefix("Basic ")
+        if basic:
+            return base64.b64decode(basic).decode() == f"{self.client_id}:{self.client_secret}"
+        return (form.get("client_id"), form.get("client_secret", "")) == (self.client_id, self.client_secret)
+
+    def _granted(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+        match form.get("grant_type"):
+            case "authorization_code":
+                code = self._codes.get(form.get("code", ""))
+                verifier = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+                challenge = base64.urlsafe_b64encode(verifier).rstrip(b"=").decode()
+                if code is None or code.used or code.challenge != challenge:
+                    return self._refused(form)
+                if code.redirect_uri != form.get("redirect_uri"):
+                    return self._refused(form)
+                code.used = True
+                return self._tokens(refresh=True)
+            case "refresh_token":
+                if form.get("refresh_token") not in self._refresh:
+                    return self._refused(form)
+                if self.rotates:
+                    self._refresh.discard(form["refresh_token"])
+                self.refreshes += 1
+                return self._tokens(refresh=self.rotates)
+            case "client_credentials" | "urn:ietf:params:oauth:grant-type:jwt-bearer":
+                return self._tokens(refresh=False)
+        return 400, {"error": "unsupported_grant_type"}, {}
+
+    def _refused(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+        return 400, {"error": "invalid_grant", "error_description": f"No good: {form}"}, {}
+
+    def _tokens(self, *, refresh: bool) -> tuple[int, JsonObject, dict[str, str]]:
+        access = self._new("access")
+        self._access[access] = time.time() + self.lifetime_s
+        answer: JsonObject = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime_s}
+        if refresh:
+            answer["refresh_token"] = self._new("refresh")
+            self._refresh.add(answer["refresh_token"])
+        return 200, answer, {}
+
+    def _new(self, kind: str) -> str:
+        made = f"{kind}-{secrets.token_hex(16)}"
+        self.secrets.add(made)
+        return made
+
+    def _answer(self, handler: BaseHTTPRequestHandler, given: tuple[int, JsonObject, dict[str, str]]) -> None:
+        status, body, headers = given
+        data = json.dumps(body).encode()
+        handler.send_response(status)
+        for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(data))} | headers).items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+
+_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Stop at the redirect."""
