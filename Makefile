@@ -8,6 +8,9 @@ export UV_PYTHON_DOWNLOADS := never
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 # google-adk, with which tests compare: its requirements conflict with ours.
 PEERS := tests/differential
+# crewai, whose tools are adapted: likewise.
+CREWAI := tests/crewai
+EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain)
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check lock bench clean help
@@ -15,7 +18,7 @@ PEERS := tests/differential
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
 
-test: .venv/.stamp .venv-adk/.stamp  ## run the tests; ARGS="-k approval" for some of them
+test: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp  ## run the tests; ARGS="-k approval" for some of them
 	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
@@ -29,16 +32,20 @@ bench: .venv/.stamp  ## measure; the results are printed
 
 lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgrade for newer versions
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make lock" --all-extras --group dev $(ARGS) \
+		--custom-compile-command "make lock" $(EXTRAS) --group dev $(ARGS) \
 		--output-file requirements.lock pyproject.toml
 	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" $(ARGS) \
 		--output-file $(PEERS)/requirements.lock $(PEERS)/requirements.in
 	@echo "$(PEERS)/requirements.lock: $$(grep -c == $(PEERS)/requirements.lock) packages"
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --override $(CREWAI)/excluded.txt $(ARGS) \
+		--output-file $(CREWAI)/requirements.lock $(CREWAI)/requirements.in
+	@echo "$(CREWAI)/requirements.lock: $$(grep -c == $(CREWAI)/requirements.lock) packages"
 
 clean:  ## remove what these targets made
-	@rm -rf .venv .venv-adk .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-adk .venv-crewai .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -64,6 +71,12 @@ help:
 	@echo "Installing google-adk, with which tests compare, into .venv-adk"
 	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-adk
 	@$(UV) pip install --quiet --python .venv-adk/bin/python --require-hashes --requirement $<
+	@touch $@
+
+.venv-crewai/.stamp: $(CREWAI)/requirements.lock | .venv/.stamp
+	@echo "Installing crewai, whose tools are adapted, into .venv-crewai"
+	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-crewai
+	@$(UV) pip install --quiet --python .venv-crewai/bin/python --require-hashes --no-deps --requirement $<
 	@touch $@
 
 .uv/bin/uv:

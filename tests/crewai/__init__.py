@@ -1,0 +1,1 @@
+"""CrewaiTool with the real crewai, which needs an environment of its own."""
