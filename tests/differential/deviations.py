@@ -1,0 +1,210 @@
+"""Every way in which Waystation differs from google-adk on purpose, by name.
+
+A deviation says what Waystation's record is, given ADK's: as a change of the record, or as a way to set ADK up
+(`adapted`), or both. Whatever it does not mention has to be equal.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.differential.scenario import Json
+from tools.long_running import NOTE
+
+Change = Callable[[Json, Any], Json]
+"""Returns Waystation's record, given ADK's and what the scenario tells of itself."""
+
+
+def nothing(whole: Json, _told: Any) -> Json:
+    """Change nothing: ADK was set up to do the same."""
+    return whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """One difference, and where it is documented."""
+
+    row: str
+    """Text of a row of the table in docs/adk.md."""
+    change: Change = nothing
+    adapts: bool = False
+    """Whether ADK is set up for it, see `adapted`."""
+    always: bool = False
+    """Whether every scenario shows it."""
+
+
+def without_labels(whole: Json, _told: Any) -> Json:
+    """Leave out the label by which ADK marks its requests."""
+    for request in each_request(whole):
+        request["config"].pop("labels", None)
+    return whole
+
+
+def each_request(whole: Json) -> list[Json]:
+    """Return all model requests of a record."""
+    return [request for requests in whole["requests"].values() for request in requests]
+
+
+def described(whole: Json, told: Any) -> Json:
+    """Add to declared parameters what their docstrings say of them; `told` is tool -> parameter -> text."""
+    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in told):
+        for name, text in told[declared["name"]].items():
+            declared["parametersJsonSchema"]["properties"][name]["description"] = text
+    return whole
+
+
+def noted(whole: Json, told: Any) -> Json:
+    """Word the note on long-running tools as Waystation does; `told` is tool -> docstring."""
+    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in told):
+        doc = told[declared["name"]]
+        assert declared["description"].startswith(doc), "ADK's note no longer follows the docstring."
+        declared["description"] = f"{doc}\n\n{NOTE}" if doc else NOTE
+    return whole
+
+
+def without_placeholders(whole: Json, _told: Any) -> Json:
+    """Leave out the error response that a gated call has until it is confirmed.
+
+    What other calls of the batch answered then stays, behind the request to confirm.
+    """
+    events: list[Json] = []
+    for event in whole["events"]:
+        parts = event.get("content", {}).get("parts", [])
+        kept = [part for part in parts if part.get("functionResponse", {}).get("response") != {"error": PLACEHOLDER}]
+        if len(kept) == len(parts):
+            events.append(event)
+            # ADK asks last when another call of the batch has answered already.
+            if is_request(event) and len(events) > 1 and events[-2].get("was_merged"):
+                events[-2:] = [events[-1], events[-2]]
+        elif kept:
+            actions = {key: value for key, value in event["actions"].items() if key not in GATING}
+            event = {**event, "content": {**event["content"], "parts": kept}, "actions": actions, "was_merged": True}
+            events.append({key: value for key, value in event.items() if value != {}})
+    for event in events:
+        event.pop("was_merged", None)
+    whole["events"] = events
+    return whole
+
+
+def is_request(event: Json) -> bool:
+    """Whether an event asks to confirm calls."""
+    parts = event.get("content", {}).get("parts", [])
+    return any(part.get("functionCall", {}).get("name") == "adk_request_confirmation" for part in parts)
+
+
+def split(whole: Json, _told: Any) -> Json:
+    """Make an event of each answer that a client sent together with others."""
+    events: list[Json] = []
+    for event in whole["events"]:
+        parts = event.get("content", {}).get("parts", [])
+        if event["author"] == "user" and len(parts) > 1 and all("functionResponse" in part for part in parts):
+            events.extend({**event, "content": {**event["content"], "parts": [part]}} for part in parts)
+        else:
+            events.append(event)
+    whole["events"] = events
+    return whole
+
+
+def without_checkpoints(whole: Json, _told: Any) -> Json:
+    """Leave out what only says how far a resumable agent has come."""
+    for event in whole["events"]:
+        for name in ("endOfAgent", "agentState"):
+            event.get("actions", {}).pop(name, None)
+        if event.get("actions") == {}:
+            del event["actions"]
+    whole["events"] = [event for event in whole["events"] if event.keys() - {"author", "branch", "final"}]
+    return whole
+
+
+def responding(whole: Json, told: Any) -> Json:
+    """Have tools answer otherwise; `told` is tool -> response."""
+    contents = [event.get("content", {}) for event in whole["events"]]
+    contents += [content for request in each_request(whole) for content in request["contents"]]
+    for part in (part for content in contents for part in content.get("parts", [])):
+        response = part.get("functionResponse", {})
+        if response.get("name") in told:
+            response["response"] = told[response["name"]]
+    return whole
+
+
+def with_silent_state(whole: Json, told: Any) -> Json:
+    """Record the state changes of a long-running call that says nothing; `told` is the delta."""
+    asked = next(i for i, event in enumerate(whole["events"]) if event.get("longRunningToolIds"))
+    author = whole["events"][asked]["author"]
+    whole["events"].insert(asked + 1, {"author": author, "actions": {"stateDelta": told}, "final": True})
+    whole["state"].update(told)
+    return whole
+
+
+def in_call_order(whole: Json, told: Any) -> Json:
+    """Show the model the responses of one reply in call order; `told` lists the responses so."""
+    for content in (content for request in each_request(whole) for content in request["contents"]):
+        if all(part.get("functionResponse", {}).get("response") in told for part in content["parts"]):
+            content["parts"].sort(key=lambda part: told.index(part["functionResponse"]["response"]))
+    return whole
+
+
+def with_temporary_state(whole: Json, told: Any) -> Json:
+    """Keep `temp:` state in events; `told` is index of the event -> what was written."""
+    for index, delta in told.items():
+        whole["events"][index].setdefault("actions", {}).setdefault("stateDelta", {}).update(delta)
+    return whole
+
+
+def shortened(whole: Json, told: Any) -> Json:
+    """Say in one line what is wrong with each argument; `told` is ADK's name of a type -> Waystation's."""
+
+    def short(text: str) -> str:
+        for theirs, ours in told.items():
+            text = text.replace(f"expected type '{theirs}'", f"expected type '{ours}'")
+        return _VALIDATION.sub(lambda found: "; ".join(_mistakes(found["mistakes"])) + "\n", text)
+
+    contents = [event.get("content", {}) for event in whole["events"]]
+    contents += [content for request in each_request(whole) for content in request["contents"]]
+    for part in (part for content in contents for part in content.get("parts", [])):
+        response = part.get("functionResponse", {}).get("response", {})
+        if "error" in response:
+            response["error"] = short(response["error"])
+    return whole
+
+
+def _mistakes(text: str) -> Iterator[str]:
+    for found in _MISTAKE.finditer(text):
+        yield f"{found['where']}: {found['what']}" if found["where"] else found["what"]
+
+
+_VALIDATION = re.compile(r"\d+ validation errors? for .*\n(?P<mistakes>(?:.*\n)+?)(?=You could retry|Parameter ')")
+_MISTAKE = re.compile(r"(?:^(?P<where>\S.*)\n)?^  (?P<what>.*) \[type=.*\]\n    For further .*$", re.MULTILINE)
+
+PLACEHOLDER = "This tool call requires confirmation, please approve or reject."
+GATING = ("requestedToolConfirmations", "skipSummarization")
+
+DEVIATIONS: Mapping[str, Deviation] = {
+    "requests-are-not-labelled": Deviation(
+        row="requests carry the label `adk_agent_name`", change=without_labels, always=True
+    ),
+    "tool-errors-are-told": Deviation(row="an exception in a tool ends the run", adapts=True),
+    "arguments-are-validated": Deviation(row="arguments are hardly validated", adapts=True),
+    "short-validation-errors": Deviation(row="the opt-in validation quotes pydantic's report", change=shortened),
+    "constraints-are-checked": Deviation(row="the opt-in validation quotes pydantic's report", change=responding),
+    "function-responses-are-understood": Deviation(
+        row="a returned `types.FunctionResponse` is dumped into `result`", change=responding
+    ),
+    "parameter-descriptions": Deviation(row="docstrings are not parsed for parameters", change=described),
+    "no-placeholder": Deviation(
+        row="a gated call has an error response until it is confirmed", change=without_placeholders
+    ),
+    "long-running-note": Deviation(row="the description of a long-running tool ends with a note", change=noted),
+    "silent-state": Deviation(
+        row="a long-running function that returns something falsy loses its state changes", change=with_silent_state
+    ),
+    "one-rule-for-batches": Deviation(
+        row="a partly answered batch may call the model", change=without_checkpoints, adapts=True
+    ),
+    "each-answer-is-an-event": Deviation(row="what a client answers in one message is one event", change=split),
+    "responses-in-call-order": Deviation(
+        row="the model is shown the responses to one reply in the order in which they came", change=in_call_order
+    ),
+    "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
+}

@@ -1,0 +1,113 @@
+"""What happens in one conversation: the agents, what their models say, and what the client sends.
+
+Read by google-adk's process too, so nothing here may import more than the standard library.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+Reply: TypeAlias = "str | Json | Problem"
+"""What a model says: text, a genai Content as JSON, or an error instead of either."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model's reply that is an error, as providers report that a prompt was blocked."""
+
+    code: str
+    message: str
+
+
+def calls(*wanted: tuple[str, Json], text: str | None = None) -> Json:
+    """Return a reply that calls tools: `calls(("pay", {"amount": 5}), ("log", {}))`."""
+    parts: list[Json] = [{"text": text}] if text else []
+    parts.extend({"functionCall": {"name": name, "args": args}} for name, args in wanted)
+    return {"role": "model", "parts": parts}
+
+
+def content_of(reply: str | Json) -> Json:
+    """Return a reply as a Content."""
+    return {"role": "model", "parts": [{"text": reply}]} if isinstance(reply, str) else reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a client sends about a call that waits."""
+
+    action: Literal["approve", "reject", "respond", "progress"]
+    response: Json = field(default_factory=dict)
+    """The response to a long-running call, or the payload of a confirmation."""
+    call: int = 0
+    """Which of the calls that wait, counted in the order in which they were made."""
+
+
+def approves(payload: Json | None = None, *, call: int = 0) -> Answer:
+    """Return the confirmation of a call."""
+    return Answer(action="approve", response=payload or {}, call=call)
+
+
+def rejects(*, call: int = 0) -> Answer:
+    """Return the refusal of a call."""
+    return Answer(action="reject", call=call)
+
+
+def responds(response: Json, *, call: int = 0) -> Answer:
+    """Return the last answer to a long-running call."""
+    return Answer(action="respond", response=response, call=call)
+
+
+def reports(response: Json, *, call: int = 0) -> Answer:
+    """Return an interim answer to a long-running call."""
+    return Answer(action="progress", response=response, call=call)
+
+
+class Cast:
+    """The models of one scenario, by the label of their script, and the name of its root agent."""
+
+    def __init__(self, name: str, models: Callable[[str], Any]) -> None:
+        self.name = name
+        self.model = models
+        """Returns the model that follows the script of that label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One conversation, to be had on both sides."""
+
+    name: str
+    """Also the name of the root agent."""
+    agent: Callable[[Cast], Any]
+    """Makes the agents anew."""
+    script: Mapping[str, Sequence[Reply]]
+    """What each model says, by label."""
+    message: str | Json = "go"
+    answers: Sequence[Answer | tuple[Answer, ...]] = ()
+    """What the client sends, in order; a tuple is one message for ADK."""
+    state: Json = field(default_factory=dict)
+    max_llm_calls: int | None = None
+    deviations: Mapping[str, Any] = field(default_factory=dict)
+    """Names from the table of deviations, each with what it needs to know of this scenario."""
+
+
+def alone(
+    name: str,
+    *replies: Reply,
+    tools: Callable[[], list[Any]] = list,
+    agent: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Scenario:
+    """Return a scenario with one agent; `tools` makes its tools, `agent` are its further settings."""
+
+    def build(cast: Cast) -> Any:
+        from waystation.agents import LlmAgent
+
+        return LlmAgent(name=cast.name, model=cast.model("main"), tools=tools(), **(agent or {}))
+
+    return Scenario(name=name, agent=build, script={"main": replies}, **fields)
+
+
+def shows(*names: str, **told: Any) -> dict[str, Any]:
+    """Return deviations: those that need to know nothing, and those that are told something."""
+    return {**dict.fromkeys(names), **{name.replace("_", "-"): value for name, value in told.items()}}

@@ -1,0 +1,111 @@
+"""A scenario on Waystation: one server and one worker for all of them, driven through the client."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.differential.record import event_of, record
+from tests.differential.scenario import Answer, Cast, Json, Problem, Reply, Scenario, content_of
+from waystation.agents.registry import Registry, Root, tree_of
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.step import Wait, next_step
+from waystation.core.wire import Budget
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+
+LIMIT_S = 30.0
+
+
+class Scripted(BaseLlm):
+    """A model that says what its script says, and keeps what it was asked."""
+
+    def __init__(self, replies: Sequence[Reply], asked: list[Json]) -> None:
+        self._replies, self._asked = list(replies), asked
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next reply."""
+        self._asked.append(request_of(request))
+        reply = self._replies.pop(0) if self._replies else "(The script has no further reply.)"
+        if isinstance(reply, Problem):
+            return LlmResponse(error_code=reply.code, error_message=reply.message)
+        return LlmResponse(content=content_of(reply))
+
+
+def request_of(request: LlmRequest) -> Json:
+    """Return what is compared of a model request."""
+    return {
+        "contents": list(request.contents),
+        "systemInstruction": request.system_instruction,
+        "tools": list(request.tools),
+        "config": request.config,
+    }
+
+
+class Subject:
+    """Waystation, ready for scenarios."""
+
+    def __init__(self, client: AgentClient, registry: Registry) -> None:
+        self._client, self._registry = client, registry
+
+    async def run(self, scenario: Scenario) -> Json:
+        """Have the conversation and return its record."""
+        requests: dict[str, list[Json]] = {}
+
+        def model(label: str) -> Scripted:
+            return Scripted(scenario.script[label], requests.setdefault(label, []))
+
+        agent = scenario.agent(Cast(scenario.name, model))
+        self._registry.add(Root(agent, f"scenario {scenario.name!r}", tree_of(agent)))
+        invocation = await self._client.start(
+            scenario.name,
+            scenario.message,
+            state=scenario.state,
+            budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
+        )
+        for answer in scenario.answers:
+            log = await quiet(invocation)
+            if log.ended:
+                break
+            waiting = log.waiting()
+            for single in answer if isinstance(answer, tuple) else (answer,):
+                await send(invocation, waiting[single.call].id, single)
+        log = await quiet(invocation)
+        raised = await failure(invocation) if log.ended else None
+        if not log.ended:
+            await invocation.handle.terminate("the scenario is over")
+        return record(
+            [event_of(event.to_json(), final=event.is_final_response()) for event in log.events],
+            {key: value for key, value in log.state.items() if not key.startswith("temp:")},
+            requests,
+            raised,
+            artifacts={},
+        )
+
+
+async def quiet(invocation: Invocation) -> Log:
+    """Follow the invocation until it waits for a person or is over."""
+    async with asyncio.timeout(LIMIT_S):
+        async for log in invocation.follow():
+            if log.ended or (isinstance(next_step(log), Wait) and log.waiting() and not log.busy):
+                return log
+    raise AssertionError("The history ended without an end.")
+
+
+async def send(invocation: Invocation, function_call_id: str, answer: Answer) -> JsonObject:
+    """Answer as an ADK client's message would: a confirmation, or a response to a long-running call."""
+    fields: dict[str, Any] = {"response": answer.response} if answer.response else {}
+    return await invocation.answer(answer.action, function_call_id, **fields)
+
+
+async def failure(invocation: Invocation) -> str | None:
+    """Return the type of the error with which the invocation failed."""
+    try:
+        await invocation.handle.result()
+    except WorkflowFailureError as error:
+        cause = error.cause
+        return cause.type if isinstance(cause, ApplicationError) else type(cause).__name__
+    return None
