@@ -28,6 +28,21 @@ ADK_IMPORTS = [
     "from waystation.tools.function_tool import FunctionTool",
     "from waystation.tools.long_running_tool import LongRunningFunctionTool",
     "from waystation.tools.tool_context import ToolContext",
+    "from waystation.tools import exit_loop, get_user_choice, request_input",
+    "from waystation.tools import enterprise_web_search, google_maps_grounding, google_search, url_context",
+    "from waystation.tools import VertexAiSearchTool",
+    "from waystation.tools.crewai_tool import CrewaiTool",
+    "from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool",
+    "from waystation.tools.exit_loop_tool import exit_loop",
+    "from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool, google_maps_grounding",
+    "from waystation.tools.google_search_tool import GoogleSearchTool, google_search",
+    "from waystation.tools.built_in_code_execution_tool import built_in_code_execution",
+    "from waystation.tools.langchain_tool import LangchainTool",
+    "from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval",
+    "from waystation.tools.url_context_tool import UrlContextTool, url_context",
+    "from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool",
+    "from waystation.integrations.crewai import CrewaiTool",
+    "from waystation.integrations.langchain import LangchainTool",
 ]
 
 
@@ -69,3 +84,11 @@ def test_imports_of_adk_work_under_our_name(line: str) -> None:
 def test_everything_can_be_imported_at_once() -> None:
     """In a process of its own, where nothing is loaded yet."""
     subprocess.run([sys.executable, "-c", "from waystation import *; Agent, AgentClient"], check=True, cwd=ROOT.parent)
+
+
+def test_the_choice_of_a_user_is_a_function_and_a_tool_as_in_adk() -> None:
+    """The package has the tool under the function's name; the module has both."""
+    from waystation.tools.get_user_choice_tool import get_user_choice, get_user_choice_tool
+
+    assert waystation.get_user_choice is get_user_choice_tool
+    assert get_user_choice_tool.func is get_user_choice

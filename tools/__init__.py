@@ -8,16 +8,36 @@ from tools.agent_tool import AgentTool
 from tools.authoring import agents_below, authoring_problems, tools_of, toolsets_of
 from tools.base import BaseTool
 from tools.context import CallbackContext, Context, ToolContext
+from tools.crewai_tool import CrewaiTool
 from tools.declaration import declare
 from tools.function_tool import ArgumentsRefused, FunctionTool
+from tools.langchain_tool import LangchainTool
 from tools.long_running import LongRunningFunctionTool
+from tools.native import (
+    BuiltInCodeExecutionTool,
+    EnterpriseWebSearchTool,
+    GoogleMapsGroundingTool,
+    GoogleSearchTool,
+    NativeTool,
+    UrlContextTool,
+    VertexAiRagRetrieval,
+    VertexAiSearchTool,
+    built_in_code_execution,
+    enterprise_web_search,
+    google_maps_grounding,
+    google_search,
+    url_context,
+)
 from tools.outcome import TooLarge, describe, failure_of, outcome_of
 from tools.readonly_context import ReadonlyContext
+from tools.ready_made import exit_loop, get_user_choice_tool, request_input
 from tools.services import NO_SERVICES, Services
 from tools.session import Session
 from tools.state import State, StateRefused
 from tools.toolbox import close_toolsets, toolbox
 from tools.toolset import BaseToolset, ToolPredicate
+
+get_user_choice = get_user_choice_tool
 
 __all__ = [
     "NO_SERVICES",
@@ -26,10 +46,17 @@ __all__ = [
     "ArgumentsRefused",
     "BaseTool",
     "BaseToolset",
+    "BuiltInCodeExecutionTool",
     "CallbackContext",
     "Context",
+    "CrewaiTool",
+    "EnterpriseWebSearchTool",
     "FunctionTool",
+    "GoogleMapsGroundingTool",
+    "GoogleSearchTool",
+    "LangchainTool",
     "LongRunningFunctionTool",
+    "NativeTool",
     "ReadonlyContext",
     "Services",
     "Session",
@@ -38,14 +65,25 @@ __all__ = [
     "TooLarge",
     "ToolContext",
     "ToolPredicate",
+    "UrlContextTool",
+    "VertexAiRagRetrieval",
+    "VertexAiSearchTool",
     "agents_below",
     "authoring_problems",
+    "built_in_code_execution",
     "close_toolsets",
     "declare",
     "describe",
+    "enterprise_web_search",
+    "exit_loop",
     "failure_of",
+    "get_user_choice",
+    "google_maps_grounding",
+    "google_search",
     "outcome_of",
+    "request_input",
     "toolbox",
     "tools_of",
     "toolsets_of",
+    "url_context",
 ]

@@ -8,7 +8,31 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tools import AgentTool, BaseTool, CallbackContext, FunctionTool, LongRunningFunctionTool, ToolContext
+    from tools import (
+        AgentTool,
+        BaseTool,
+        BuiltInCodeExecutionTool,
+        CallbackContext,
+        CrewaiTool,
+        EnterpriseWebSearchTool,
+        FunctionTool,
+        GoogleMapsGroundingTool,
+        GoogleSearchTool,
+        LangchainTool,
+        LongRunningFunctionTool,
+        ToolContext,
+        UrlContextTool,
+        VertexAiRagRetrieval,
+        VertexAiSearchTool,
+        built_in_code_execution,
+        enterprise_web_search,
+        exit_loop,
+        get_user_choice,
+        google_maps_grounding,
+        google_search,
+        request_input,
+        url_context,
+    )
     from waystation.agents import Agent, BaseAgent, LlmAgent
     from waystation.client.agent_client import AgentClient, Invocation
     from waystation.core.errors import (
@@ -47,18 +71,24 @@ __all__ = [
     "BaseLlm",
     "BaseTool",
     "Budget",
+    "BuiltInCodeExecutionTool",
     "CallbackContext",
+    "CrewaiTool",
     "DigestMismatch",
+    "EnterpriseWebSearchTool",
     "Event",
     "EventActions",
     "Expired",
     "ForeignHistory",
     "FunctionTool",
+    "GoogleMapsGroundingTool",
+    "GoogleSearchTool",
     "InvalidAnswer",
     "InvalidInput",
     "Invocation",
     "InvocationError",
     "InvocationResult",
+    "LangchainTool",
     "LlmAgent",
     "LlmRequest",
     "LlmResponse",
@@ -73,12 +103,29 @@ __all__ = [
     "ToolContext",
     "UnknownAgent",
     "UnknownCall",
+    "UrlContextTool",
     "Usage",
+    "VertexAiRagRetrieval",
+    "VertexAiSearchTool",
     "WaystationError",
+    "built_in_code_execution",
+    "enterprise_web_search",
+    "exit_loop",
+    "get_user_choice",
+    "google_maps_grounding",
+    "google_search",
+    "request_input",
+    "url_context",
 ]
 
 _NAMES_BY_MODULE = {
-    "tools": "AgentTool BaseTool CallbackContext FunctionTool LongRunningFunctionTool ToolContext",
+    "tools": (
+        "AgentTool BaseTool BuiltInCodeExecutionTool CallbackContext CrewaiTool EnterpriseWebSearchTool "
+        "FunctionTool GoogleMapsGroundingTool GoogleSearchTool LangchainTool LongRunningFunctionTool "
+        "ToolContext UrlContextTool VertexAiRagRetrieval VertexAiSearchTool built_in_code_execution "
+        "enterprise_web_search exit_loop get_user_choice google_maps_grounding google_search request_input "
+        "url_context"
+    ),
     "waystation.agents": "Agent BaseAgent LlmAgent",
     "waystation.client.agent_client": "AgentClient Invocation",
     "waystation.core.errors": (

@@ -1,5 +1,45 @@
 """Tools, for authors; where ADK has `google.adk.tools`."""
 
-from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext
+from tools import (
+    AgentTool,
+    BaseTool,
+    BuiltInCodeExecutionTool,
+    EnterpriseWebSearchTool,
+    FunctionTool,
+    GoogleMapsGroundingTool,
+    GoogleSearchTool,
+    LongRunningFunctionTool,
+    ToolContext,
+    UrlContextTool,
+    VertexAiSearchTool,
+    built_in_code_execution,
+    enterprise_web_search,
+    exit_loop,
+    get_user_choice,
+    google_maps_grounding,
+    google_search,
+    request_input,
+    url_context,
+)
 
-__all__ = ["AgentTool", "BaseTool", "FunctionTool", "LongRunningFunctionTool", "ToolContext"]
+__all__ = [
+    "AgentTool",
+    "BaseTool",
+    "BuiltInCodeExecutionTool",
+    "EnterpriseWebSearchTool",
+    "FunctionTool",
+    "GoogleMapsGroundingTool",
+    "GoogleSearchTool",
+    "LongRunningFunctionTool",
+    "ToolContext",
+    "UrlContextTool",
+    "VertexAiSearchTool",
+    "built_in_code_execution",
+    "enterprise_web_search",
+    "exit_loop",
+    "get_user_choice",
+    "google_maps_grounding",
+    "google_search",
+    "request_input",
+    "url_context",
+]

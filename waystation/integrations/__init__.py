@@ -1,0 +1,1 @@
+"""Where ADK has `google.adk.integrations`."""

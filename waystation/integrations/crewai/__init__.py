@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.integrations.crewai`."""
+
+from tools import CrewaiTool
+
+__all__ = ["CrewaiTool"]

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.tools.retrieval`."""
+
+from tools import VertexAiRagRetrieval
+
+__all__ = ["VertexAiRagRetrieval"]

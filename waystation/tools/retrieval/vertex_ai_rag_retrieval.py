@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.tools.retrieval.vertex_ai_rag_retrieval`."""
+
+from tools import VertexAiRagRetrieval
+
+__all__ = ["VertexAiRagRetrieval"]
