@@ -1,0 +1,80 @@
+"""Tools that Gemini runs itself, over real HTTP."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from activities.models.gemini import Gemini
+from tools import ReadonlyContext
+from tools.native import google_search, url_context
+from waystation.core.payload import JsonObject
+from waystation.models import LlmRequest
+from waystation.testing.fake_gemini import FakeGemini
+
+ASKED: JsonObject = {"role": "user", "parts": [{"text": "Who won?"}]}
+GROUNDED: JsonObject = {
+    "webSearchQueries": ["who won"],
+    "groundingChunks": [{"web": {"uri": "https://example.org", "title": "Results"}}],
+    "newField": {"kept": True},
+}
+CITED: JsonObject = {"citationSources": [{"startIndex": 0, "endIndex": 3, "uri": "https://example.org"}]}
+
+
+@pytest.fixture
+async def gemini() -> AsyncIterator[FakeGemini]:
+    async with FakeGemini() as server:
+        yield server
+
+
+@pytest.fixture
+async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
+    model = Gemini(base_url=gemini.url, api_key="test")
+    yield model
+    await model.close()
+
+
+def chunk(text: str, **more: object) -> JsonObject:
+    return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **more}]}
+
+
+async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
+    """Each as a Tool of its own, after the one that holds all declarations."""
+    gemini.reply(text="Nobody.")
+    native = [tool.native_tool("gemini-3-flash", ReadonlyContext()) for tool in (google_search, url_context)]
+    await model.generate(
+        LlmRequest(model="gemini-3-flash", contents=[ASKED], tools=[{"name": "pay"}], native_tools=native)
+    )
+    assert gemini.requests[0].body["tools"] == [
+        {"functionDeclarations": [{"name": "pay"}]},
+        {"googleSearch": {}},
+        {"urlContext": {}},
+    ]
+
+
+async def test_what_the_reply_rests_on_comes_back(gemini: FakeGemini, model: Gemini) -> None:
+    """Grounding and citations, as the service wrote them."""
+    gemini.reply(raw=chunk("Ann.", finishReason="STOP", groundingMetadata=GROUNDED, citationMetadata=CITED))
+    reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
+    assert (reply.grounding_metadata, reply.citation_metadata) == (GROUNDED, CITED)
+
+
+async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: Gemini) -> None:
+    """The service repeats it while it grows, and may leave it out at the end."""
+    early: JsonObject = {"webSearchQueries": ["who"]}
+    gemini.reply(
+        raw=[
+            chunk("A", groundingMetadata=early),
+            chunk("nn", groundingMetadata=GROUNDED),
+            chunk(".", finishReason="STOP"),
+        ]
+    )
+    pieces: list[str] = []
+    reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]), on_text=pieces.append)
+    assert ("".join(pieces), reply.grounding_metadata, reply.citation_metadata) == ("Ann.", GROUNDED, None)
+
+
+async def test_a_reply_that_rests_on_nothing_says_nothing(gemini: FakeGemini, model: Gemini) -> None:
+    """As most do."""
+    gemini.reply(text="Ann.")
+    reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
+    assert (reply.grounding_metadata, reply.citation_metadata) == (None, None)
