@@ -1,20 +1,29 @@
 """Annotate a model's function calls with what the workflow must know to carry them out.
 
-This is where author code (predicates, settings of tools) is asked, once; the answers are recorded with the reply, so
-the workflow never needs the agent.
+This is where author code (predicates, settings of tools, callbacks around calls that no activity runs) is asked, once;
+the answers are recorded with the reply, so the workflow never needs the agent.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
+from activities.around_tool import Attempt, callback_failed, performed, with_transfer
+from activities.contexts import Contexts
+from activities.hooks import CallbackRaised, Hooks
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
+from tools.outcome import outcome_of
+from tools.output_schema import ResponseRefused, SetModelResponseTool
+from tools.transfer import TransferToAgentTool
 from waystation.core import ids, responses
-from waystation.core.log import Log
+from waystation.core.event import EventActions, merge_actions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
-from waystation.core.wire import Call, Confirmation
+from waystation.core.wire import Call, Confirmation, ToolOutcome
+from waystation.core.work import Work
 
 events = structlog.get_logger("waystation.activities")
 
@@ -42,57 +51,140 @@ def problem_of(content: object) -> str | None:
     return None
 
 
-async def annotated(
-    content: JsonObject, log: Log, tools: Mapping[str, BaseTool]
-) -> tuple[JsonObject, tuple[Call, ...]]:
-    """Return the content with the engine's ids in its function calls, and one annotation for each."""
-    parts: list[JsonObject] = []
-    calls: list[Call] = []
-    given: list[int] = []
-    for part in content.get("parts") or ():
-        if "functionCall" in part:
-            said = part["functionCall"]
-            call_id = ids.function_call(len(log.calls) + len(calls) + 1)
-            calls.append(await _annotate(call_id, said, log, tools, given))
-            args = said.get("args")
-            part = {**part, "functionCall": {**said, "id": call_id, "args": args if isinstance(args, dict) else {}}}
-        parts.append(part)
-    return {**content, "parts": parts}, tuple(calls)
+@dataclass(slots=True)
+class Annotator:
+    """Annotates the calls of one reply, and collects what came of asking author code about them."""
 
+    work: Work
+    contexts: Contexts
+    tools: Mapping[str, BaseTool]
+    hooks: Hooks
+    calls: list[Call] = field(default_factory=list)
+    """One for each function call, in order."""
+    written: list[EventActions] = field(default_factory=list)
+    """What callbacks changed around calls that are still to be carried out; it belongs to the reply."""
+    answer: Any = None
+    """The structured answer of the model, when one of the calls gave it."""
+    answered: bool = False
+    """Whether one did."""
+    _given: list[int] = field(default_factory=list)
+    """How many bytes the called agents are given."""
 
-async def _annotate(call_id: str, said: JsonObject, log: Log, tools: Mapping[str, BaseTool], given: list[int]) -> Call:
-    """Annotate one call; `given` collects how many bytes the called agents are given."""
-    call = Call(id=call_id, model_id=said.get("id"))
-    name, args = said.get("name") or "", said.get("args") or {}
-    tool = tools.get(name)
-    if tool is None:
-        return _answered(call, unknown_tool(name, tools), "UnknownTool")
-    if not isinstance(args, dict):
-        return _answered(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
-    if isinstance(tool, AgentTool):
-        return _annotate_agent(call, tool, args, log, given)
-    context = ToolContext(
-        state=log.state,
-        tool_name=name,
-        function_call_id=call_id,
-        invocation_id=log.invocation_id,
-        agent_name=log.agent,
-        user_id=log.input.user_id if log.input else "",
-        session_id=log.input.session_id if log.input else None,
-    )
-    confirmation = await _confirmation(tool, copy_json(args), context)
-    return call.model_copy(
-        update={
-            "kind": "long_running" if tool.is_long_running else "function",
-            "confirmation": confirmation,
-            "effect": tool.effect_when(confirmed=confirmation is not None),
-            "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
-            "retries": tool.retries,
-            "heartbeat_timeout_s": tool.heartbeat_timeout.total_seconds() if tool.heartbeat_timeout else None,
-            "task_queue": tool.task_queue,
-            "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
-        }
-    )
+    async def annotate(self, content: JsonObject) -> JsonObject:
+        """Return the content with the engine's ids in its function calls, each of which is then in `calls`."""
+        parts: list[JsonObject] = []
+        for part in content.get("parts") or ():
+            if "functionCall" in part:
+                said = part["functionCall"]
+                call_id = ids.function_call(self.work.calls_made + len(self.calls) + 1, self.work.index)
+                self.calls.append(await self._call(call_id, said))
+                args = said.get("args")
+                part = {**part, "functionCall": {**said, "id": call_id, "args": args if isinstance(args, dict) else {}}}
+            parts.append(part)
+        return {**content, "parts": parts}
+
+    async def _call(self, call_id: str, said: JsonObject) -> Call:
+        call = Call(id=call_id, model_id=said.get("id"))
+        name, args = said.get("name") or "", said.get("args") or {}
+        tool = self.tools.get(name)
+        if not isinstance(args, dict) and tool is not None:
+            return _told(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
+        if tool is None:
+            # With callbacks around tools the activity asks them.
+            return call if self.hooks.around_tools else _told(call, unknown_tool(name, self.tools), "UnknownTool")
+        args = copy_json(args)
+        context = self.contexts.proposed(call_id, name)
+        match tool:
+            case SetModelResponseTool():
+                return await self._respond(call, tool, args, context)
+            case TransferToAgentTool() if not self.hooks.around_tools:
+                return await self._transfer(call, tool, args, context)
+            case AgentTool():
+                return await self._agent(call, tool, args, context)
+        confirmation = await _confirmation(tool, copy_json(args), context)
+        if confirmation is not None and (answered := await self._before(call, tool, args)):
+            return answered
+        return call.model_copy(
+            update={
+                "kind": "long_running" if tool.is_long_running else "function",
+                "confirmation": confirmation,
+                "effect": tool.effect_when(confirmed=confirmation is not None),
+                "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
+                "retries": tool.retries,
+                "heartbeat_timeout_s": tool.heartbeat_timeout.total_seconds() if tool.heartbeat_timeout else None,
+                "task_queue": tool.task_queue,
+                "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
+            }
+        )
+
+    async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
+        """Take the model's structured answer."""
+
+        async def run(args: JsonObject) -> Attempt:
+            value = await tool.run_async(args=args, tool_context=context)
+            if not isinstance(value, ResponseRefused):
+                self.answer, self.answered = value, True
+            return Attempt(context, value)
+
+        return _answered(call, await performed(self.hooks, tool, args, context, run))
+
+    async def _transfer(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
+        """Hand the conversation over; nothing has to be run for that."""
+        value = await tool.run_async(args=args, tool_context=context)
+        return _answered(call, with_transfer(outcome_of(value, context=context), self.hooks.agent, self.hooks))
+
+    async def _before(self, call: Call, tool: BaseTool, args: JsonObject) -> Call | None:
+        """Ask the callbacks before a call that waits, or that no activity runs; return the call when they answer it."""
+        if not self.hooks.has("before_tool_callback"):
+            return None
+        context = self.contexts.proposed(call.id, tool.name)
+        try:
+            value = await self.hooks.before_tool(tool, args, context)
+            if value is not None:
+                changed = await self.hooks.after_tool(tool, args, context, value)
+                return _answered(call, outcome_of(value if changed is None else changed, context=context))
+        except CallbackRaised as error:
+            return _answered(call, callback_failed(error, tool, context))
+        self._keep(outcome_of(None, context=context))
+        return None
+
+    def _keep(self, outcome: ToolOutcome) -> None:
+        if outcome.actions is not None:
+            self.written.append(outcome.actions)
+
+    async def _agent(self, call: Call, tool: AgentTool, args: JsonObject, context: ToolContext) -> Call:
+        """Have another agent called, in an invocation of its own."""
+        request = args.get("request")
+        if answered := await self._before(call, tool, args):
+            return answered
+        started = self.contexts.log.input
+        if started and started.depth >= MAX_DEPTH:
+            text = f"Agents may call one another {MAX_DEPTH} deep; `{tool.name}` was not called."
+            return _told(call, text, "TooDeep")
+        try:
+            message = tool.message_for(args)
+        except ValueError as error:
+            return _answered(
+                call,
+                ToolOutcome(function_call_id=call.id, response={"error": str(error)}, error_type="InvalidArguments"),
+            )
+        state = self.contexts.after(merge_actions(self.written) if self.written else None).state
+        size = len(encode([responses.inherited_state(state), message]))
+        limit = min(MAX_VALUE_BYTES, MAX_GIVEN_BYTES - sum(self._given))
+        if size > limit:
+            text = f"`{tool.name}` was not called: its input would be {size} bytes, over the limit of {limit}."
+            return _told(call, text, "TooLarge")
+        self._given.append(size)
+        return call.model_copy(
+            update={
+                "kind": "agent",
+                "agent": tool.agent.name,
+                # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
+                "message": None if message == request else message,
+                "skip_summarization": tool.skip_summarization,
+                "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
+            }
+        )
 
 
 async def _confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
@@ -105,29 +197,6 @@ async def _confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) 
         return Confirmation(hint=tool.confirmation_hint())
 
 
-def _annotate_agent(call: Call, tool: AgentTool, args: JsonObject, log: Log, given: list[int]) -> Call:
-    message = tool.message_for(args)
-    if log.input and log.input.depth >= MAX_DEPTH:
-        return _answered(
-            call, f"Agents may call one another {MAX_DEPTH} deep; `{tool.name}` was not called.", "TooDeep"
-        )
-    size = len(encode([responses.inherited_state(log.state), message]))
-    limit = min(MAX_VALUE_BYTES, MAX_GIVEN_BYTES - sum(given))
-    if size > limit:
-        text = f"`{tool.name}` was not called: its input would be {size} bytes, over the limit of {limit}."
-        return _answered(call, text, "TooLarge")
-    given.append(size)
-    return call.model_copy(
-        update={
-            "kind": "agent",
-            "agent": tool.agent.name,
-            # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
-            "message": None if message == args.get("request") else message,
-            "skip_summarization": tool.skip_summarization,
-        }
-    )
-
-
 def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
     """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
     return (
@@ -136,6 +205,18 @@ def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
     )
 
 
-def _answered(call: Call, text: str, error_type: str) -> Call:
+def _answered(call: Call, outcome: ToolOutcome) -> Call:
+    """Return a call whose response is clear already."""
+    return call.model_copy(
+        update={
+            "kind": "answered",
+            "response": outcome.response or {},
+            "actions": outcome.actions,
+            "transfer": outcome.transfer,
+        }
+    )
+
+
+def _told(call: Call, text: str, error_type: str) -> Call:
     response = {"error": text} if error_type == "UnknownTool" else {"error": text, "error_type": error_type}
     return call.model_copy(update={"kind": "answered", "response": response})

@@ -1,28 +1,39 @@
-"""Call an agent's model with the conversation so far, and annotate what it wants done."""
+"""Call an agent's model with the conversation so far, and annotate what it wants done; enter and leave agents."""
 
 import secrets
 import time
 import traceback
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.annotate import annotated, problem_of
+from activities.annotate import Annotator, problem_of
+from activities.answer import closing_of, output_of, stored, structured
+from activities.around_agent import Around, UserMessageChanged
+from activities.contexts import Contexts
 from activities.heartbeat import beating
+from activities.hooks import CallbackRaised, Hooks
+from activities.instructions import InstructionFailed
 from activities.models.choice import Models
+from activities.request import request_of, speakers, tools_for
 from activities.view import Views
-from tools import declare, tools_of
-from waystation.agents.agent import LlmAgent
+from tools.base import BaseTool
+from tools.context import CallbackContext
+from tools.services import NO_SERVICES, Services
+from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core import ids, prompt, summary
+from waystation.core import ids, summary
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import ForeignHistory, ModelOverloaded, ModelRefused, NotJson, UnknownAgent
-from waystation.core.log import Log
+from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, digest, encode, plain
 from waystation.core.wire import ModelCallInput, ModelReply
-from waystation.models import LlmRequest, LlmResponse
+from waystation.core.work import Work
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 events = structlog.get_logger("waystation.activities")
 
@@ -31,20 +42,30 @@ MAX_FAILURE_CHARS = 500
 MAX_ERROR_CHARS = 4_000
 MAX_REPLY_BYTES = 2_000_000
 """Content and annotations together. The server fails, and then repeats, an activity whose result is over 2 MiB."""
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 
 
 class ModelCaller:
     """Carries out the activity `call_model`."""
 
-    def __init__(self, registry: Registry, views: Views, models: Models, *, search_attributes: bool) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        views: Views,
+        models: Models,
+        *,
+        search_attributes: bool,
+        services: Services = NO_SERVICES,
+    ) -> None:
         self._registry, self._views, self._models = registry, views, models
-        self._search_attributes = search_attributes
+        self._search_attributes, self._services = search_attributes, services
 
     async def call(self, given: ModelCallInput) -> bytes:
         """Return an encoded `ModelReply`.
 
         Raises:
-            ApplicationError: Typed as an InvocationError; retryable when another attempt may succeed.
+            ApplicationError: Typed as an InvocationError, or by the name of what author code raised; retryable when
+                another attempt may succeed.
         """
         info = activity.info()
         started = time.perf_counter()
@@ -53,23 +74,24 @@ class ModelCaller:
             log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
         except (UnknownAgent, ForeignHistory) as error:
             raise _failed(given.agent, type(error).__name__, str(error)) from None
-        tools = tools_of(agent)
-        request = LlmRequest(
-            model=agent.model if isinstance(agent.model, str) else type(agent.model).__name__,
-            contents=prompt.contents(log),
-            system_instruction=system_instruction(agent),
-            tools=[declared for tool in tools.values() if (declared := declare(tool))],
-            config=config_of(agent),
-            attempt=info.attempt,
-        )
-        with beating():
-            response = await self._generate(agent, root.demo_model, request)
-            reply = await self._reply(log, agent, response)
+        work = log.works[given.turn]
+        hooks = Hooks(agent, root.plugins_of(agent))
+        contexts = Contexts.of(log, work, self._services)
+        try:
+            with beating():
+                reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
+                if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
+                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model)
+                    reply = await turn.reply(reply)
+        except (CallbackRaised, InstructionFailed) as error:
+            raise _failed(agent.name, error.kind, str(error)) from None
+        except UserMessageChanged as error:
+            raise _failed(agent.name, type(error).__name__, str(error)) from None
         if (size := len(reply.encode())) > MAX_REPLY_BYTES:
-            reply = _unusable("MODEL_REPLY_TOO_LARGE", _too_large(size, MAX_REPLY_BYTES), response)
+            text = _too_large(size, MAX_REPLY_BYTES)
+            reply = _unusable("MODEL_REPLY_TOO_LARGE", text, reply, ModelReply(shape=reply.shape))
         reply = reply.model_copy(
             update={
-                "definition": definition_digest(request),
                 "search_attributes": self._search_attributes,
                 "duration_s": round(time.perf_counter() - started, 4),
                 "mark": secrets.token_hex(3),
@@ -80,6 +102,7 @@ class ModelCaller:
             agent=agent.name,
             invocation_id=log.invocation_id,
             number=given.number,
+            phase=given.phase,
             attempt=info.attempt,
             duration_s=reply.duration_s,
             calls=len(reply.calls),
@@ -90,40 +113,153 @@ class ModelCaller:
         self._views.put(info.workflow_run_id or "", ref, ModelReplied(given.number, reply), len(data))
         return data
 
-    async def _generate(self, agent: LlmAgent, demo: object, request: LlmRequest) -> LlmResponse:
-        try:
-            return await self._models.of(agent, demo).generate(request)
-        except ModelRefused as error:
-            raise _failed(agent.name, "ModelFailed", str(error)) from None
-        except ModelOverloaded as error:
-            raise _failed(agent.name, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s) from None
-        except Exception as error:  # noqa: BLE001  # adapters raise anything; the text may quote the conversation
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"The model raised {type(error).__name__} at {where.filename}:{where.lineno}."
-            raise _failed(agent.name, "ModelUnavailable", text, retry=True) from None
 
-    async def _reply(self, log: Log, agent: LlmAgent, response: LlmResponse) -> ModelReply:
+@dataclass(slots=True)
+class _Turn:
+    """One model call of one agent."""
+
+    agent: LlmAgent
+    work: Work
+    hooks: Hooks
+    contexts: Contexts
+    models: Models
+    demo: object
+
+    async def reply(self, entered: ModelReply) -> ModelReply:
+        """Return `entered` with what the model said."""
+        context = self.contexts.callback()
+        tools = await tools_for(self.agent, self.contexts)
+        attempt = activity.info().attempt
+        request = await request_of(self.agent, self.work, self.contexts, tools, attempt)
+        response = await self._response(request, tools, context)
+        reply = await self._annotated(response, tools, context, entered)
+        return reply.model_copy(update={"definition": definition_digest(request)})
+
+    async def _response(self, request: LlmRequest, tools: dict[str, BaseTool], context: CallbackContext) -> LlmResponse:
+        model, changing = self._model(), speakers(self.agent, tools)
+        if not (changing or self.hooks.around_models):
+            try:
+                return _checked(await model.generate(request))
+            except Exception as error:  # noqa: BLE001  # adapters raise anything
+                raise self._failure(error) from None
+        from activities.shaped import ShapedRequest, plain_response, shaped_response
+
+        try:
+            shaped = ShapedRequest(request, tools)
+            for speaker in changing:
+                await self._changed(speaker, context, shaped.editable)
+            answer = await self.hooks.before_model(context, shaped.editable)
+            if answer is not None:
+                return plain_response(answer)
+            final = shaped.plain()
+        except (NotJson, TypeError, ValueError) as error:
+            # Of what callbacks put into the request; the text names places, not values.
+            raise _failed(self.agent.name, type(error).__name__, str(error)) from None
+        try:
+            given = await model.generate(final)
+        except Exception as error:  # noqa: BLE001  # adapters raise anything
+            answer = await self.hooks.on_model_error(context, shaped.editable, error)
+            if answer is None:
+                raise self._failure(error) from None
+            given = plain_response(answer)
+        shown = shaped_response(given)
+        answer = await self.hooks.after_model(context, shown)
+        try:
+            return _checked(plain_response(shown if answer is None else answer, given))
+        except NotJson as error:
+            raise _failed(self.agent.name, type(error).__name__, str(error)) from None
+
+    async def _changed(self, speaker: Any, context: CallbackContext, editable: Any) -> None:
+        try:
+            await speaker.process_llm_request(tool_context=context, llm_request=editable)
+        except Exception as error:
+            raise CallbackRaised(f"{type(speaker).__name__}.process_llm_request", error) from error
+
+    def _model(self) -> BaseLlm:
+        try:
+            return self.models.of(self.agent, self.demo)
+        except ModelRefused as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> ApplicationError:
+        """Return how Temporal is told that a model raised. Never chain it: histories record causes."""
+        match error:
+            case ModelRefused():
+                return _failed(self.agent.name, "ModelFailed", str(error))
+            case ModelOverloaded():
+                delay = error.retry_after_s
+                return _failed(self.agent.name, "ModelUnavailable", str(error), retry=True, delay_s=delay)
+            case _:
+                # The text may quote the conversation.
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                text = f"The model raised {type(error).__name__} at {where.filename}:{where.lineno}."
+                return _failed(self.agent.name, "ModelUnavailable", text, retry=True)
+
+    async def _annotated(
+        self, response: LlmResponse, tools: dict[str, BaseTool], context: CallbackContext, entered: ModelReply
+    ) -> ModelReply:
         try:
             content: JsonObject | None = plain(response.content) if response.content else None
         except NotJson as error:
-            return _unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}", response)
+            text = f"The model's reply cannot be recorded: {error}"
+            return _unusable("MODEL_REPLY_NOT_JSON", text, response, entered)
         if content is not None and (problem := problem_of(content)):
-            return _unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a content: {problem}", response)
+            text = f"The model's reply is not a content: {problem}"
+            return _unusable("MODEL_REPLY_NOT_CONTENT", text, response, entered)
         if content is not None and (size := len(encode(content))) > MAX_VALUE_BYTES:
-            return _unusable("MODEL_REPLY_TOO_LARGE", _too_large(size, MAX_VALUE_BYTES), response)
+            return _unusable("MODEL_REPLY_TOO_LARGE", _too_large(size, MAX_VALUE_BYTES), response, entered)
         if content is not None and response.error_code:
             # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
-        content, calls = await annotated(content, log, tools_of(agent)) if content else (None, ())
-        return ModelReply(
-            content=content,
-            calls=calls,
-            finish_reason=response.finish_reason,
-            error_code=response.error_code,
-            error_message=summary.clip(response.error_message, MAX_ERROR_CHARS) if response.error_message else None,
-            usage=response.usage,
-            model_version=response.model_version,
+        own = context.recorded_actions()
+        annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks)
+        content = await annotator.annotate(content) if content else None
+        reply = entered.model_copy(
+            update={
+                "content": content,
+                "calls": tuple(annotator.calls),
+                "finish_reason": response.finish_reason,
+                "error_code": response.error_code,
+                "error_message": summary.clip(response.error_message, MAX_ERROR_CHARS)
+                if response.error_message
+                else None,
+                "usage": response.usage,
+                "model_version": response.model_version,
+            }
         )
+        state = stored(self.agent, self.work, self.contexts.log, content)
+        reply = structured(self.agent, reply, state)
+        if annotator.answered:
+            closing = closing_of(self.agent, annotator.answer)
+            reply = reply.model_copy(update={"closing": closing, "output": output_of(annotator.answer)})
+        actions = merge_actions([own, *annotator.written, EventActions(state_delta=state)])
+        return reply.model_copy(update={"actions": None if actions == NO_ACTIONS else actions})
+
+
+def _checked(response: LlmResponse) -> LlmResponse:
+    """Return a response, with an error in it when the model stopped and said nothing. Source: adk-semantics 9.4."""
+    if response.error_code or response.finish_reason != "STOP" or _says_something(response.content):
+        return response
+    parts = response.content.get("parts") if isinstance(response.content, dict) else None
+    what = (
+        "actionable content (finish_reason=STOP with thought-only or whitespace-only parts)"
+        if parts
+        else ("content (finish_reason=STOP with empty parts)")
+    )
+    response.error_code, response.error_message = NO_CONTENT, f"The model returned no {what}."
+    return response
+
+
+def _says_something(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
+        return False
+    silent = {"text", "thought", "thoughtSignature"}
+    return any(
+        not isinstance(part, dict)
+        or part.keys() - silent
+        or (not part.get("thought") and str(part.get("text") or "").strip())
+        for part in content["parts"]
+    )
 
 
 def _too_large(size: int, limit: int) -> str:
@@ -143,29 +279,15 @@ def _failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: f
     )
 
 
-def _unusable(code: str, text: str, response: LlmResponse) -> ModelReply:
-    return ModelReply(error_code=code, error_message=text, usage=response.usage, model_version=response.model_version)
-
-
-def system_instruction(agent: LlmAgent) -> str:
-    """Return the system instruction: the agent's own, then who it is. Source: adk-semantics 9.3."""
-    identity = f'You are an agent. Your internal name is "{agent.name}".'
-    if agent.description:
-        identity += f' The description about you is "{agent.description}".'
-    return f"{agent.instruction}\n\n{identity}" if agent.instruction else identity
-
-
-def config_of(agent: LlmAgent) -> JsonObject:
-    """Return the agent's generation config as genai's JSON."""
-    config = agent.generate_content_config
-    if config is None:
-        return {}
-    if isinstance(config, dict):
-        return config
-    dumped: JsonObject = config.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return dumped
+def _unusable(
+    code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply | None = None
+) -> ModelReply:
+    told = {"error_code": code, "error_message": text, "usage": response.usage, "model_version": response.model_version}
+    return (entered or ModelReply()).model_copy(update=told)
 
 
 def definition_digest(request: LlmRequest) -> str:
     """Return a digest of all that the agent's declaration contributed to a request, so that a change shows."""
-    return digest([request.model, request.system_instruction, list(request.tools), request.config])[:12]
+    # As it was before there were the provider's own tools.
+    native = [list(request.native_tools)] if request.native_tools else []
+    return digest([request.model, request.system_instruction, list(request.tools), request.config, *native])[:12]

@@ -14,17 +14,23 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.annotate import unknown_tool
+from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
+from activities.contexts import Contexts
 from activities.heartbeat import beating
+from activities.hooks import Hooks
+from activities.request import tools_for
 from activities.view import Views
-from tools import failure_of, outcome_of, tools_of
+from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
+from tools.outcome import failure_of
+from tools.services import NO_SERVICES, Services
+from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory, UnknownAgent
-from waystation.core.event import ToolConfirmation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.wire import ToolCallInput, ToolOutcome
@@ -40,8 +46,8 @@ UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 class ToolCaller:
     """Carries out the activities named `<agent>.<tool>`."""
 
-    def __init__(self, registry: Registry, views: Views) -> None:
-        self._registry, self._views = registry, views
+    def __init__(self, registry: Registry, views: Views, *, services: Services = NO_SERVICES) -> None:
+        self._registry, self._views, self._services = registry, views, services
 
     async def call(self, given: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
@@ -75,68 +81,110 @@ class ToolCaller:
 
     async def _run(self, given: ToolCallInput, call: CallState, log: Log) -> ToolOutcome:
         try:
-            _, agent = self._registry.find(given.root, call.agent)
+            root, agent = self._registry.find(given.root, call.agent)
         except UnknownAgent as error:
             # The agent was there when it made the call; a deploy has taken it away since.
             return _told(call, str(error), "UnknownAgent")
-        tools = tools_of(agent)
-        tool = tools.get(call.name)
-        if tool is None:
-            return _told(call, unknown_tool(call.name, tools), "UnknownTool")
+        if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
+            return _told(call, unknown_tool(call.name, {}), "UnknownTool")
+        hooks = Hooks(agent, root.plugins_of(agent))
+        contexts = Contexts.of(log, log.works[call.turn], self._services)
         with beating():
-            return await _outcome(tool, call, log, given)
+            tools = await tools_for(agent, contexts)
+            tool = tools.get(call.name)
+            running = _Running(hooks, call, contexts, given)
+            if tool is None:
+                problem = unknown_tool(call.name, tools)
+                args = copy_json(call.args)
+                found = await without_tool(hooks, call.name, args, running.context(1), problem)
+                return found or _told(call, problem, "UnknownTool")
+            returned = isinstance(tool, AgentTool) and call.provisional
+            outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
+        return with_transfer(outcome, agent, hooks)
 
 
-async def _outcome(tool: BaseTool, call: CallState, log: Log, given: ToolCallInput) -> ToolOutcome:
-    """Run the tool, and again if it may be repeated within this attempt of the activity."""
-    attempt = activity.info().attempt
-    while True:
-        aborted = threading.Event()
-        context = _context(call, log, given, attempt, aborted)
-        outcome, raised = await _attempt(tool, call, given, context, aborted)
-        if raised is None or attempt > given.retries:
-            return outcome
-        if given.effect != "once":
-            kind = outcome.error_type or "Error"
-            events.warning(
-                "tool_call.raised", tool=call.name, function_call_id=call.id, attempt=attempt, error_type=kind
-            )
-            # Benign: it is logged here, and the SDK's stack trace would add content.
-            benign = ApplicationErrorCategory.BENIGN
-            raise ApplicationError(f"{tool.name} raised; it is tried again.", type=kind, category=benign)
-        # Within one attempt of the activity: an activity that may be repeated is also repeated when its worker
-        # is lost, and then nobody knows whether the tool took effect.
-        await asyncio.sleep(min(2.0 ** (attempt - 1), MAX_BACKOFF_S))
-        attempt += 1
+class _Running:
+    """One call, while it is carried out."""
 
+    def __init__(self, hooks: Hooks, call: CallState, contexts: Contexts, given: ToolCallInput) -> None:
+        self._hooks, self._call, self._contexts, self._given = hooks, call, contexts, given
+        self._aborted = threading.Event()
 
-async def _attempt(
-    tool: BaseTool, call: CallState, given: ToolCallInput, context: ToolContext, aborted: threading.Event
-) -> tuple[ToolOutcome, BaseException | None]:
-    """Run the tool once; return what the model may be told, and the tool's own exception."""
-    limit = given.timeout_s or DEFAULT_TIMEOUT_S
-    running = asyncio.create_task(_caught(tool, copy_json(call.args), context))
-    try:
-        # Not asyncio.timeout: a tool that swallows its cancellation would never be left.
-        done, _ = await asyncio.wait((running,), timeout=limit)
-    except asyncio.CancelledError:
-        aborted.set()
-        await _stop(running)
-        if not running.done() or running.result()[1] is not None:
-            if activity.is_worker_shutdown() and given.effect == "once":
-                text = f"The worker stopped while `{call.name}` ran. {UNKNOWN}"
-                return _told(call, text, "OutcomeUnknown"), None
-            raise
-        done = {running}  # it returned all the same, and what it did has to be recorded
-    if not done:
-        aborted.set()
-        await _stop(running)
-        return _told(call, f"`{call.name}` was stopped after {limit:g} s. {UNKNOWN}", "Timeout"), None
-    value, raised = running.result()
-    if raised is not None:
-        outcome = failure_of(raised, context=context)
-        return outcome.model_copy(update={"fatal": tool.on_error == "raise"}), raised
-    return outcome_of(value, context=context, long_running=tool.is_long_running), None
+    def context(self, attempt: int) -> ToolContext:
+        """Return a context for an attempt."""
+        return self._contexts.call(self._call, self._given, attempt, self._aborted)
+
+    async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
+        """Pass what a called agent answered through the callbacks."""
+        self._contexts = self._contexts.after(child.actions)
+        return await after_agent_call(self._hooks, tool, copy_json(self._call.args), self.context(1), child)
+
+    async def outcome(self, tool: BaseTool) -> ToolOutcome:
+        """Run the tool with the callbacks around it."""
+        context = self.context(activity.info().attempt)
+
+        async def run(args: JsonObject) -> Attempt:
+            return await self._attempts(tool, args, context)
+
+        return await performed(self._hooks, tool, copy_json(self._call.args), context, run)
+
+    async def _attempts(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
+        """Run the tool, and again if it may be repeated within this attempt of the activity."""
+        given, attempt = self._given, activity.info().attempt
+        before, gone = context.state.delta()
+        while True:
+            done, repeatable = await self._attempt(tool, copy_json(args), context)
+            if not repeatable or attempt > given.retries:
+                return done
+            if given.effect != "once":
+                kind = type(done.raised).__name__
+                events.warning(
+                    "tool_call.raised",
+                    tool=tool.name,
+                    function_call_id=self._call.id,
+                    attempt=attempt,
+                    error_type=kind,
+                )
+                # Benign: it is logged here, and the SDK's stack trace would add content.
+                benign = ApplicationErrorCategory.BENIGN
+                raise ApplicationError(f"{tool.name} raised; it is tried again.", type=kind, category=benign)
+            # Within one attempt of the activity: an activity that may be repeated is also repeated when its worker
+            # is lost, and then nobody knows whether the tool took effect.
+            await asyncio.sleep(min(2.0 ** (attempt - 1), MAX_BACKOFF_S))
+            attempt += 1
+            # What the failed attempt wrote is forgotten, what callbacks wrote before it is not.
+            context = self.context(attempt)
+            context.state.update(before)
+            for key in gone:
+                context.state.pop(key, None)
+
+    async def _attempt(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> tuple[Attempt, bool]:
+        """Run the tool once; return what came of it, and whether it may be tried again."""
+        call, limit = self._call, self._given.timeout_s or DEFAULT_TIMEOUT_S
+        running = asyncio.create_task(_caught(tool, args, context))
+        try:
+            # Not asyncio.timeout: a tool that swallows its cancellation would never be left.
+            done, _ = await asyncio.wait((running,), timeout=limit)
+        except asyncio.CancelledError:
+            self._aborted.set()
+            await _stop(running)
+            if not running.done() or running.result()[1] is not None:
+                await self._hooks.tool_cancelled(tool, args, context)
+                if activity.is_worker_shutdown() and self._given.effect == "once":
+                    text = f"The worker stopped while `{call.name}` ran. {UNKNOWN}"
+                    return Attempt(context, raised=TimeoutError(text), told=_told(call, text, "OutcomeUnknown")), False
+                raise
+            done = {running}  # it returned all the same, and what it did has to be recorded
+        if not done:
+            self._aborted.set()
+            await _stop(running)
+            text = f"`{call.name}` was stopped after {limit:g} s. {UNKNOWN}"
+            return Attempt(context, raised=TimeoutError(text), told=_told(call, text, "Timeout")), False
+        value, raised = running.result()
+        if raised is None:
+            return Attempt(context, value), False
+        told = failure_of(raised, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
+        return Attempt(context, raised=raised, told=told), True
 
 
 async def _caught(tool: BaseTool, args: JsonObject, context: ToolContext) -> tuple[object, BaseException | None]:
@@ -155,31 +203,4 @@ async def _stop(running: asyncio.Task[tuple[object, BaseException | None]]) -> N
 def _told(call: CallState, text: str, error_type: str) -> ToolOutcome:
     return ToolOutcome(
         function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
-    )
-
-
-def _context(call: CallState, log: Log, given: ToolCallInput, attempt: int, aborted: threading.Event) -> ToolContext:
-    started = log.input
-    confirmation = given.confirmation or call.tool_confirmation()
-    loop = asyncio.get_running_loop()
-    beat = activity.heartbeat
-    user = next((event.content for event in log.events if event.author == "user"), None)
-
-    def heartbeat(*details: object) -> None:
-        loop.call_soon_threadsafe(beat, *details)
-
-    return ToolContext(
-        state=log.state,
-        tool_name=call.name,
-        function_call_id=call.id,
-        invocation_id=log.invocation_id,
-        agent_name=call.agent,
-        user_id=started.user_id if started else "",
-        session_id=started.session_id if started else None,
-        idempotency_key=ids.idempotency_key(log.invocation_id, call.id),
-        attempt=attempt,
-        tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
-        user_content=user,
-        heartbeat=heartbeat,
-        is_aborted=aborted.is_set,
     )

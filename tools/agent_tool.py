@@ -3,12 +3,15 @@
 import json
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.declaration import declaration
-from waystation.agents.agent import BaseAgent
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, plain
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -23,19 +26,55 @@ class AgentTool(BaseTool):
     The agent runs as an invocation of its own, so it may itself wait for people, for as long as it takes.
     """
 
-    def __init__(self, agent: BaseAgent, skip_summarization: bool = False) -> None:
-        """Wrap `agent`; with `skip_summarization` the calling agent's model is not called with its answer."""
+    def __init__(
+        self,
+        agent: BaseAgent,
+        skip_summarization: bool = False,
+        *,
+        include_plugins: bool = True,
+        propagate_grounding_metadata: bool = False,
+    ) -> None:
+        """Wrap `agent`.
+
+        Args:
+            agent: Of any kind; its name and description become the tool's.
+            skip_summarization: Whether the calling agent's model is not called with the answer.
+            include_plugins: Whether the plugins of the app accompany the agent too.
+            propagate_grounding_metadata: Accepted for ADK's sake; grounding metadata is not recorded.
+        """
         if not isinstance(agent, BaseAgent):
             raise TypeError(f"Expected an agent, got {type(agent).__name__}")
         super().__init__(name=agent.name, description=agent.description)
         self.agent = agent
         self.skip_summarization = skip_summarization
+        self.include_plugins = include_plugins
+        self.propagate_grounding_metadata = propagate_grounding_metadata
+
+    @property
+    def input_schema(self) -> type[BaseModel] | None:
+        """What the agent takes: its own schema, or that of the first agent that it runs. Source: adk-semantics 4.1."""
+        agent = self.agent
+        while not isinstance(agent, LlmAgent):
+            if not agent.sub_agents:
+                return None
+            agent = agent.sub_agents[0]
+        return agent.input_schema
 
     def _get_declaration(self) -> JsonObject | None:
-        return declaration(self.name, self.description, _SCHEMA)
+        schema = self.input_schema
+        return declaration(self.name, self.description, plain(schema.model_json_schema()) if schema else _SCHEMA)
 
     def message_for(self, args: JsonObject) -> str:
-        """Return what the agent is told. Source: adk-semantics 4.2."""
+        """Return what the agent is told. Source: adk-semantics 4.2.
+
+        Raises:
+            ValueError: The arguments do not fit the agent's input schema; the text is for the model.
+        """
+        if self.input_schema is not None:
+            try:
+                return self.input_schema.model_validate(args).model_dump_json(exclude_none=True)
+            except ValidationError as error:
+                raise ValueError(_misfits(self.name, error)) from None
         request = args.get("request")
         return request if isinstance(request, str) else json.dumps(args, sort_keys=True, ensure_ascii=False)
 
@@ -46,3 +85,16 @@ class AgentTool(BaseTool):
             "an AgentTool cannot be run from inside a tool, since its agent is a child of the invocation; "
             "list it in the `tools` of an agent, so that the model calls it.",
         )
+
+
+def _misfits(name: str, error: ValidationError) -> str:
+    # The words in which FunctionTool refuses arguments, see adk-semantics 1.4.
+    lines = [
+        f"Parameter '{'.'.join(map(str, problem['loc'])) or 'arguments'}': validation error: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)[:10]
+    ]
+    return (
+        f"Invoking `{name}()` failed due to argument validation errors:\n"
+        + "\n".join(lines)
+        + "\nYou could retry calling this tool with corrected argument types."
+    )

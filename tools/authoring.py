@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tools.agent_mistakes import agent_problems
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.declaration import declare
@@ -73,6 +74,7 @@ def authoring_problems(root: BaseAgent) -> list[AuthoringError]:
     places: dict[str, list[str]] = {}
     for place, agent in agents_below(root):
         places.setdefault(agent.name, []).append(place)
+        problems += agent_problems(agent)
         if isinstance(agent, LlmAgent):
             entries, mistakes = _resolved(agent)
             problems += mistakes
@@ -151,8 +153,11 @@ def _toolset_problems(toolset: BaseToolset) -> list[AuthoringError]:
     return problems
 
 
-def agents_below(root: BaseAgent) -> Iterator[tuple[str, BaseAgent]]:
-    """Yield every agent of a tree once, with the place where it was found; a tree may contain itself."""
+def agents_below(root: BaseAgent, *, with_plugins: bool = False) -> Iterator[tuple[str, BaseAgent]]:
+    """Yield every agent of a tree once, with the place where it was found; a tree may contain itself.
+
+    `with_plugins` leaves out those that are only called by AgentTools with `include_plugins=False`.
+    """
     seen: set[int] = set()
     waiting: list[tuple[str, BaseAgent]] = [(root.name, root)]
     while waiting:
@@ -161,6 +166,8 @@ def agents_below(root: BaseAgent) -> Iterator[tuple[str, BaseAgent]]:
             continue
         seen.add(id(agent))
         yield place, agent
+        below = [child for child in agent.sub_agents if isinstance(child, BaseAgent)]
+        waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
         for i, tool in enumerate(agent.tools if isinstance(agent, LlmAgent) else ()):
-            if isinstance(tool, AgentTool):
+            if isinstance(tool, AgentTool) and not (with_plugins and not tool.include_plugins):
                 waiting.append((f"{place}.tools[{i}]", tool.agent))

@@ -64,6 +64,10 @@ class BaseTool:
         """Return `{"name", "description", "parametersJsonSchema"}`, or None to stay unknown to models."""
         return None
 
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
+        """Change the request of a model call, a `waystation.models.llm_request.LlmRequest`; here: declare the tool."""
+        llm_request.append_tools([self])
+
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Do the work and return what the model is told."""
         raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")

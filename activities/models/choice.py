@@ -32,8 +32,9 @@ class Models:
         """
         if isinstance(self._override, BaseLlm):
             return self._override
-        if isinstance(agent.model, BaseLlm):
-            return agent.model
+        model = agent.canonical_model
+        if isinstance(model, BaseLlm):
+            return model
         if self._override == DEMO or (demo is not None and not has_key()):
             if not isinstance(demo, BaseLlm):
                 raise ModelRefused(

@@ -189,8 +189,8 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
     options = config.http_options or types.HttpOptions()
     # The contents here replace the mere "-" that is given to the SDK, because it insists on some.
     body: JsonObject = {**(options.extra_body or {}), "contents": list(request.contents)}
-    if request.tools:
-        body["tools"] = [{"functionDeclarations": list(request.tools)}]
+    if tools := request.genai_tools():
+        body["tools"] = tools
     if continuation:
         body["continuationToken"] = continuation
     changes: dict[str, Any] = {

@@ -1,27 +1,33 @@
-"""Find agents: packages that expose `root_agent`, as ADK lays them out.
+"""Find agents: packages that expose `root_agent`, or `app`, as ADK lays them out.
 
     examples/
       reimbursement/
         __init__.py     from . import agent
         agent.py        root_agent = Agent(name="reimbursement_agent", …)
 
-`root_agent` may as well be in the package's `__init__.py`. A folder that has neither is passed over.
+`root_agent` may as well be in the package's `__init__.py`; and `app = App(name=…, root_agent=…, plugins=[…])` may stand
+for it. A folder that has neither is passed over.
 
 All mistakes are collected and reported together, each with its file.
 """
 
 import importlib
+import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from tools import agents_below, authoring_problems
-from waystation.agents.agent import LlmAgent
+from waystation.agents.base_agent import BaseAgent
+from waystation.apps.app import App
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, UnknownAgent
 from waystation.models import BaseLlm
+from waystation.plugins.base_plugin import BasePlugin
+
+_EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,19 @@ class Problem:
 class Root:
     """A root agent, where it comes from, and the agents in its tree by name."""
 
-    agent: LlmAgent
+    agent: BaseAgent
     place: str
-    tree: Mapping[str, LlmAgent]
+    tree: Mapping[str, BaseAgent]
     demo_model: BaseLlm | None = None
     """The offline stand-in that the package brings for trying it without an API key."""
+    plugins: Sequence[BasePlugin] = ()
+    """Those of the package's `app`."""
+
+    def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
+        """Return the plugins that accompany an agent of the tree: not one called with `include_plugins=False`."""
+        if not self.plugins or any(found is agent for _, found in agents_below(self.agent, with_plugins=True)):
+            return self.plugins
+        return ()
 
 
 class Registry:
@@ -55,9 +69,9 @@ class Registry:
             self.add(root)
 
     @classmethod
-    def of(cls, *agents: LlmAgent) -> "Registry":
-        """Return a registry of agents that exist already."""
-        return cls(Root(agent, f"agent {agent.name!r}", tree_of(agent)) for agent in agents)
+    def of(cls, *agents: BaseAgent | App) -> "Registry":
+        """Return a registry of agents, or apps, that exist already."""
+        return cls(_root(given, f"agent {_agent_of(given).name!r}") for given in agents)
 
     def add(self, root: Root) -> None:
         """Add a root agent.
@@ -75,7 +89,7 @@ class Registry:
         """The root agents by name."""
         return self._roots
 
-    def find(self, root: str, agent: str) -> tuple[Root, LlmAgent]:
+    def find(self, root: str, agent: str) -> tuple[Root, BaseAgent]:
         """Return an agent by name, and the root in whose tree it is.
 
         Raises:
@@ -89,9 +103,18 @@ class Registry:
         return found, found.tree[agent]
 
 
-def tree_of(agent: LlmAgent) -> dict[str, LlmAgent]:
-    """Return an agent and all agents that it may call, by name."""
-    return {found.name: found for _, found in agents_below(agent) if isinstance(found, LlmAgent)}
+def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
+    """Return an agent, all agents below it and all that they may call, by name."""
+    return {found.name: found for _, found in agents_below(agent)}
+
+
+def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None) -> Root:
+    agent = _agent_of(given)
+    return Root(agent, place, tree_of(agent), demo, given.plugins if isinstance(given, App) else ())
+
+
+def _agent_of(given: BaseAgent | App) -> BaseAgent:
+    return given.root_agent if isinstance(given, App) else given
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
@@ -133,23 +156,23 @@ def _packages(folder: Path) -> Iterator[Path]:
 def _is_package(folder: Path) -> bool:
     init = folder / "__init__.py"
     # Read first: other packages may lie here too, and importing one may do anything.
-    return (folder / "agent.py").is_file() or (init.is_file() and b"root_agent" in init.read_bytes())
+    return (folder / "agent.py").is_file() or (init.is_file() and _EXPOSED.search(init.read_bytes()) is not None)
 
 
 def _load(package: Path) -> Root:
     package_name = package.resolve().name
     modules = _import(package.resolve())
-    found = next((module for module in modules if hasattr(module, "root_agent")), None)
-    if found is None:
-        raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")
-    agent = found.root_agent
-    if not isinstance(agent, LlmAgent):
-        raise InvalidAgent(
-            package_name, f"`root_agent` is a {type(agent).__name__}; only LlmAgent can be a root so far."
-        )
     demo = next((module.demo_model for module in modules if hasattr(module, "demo_model")), None)
-    place = str(package / Path(found.__file__ or "agent.py").name)
-    return Root(agent, place, tree_of(agent), demo if isinstance(demo, BaseLlm) else None)
+    for name, kinds in (("app", (App,)), ("root_agent", (BaseAgent, App))):
+        # An `app` may be anything, such as a web application; only an App stands for the agent.
+        found = next((module for module in modules if isinstance(getattr(module, name, None), kinds)), None)
+        if found is not None:
+            place = str(package / Path(found.__file__ or "agent.py").name)
+            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None)
+    other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
+    if other is None:
+        raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")
+    raise InvalidAgent(package_name, f"`root_agent` is a {type(other).__name__}; assign an agent to that name.")
 
 
 def _import(package: Path) -> list[ModuleType]:

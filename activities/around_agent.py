@@ -1,0 +1,106 @@
+"""What happens around an agent: its shape is told, and callbacks run. Source: adk-semantics 9.4."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from activities.contexts import Contexts
+from activities.hooks import Hooks
+from activities.shaped import content_json
+from tools.output_schema import parsed
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.tree import shape_of
+from waystation.core.errors import WaystationError
+from waystation.core.event import NO_ACTIONS, EventActions, text_of
+from waystation.core.payload import JsonObject
+from waystation.core.shape import AgentShape
+from waystation.core.wire import ModelReply, Phase, Said
+from waystation.core.work import Work
+
+
+class UserMessageChanged(WaystationError):
+    """A plugin wants to replace the message that an invocation was started with, which is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A plugin's `on_user_message_callback` returned a message, but the one that began the invocation is "
+            "recorded; return None, and change what the model is shown in `before_model_callback`."
+        )
+
+
+@dataclass(slots=True)
+class Around:
+    """Enters and leaves one agent at work."""
+
+    agent: BaseAgent
+    work: Work
+    hooks: Hooks
+    contexts: Contexts
+
+    async def reply(self, phase: Phase) -> tuple[ModelReply, Contexts]:
+        """Return what is recorded of a phase, before any model call, and the contexts to go on with.
+
+        Raises:
+            CallbackRaised: A callback raised.
+            UserMessageChanged: A plugin wants the user's message to be another one.
+        """
+        match phase:
+            case "turn":
+                return ModelReply(), self.contexts
+            case "leave":
+                return ModelReply(after=await self._leave()), self.contexts
+            case "enter":
+                reply = await self._enter()
+                return reply, self.contexts.after(reply.before.actions if reply.before else None)
+
+    @property
+    def _first(self) -> bool:
+        """Whether the invocation began with this agent."""
+        return self.work.index == 0
+
+    async def _enter(self) -> ModelReply:
+        shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
+        if shape == AgentShape(name=self.agent.name):
+            shape = None  # as the workflow takes an agent to be that it knows nothing of
+        context = self.contexts.callback()
+        if self._first and self.hooks.plugins:
+            await self._see_message(context)
+            content = await self.hooks.run_hook("before_run_callback", invocation_context=context)
+            if content:
+                said = _said(content_json(content), context.recorded_actions())
+                return ModelReply(shape=shape, before=said, skipped=True, ends_invocation=True)
+        content = await self.hooks.around_agent("before_agent_callback", context)
+        told = content_json(content) if content else None
+        if told is not None:
+            self._store(context.state, told)
+        said = _said(told, context.recorded_actions())
+        return ModelReply(shape=shape, before=said, skipped=told is not None)
+
+    async def _see_message(self, context: Any) -> None:
+        message = context.user_content
+        given = {"invocation_context": context, "user_message": message}
+        if await self.hooks.run_hook("on_user_message_callback", **given) is not None:
+            raise UserMessageChanged
+
+    async def _leave(self) -> Said | None:
+        context = self.contexts.callback()
+        content = await self.hooks.around_agent("after_agent_callback", context)
+        if self._first:
+            await self.hooks.run_hook("after_run_callback", invocation_context=context)
+        return _said(content_json(content) if content else None, context.recorded_actions())
+
+    def _store(self, state: Any, content: JsonObject) -> None:
+        """Store what callbacks said for an LLM agent as if its model had said it."""
+        text = text_of(content)
+        if not (isinstance(self.agent, LlmAgent) and self.agent.output_key and text):
+            return
+        if not self.agent.output_schema:
+            state[self.agent.output_key] = text
+        elif text.strip():
+            state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+
+
+def _said(content: JsonObject | None, actions: EventActions) -> Said | None:
+    if content is None and actions == NO_ACTIONS:
+        return None
+    return Said(content=content, actions=None if actions == NO_ACTIONS else actions)

@@ -1,0 +1,118 @@
+"""The contexts in which author code runs: made here, so that whatever they offer is offered everywhere."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from temporalio import activity
+
+from tools.context import CallbackContext, ToolContext
+from tools.readonly_context import ReadonlyContext
+from tools.services import Services
+from tools.session import Session
+from waystation.agents.run_config import RunConfig
+from waystation.core import ids
+from waystation.core.call import CallState
+from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.state import StateFold
+from waystation.core.wire import ToolCallInput
+from waystation.core.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Makes contexts for one agent at work, over one state."""
+
+    log: Log
+    agent: str
+    branch: str | None
+    state: JsonObject
+    services: Services
+
+    @classmethod
+    def of(cls, log: Log, work: Work, services: Services) -> "Contexts":
+        """Return what makes contexts for `work`, with the state as it is recorded."""
+        return cls(log, work.agent, work.branch, log.state, services)
+
+    def after(self, actions: EventActions | None) -> "Contexts":
+        """Return the same over the state as it is once `actions` have been applied."""
+        if actions is None:
+            return self
+        fold = StateFold(self.state)
+        fold.apply(actions)
+        return replace(self, state=fold.value)
+
+    def readonly(self) -> ReadonlyContext:
+        """Return the context of instruction providers and toolsets."""
+        return ReadonlyContext(**self._about())
+
+    def callback(self) -> CallbackContext:
+        """Return the context of callbacks around agents and models."""
+        return CallbackContext(**self._about())
+
+    def proposed(self, call_id: str, tool: str) -> ToolContext:
+        """Return the context of a call that is only being looked at: predicates, and calls that no activity runs."""
+        return ToolContext(
+            function_call_id=call_id,
+            idempotency_key=ids.idempotency_key(self.log.invocation_id, call_id),
+            **self._about(tool),
+        )
+
+    def call(self, call: CallState, given: ToolCallInput, attempt: int, aborted: threading.Event) -> ToolContext:
+        """Return the context in which a tool runs, inside its activity."""
+        confirmation = given.confirmation or call.tool_confirmation()
+        return ToolContext(
+            function_call_id=call.id,
+            idempotency_key=ids.idempotency_key(self.log.invocation_id, call.id),
+            attempt=attempt,
+            tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
+            heartbeat=_heartbeat(),
+            is_aborted=aborted.is_set,
+            **self._about(call.name),
+        )
+
+    def _about(self, tool: str = "") -> JsonObject:
+        started = self.log.input
+        user = next((event.content for event in self.log.events if event.author == "user"), None)
+        about: JsonObject = {
+            "state": self.state,
+            "tool_name": tool,
+            "invocation_id": self.log.invocation_id,
+            "agent_name": self.agent,
+            "branch": self.branch,
+            "user_content": user,
+            "services": self.services,
+        }
+        if started is None:
+            return about
+        session = Session(
+            id=started.session_id or started.origin or self.log.invocation_id,
+            app_name=started.app,
+            user_id=started.user_id,
+            state=self.state,
+            events=tuple(self.log.events),
+        )
+        return about | {
+            "user_id": started.user_id,
+            "session_id": started.session_id,
+            "session": session,
+            "custom_metadata": started.metadata,
+            "run_config": RunConfig(
+                max_llm_calls=max(started.budget.max_llm_calls, 1), custom_metadata=started.metadata or None
+            ),
+        }
+
+
+def _heartbeat() -> Callable[..., None]:
+    """Return a function that says, from any thread, that the tool is alive."""
+    loop = asyncio.get_running_loop()
+    beat = activity.heartbeat
+
+    def heartbeat(*details: Any) -> None:
+        loop.call_soon_threadsafe(beat, *details)
+
+    return heartbeat

@@ -1,0 +1,217 @@
+"""What an agent's model is instructed: templates filled in, providers asked, the parts put in ADK's order.
+
+The texts are wire literals of ADK 2.13, since models are tuned to them. Sources: adk-semantics 9.1 and 9.3.
+"""
+
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from activities.contexts import Contexts
+from tools.readonly_context import ReadonlyContext
+from tools.state import State
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.tree import transfer_targets
+from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject
+from waystation.models.llm_request import joined, split_instruction
+
+TRANSFER = "transfer_to_agent"
+
+_TEMPLATE = re.compile(r"(?<![\$\{\\]){+[^{}]*}+")
+_BEGIN, _END, _ELIDED = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>", "<<<ELIDED_MARKER>>>"
+_PREAMBLE = (
+    f"What stands between {_BEGIN} and {_END} is your own system instruction for this turn, with the present state. "
+    "It is meant for you, and the user said none of it: do not answer it. What the user said stands outside the marks."
+)
+_SET_RESPONSE = (
+    "IMPORTANT: You have access to other tools, but you must provide your final response using the set_model_response "
+    "tool with the required structured format. After using any other tools needed to complete the task, always call "
+    "set_model_response with your final answer in the specified schema format."
+)
+_TRANSFER = """
+You have a list of other agents to transfer to:
+
+{about}
+
+If you are the best to answer the question according to your description,
+you can answer it.
+
+If another agent is better for answering the question according to its
+description, call `{tool}` function to transfer the question to that
+agent. When transferring, do not generate any text other than the function
+call.
+
+**NOTE**: the only available agents for `{tool}` function are
+{names}.
+"""
+_TO_PARENT = """
+If neither you nor the other agents are best for the question, transfer to your parent agent {parent}.
+"""
+_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
+
+
+class InstructionFailed(WaystationError):
+    """An instruction cannot be put together; `kind` is the name by which the invocation fails."""
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self.kind = kind
+        super().__init__(problem)
+
+
+class Instructions:
+    """A system instruction in the making, and what has to stand in the contents instead."""
+
+    def __init__(self) -> None:
+        self.system: str | None = None
+        self.prefix: list[JsonObject] = []
+        """Contents to be put before the current turn, or, when media is among them, before everything."""
+        self.leads = False
+        """Whether the prefix stands before everything, so that it can be cached."""
+
+    def append(self, text: str) -> None:
+        """Append a text to the system instruction."""
+        self.system = joined(self.system, text)
+
+    def placed(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the contents with what has to stand among them."""
+        if not self.prefix:
+            return list(contents)
+        at = 0 if self.leads else _start_of_turn(contents)
+        return [*contents[:at], *self.prefix, *contents[at:]]
+
+
+async def instructions_of(agent: LlmAgent, contexts: Contexts, *, set_response: bool) -> Instructions:
+    """Return the agent's instructions.
+
+    Raises:
+        InstructionFailed: A template names what is not there, or a provider raised.
+    """
+    made, context = Instructions(), contexts.readonly()
+    top = agent.root_agent
+    if isinstance(top, LlmAgent) and top.global_instruction:
+        made.append(await _text(top.global_instruction, "global_instruction", context, contexts))
+    if agent.static_instruction:
+        texts, made.prefix = split_instruction(_content_of(agent.static_instruction))
+        made.leads = bool(made.prefix)
+        if texts:
+            made.append("\n\n".join(texts))
+    if agent.instruction:
+        text = await _text(agent.instruction, "instruction", context, contexts)
+        if agent.static_instruction:
+            made.prefix.append({"role": "user", "parts": [{"text": _labelled(text)}]})
+        else:
+            made.append(text)
+    identity = f'You are an agent. Your internal name is "{agent.name}".'
+    if agent.description:
+        identity += f' The description about you is "{agent.description}".'
+    made.append(identity)
+    if set_response:
+        made.append(_SET_RESPONSE)
+    if targets := transfer_targets(agent):
+        made.append(transfer_text(agent, targets))
+    return made
+
+
+async def _text(given: Any, name: str, context: ReadonlyContext, contexts: Contexts) -> str:
+    if isinstance(given, str):
+        return await filled_in(given, contexts)
+    try:
+        text = given(context)
+        return str(await text if inspect.isawaitable(text) else text)
+    except Exception as error:
+        problem = f"The function that is the `{name}` of {context.agent_name!r} raised {type(error).__name__}."
+        raise InstructionFailed(type(error).__name__, problem) from error
+
+
+async def filled_in(template: str, contexts: Contexts) -> str:
+    """Return a template with state and artifacts filled in; what is no name is left as it stands.
+
+    Raises:
+        InstructionFailed: A name that is not optional names nothing.
+    """
+    made: list[str] = []
+    end = 0
+    for match in _TEMPLATE.finditer(template):
+        made += [template[end : match.start()], await _value(match.group(), contexts)]
+        end = match.end()
+    return "".join((*made, template[end:]))
+
+
+async def _value(braced: str, contexts: Contexts) -> str:
+    name = braced.lstrip("{").rstrip("}").strip()
+    optional = name.endswith("?")
+    name = name.removesuffix("?")
+    if name.startswith("artifact."):
+        return await _artifact(name.removeprefix("artifact."), contexts, optional=optional)
+    prefix, colon, rest = name.rpartition(":")
+    if not rest.isidentifier() or (colon and prefix + colon not in _PREFIXES):
+        return braced
+    if name in contexts.state:
+        value = contexts.state[name]
+        return "" if value is None else str(value)
+    if optional:
+        return ""
+    raise _not_found(f"Context variable not found: `{name}` in agent '{contexts.agent}'.")
+
+
+async def _artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
+    if contexts.services.artifacts is None:
+        raise InstructionFailed("ValueError", "Artifact service is not initialized.")
+    artifact = await contexts.callback().load_artifact(name)
+    if artifact is None:
+        if optional:
+            return ""
+        raise _not_found(f"Artifact '{name}' not found in agent '{contexts.agent}'.")
+    text = getattr(artifact, "text", None)
+    if text is not None:
+        return str(text)
+    blob = getattr(artifact, "inline_data", None)
+    if blob is not None and blob.data is not None and str(blob.mime_type or "").startswith("text/"):
+        return str(blob.data.decode("utf-8", "replace"))
+    return str(artifact)
+
+
+def _not_found(problem: str) -> InstructionFailed:
+    # As a KeyError words it, with quotes around; that is what ADK's error event says.
+    return InstructionFailed("KeyError", str(KeyError(problem)))
+
+
+def _content_of(given: Any) -> JsonObject:
+    """Return a text, Part, Content, or a list of them, as one Content in JSON."""
+    items = given if isinstance(given, list) else [given]
+    parts: list[JsonObject] = []
+    for item in items:
+        if isinstance(item, str):
+            parts.append({"text": item})
+            continue
+        dumped = item if isinstance(item, dict) else item.model_dump(mode="json", by_alias=True, exclude_none=True)
+        parts.extend(dumped.get("parts", [dumped]))
+    return {"role": "user", "parts": parts}
+
+
+def _start_of_turn(contents: Sequence[JsonObject]) -> int:
+    """Return where what the user said last begins; behind a function response, when that is newer."""
+    at = len(contents)
+    for index in range(len(contents) - 1, -1, -1):
+        content = contents[index]
+        if content.get("role") != "user" or any("functionResponse" in part for part in content.get("parts") or ()):
+            return index + 1
+        at = index
+    return at
+
+
+def transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
+    """Return what a model is told of the agents that it may transfer to."""
+    about = "\n".join(f"\nAgent name: {a.name}\nAgent description: {a.description}\n" for a in targets)
+    names = ", ".join(f"`{name}`" for name in sorted(target.name for target in targets))
+    text = _TRANSFER.format(about=about, names=names, tool=TRANSFER)
+    if agent.parent_agent and not agent.disallow_transfer_to_parent:
+        text += _TO_PARENT.format(parent=agent.parent_agent.name)
+    return text
+
+
+def _labelled(text: str) -> str:
+    return f"{_PREAMBLE}\n{_BEGIN}\n{text.replace(_BEGIN, _ELIDED).replace(_END, _ELIDED)}\n{_END}"

@@ -1,0 +1,100 @@
+"""Put together what a model is asked, as the agent declares it.
+
+Until somebody looks at it a request is plain JSON; see `activities.shaped` for those who do.
+"""
+
+from collections.abc import Mapping
+
+from activities.contexts import Contexts
+from activities.instructions import TRANSFER, InstructionFailed, instructions_of
+from tools.base import BaseTool
+from tools.declaration import declare
+from tools.native import BuiltInCodeExecutionTool, NativeTool
+from tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool, json_schema
+from tools.toolbox import toolbox
+from tools.toolset import BaseToolset
+from tools.transfer import TransferToAgentTool
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.tree import transfer_targets
+from waystation.core import prompt
+from waystation.core.payload import JsonObject
+from waystation.core.work import Work
+from waystation.models import LlmRequest
+
+
+async def tools_for(agent: LlmAgent, contexts: Contexts) -> dict[str, BaseTool]:
+    """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's."""
+    tools: dict[str, BaseTool] = {}
+    if agent.output_schema and agent.tools:
+        tools[SET_MODEL_RESPONSE] = SetModelResponseTool(agent.output_schema)
+    if targets := transfer_targets(agent):
+        tools[TRANSFER] = TransferToAgentTool([target.name for target in targets])
+    return tools | await toolbox(agent, contexts.readonly())
+
+
+async def request_of(
+    agent: LlmAgent, work: Work, contexts: Contexts, tools: Mapping[str, BaseTool], attempt: int
+) -> LlmRequest:
+    """Return the request as the agent's declaration makes it, without what its tools change in it.
+
+    Raises:
+        InstructionFailed: An instruction cannot be put together.
+    """
+    instructions = await instructions_of(agent, contexts, set_response=SET_MODEL_RESPONSE in tools)
+    contents = prompt.contents(
+        contexts.log,
+        agent=agent.name,
+        branch=work.branch,
+        current_turn_only=agent.include_contents == "none",
+    )
+    config = config_of(agent)
+    if agent.output_schema and not agent.tools:
+        schema = json_schema(agent.output_schema)
+        config = {**config, "responseMimeType": "application/json", "responseJsonSchema": schema}
+    name = model_name(agent)
+    native: list[JsonObject] = []
+    for tool in (*tools.values(), *([BuiltInCodeExecutionTool()] if agent.code_executor else ())):
+        if isinstance(tool, NativeTool) and not has_say(tool):
+            name = tool.model or name
+            try:
+                native.append(tool.native_tool(name, contexts.readonly()))
+            except ValueError as error:
+                raise InstructionFailed("ValueError", str(error)) from error
+    return LlmRequest(
+        model=name,
+        contents=instructions.placed(contents),
+        system_instruction=instructions.system,
+        tools=[declared for tool in tools.values() if not has_say(tool) and (declared := declare(tool))],
+        native_tools=native,
+        config=config,
+        attempt=attempt,
+    )
+
+
+def model_name(agent: LlmAgent) -> str:
+    """Return how the agent's model is called in requests."""
+    model = agent.canonical_model
+    return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
+
+
+def config_of(agent: LlmAgent) -> JsonObject:
+    """Return the agent's generation config as genai's JSON."""
+    config = agent.generate_content_config
+    if config is None:
+        return {}
+    if isinstance(config, dict):
+        return config
+    dumped: JsonObject = config.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped
+
+
+def has_say(tool: BaseTool | BaseToolset) -> bool:
+    """Whether a tool or toolset changes requests in its own way."""
+    usual = (BaseTool, NativeTool, BaseToolset)
+    return all(type(tool).process_llm_request is not kind.process_llm_request for kind in usual)
+
+
+def speakers(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | BaseToolset]:
+    """Return the toolsets and tools that change the request, in the order in which they do."""
+    toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and has_say(entry)]
+    return [*toolsets, *(tool for tool in tools.values() if has_say(tool))]

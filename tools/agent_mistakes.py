@@ -1,0 +1,72 @@
+"""Mistakes in how agents were declared, found before anything runs."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from waystation.agents.base_agent import BaseAgent, listed
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.loop_agent import LoopAgent
+from waystation.agents.tree import kind_of
+from waystation.core.errors import InvalidAgent
+
+CALLBACKS: dict[str, tuple[str, ...]] = {
+    "before_agent_callback": ("callback_context",),
+    "after_agent_callback": ("callback_context",),
+    "before_model_callback": ("callback_context", "llm_request"),
+    "after_model_callback": ("callback_context", "llm_response"),
+    "on_model_error_callback": ("callback_context", "llm_request", "error"),
+    "before_tool_callback": ("tool", "args", "tool_context"),
+    "after_tool_callback": ("tool", "args", "tool_context", "tool_response"),
+    "on_tool_error_callback": ("tool", "args", "tool_context", "error"),
+}
+"""What each callback is given, by keyword and in this order. Source: adk-semantics 1.6, 9.4."""
+
+
+def agent_problems(agent: BaseAgent) -> list[InvalidAgent]:
+    """Return what is wrong with the agent itself, one error each; its tools are looked at elsewhere."""
+    return [InvalidAgent(agent.name, problem) for problem in _problems(agent)]
+
+
+def _problems(agent: BaseAgent) -> Iterator[str]:
+    if kind_of(agent) is None:
+        yield (
+            f"a {type(agent).__name__} cannot be carried out; "
+            "use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent."
+        )
+    for child in agent.sub_agents:
+        if not isinstance(child, BaseAgent):
+            yield f"`sub_agents` has a {type(child).__name__} in it; put agents there."
+        elif child.parent_agent is not None and child.parent_agent is not agent:
+            yield (
+                f"its sub-agent {child.name!r} belongs to {child.parent_agent.name!r}; an agent can have one parent: "
+                f"use `{child.name}.clone()`, with another name."
+            )
+    for name, given in CALLBACKS.items():
+        for callback in listed(getattr(agent, name, None)):
+            if problem := _callback_problem(callback, given):
+                yield f"`{name}` {problem}"
+    if isinstance(agent, LlmAgent):
+        for name in ("instruction", "global_instruction"):
+            provider = getattr(agent, name)
+            if callable(provider) and (problem := _callback_problem(provider, ("context",))):
+                yield f"`{name}` {problem}"
+    if isinstance(agent, LoopAgent) and agent.max_iterations is None and not agent.sub_agents:
+        yield "a LoopAgent without `sub_agents` and `max_iterations` does nothing; give it agents."
+
+
+def _callback_problem(callback: Any, given: tuple[str, ...]) -> str | None:
+    if not callable(callback):
+        return f"is a {type(callback).__name__}; give a function, or a list of functions."
+    try:
+        signature = inspect.signature(callback)
+    except (TypeError, ValueError):  # builtins have none that can be read
+        return None
+    # ADK's rule: by keyword, or else by position.
+    for args, kwargs in (((), dict.fromkeys(given)), (given, {})):
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            continue
+        return None
+    return f"takes {signature}, but is given ({', '.join(given)})."

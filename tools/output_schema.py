@@ -1,0 +1,148 @@
+"""The shape that an agent's answer has to have: told to the model, and checked.
+
+Source: adk-semantics 9.3. A schema is a pydantic model, a list of one, any other type, or a schema as a dictionary or a
+genai Schema; only for the first two does ADK check values, and so is it here.
+"""
+
+import inspect
+import json
+import re
+import typing
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from tools.base import BaseTool
+from tools.context import ToolContext
+from tools.declaration import declaration
+from tools.signature import Signature
+from waystation.core.payload import JsonObject, plain
+
+SET_MODEL_RESPONSE = "set_model_response"
+OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
+"""Error code of an answer that does not fit."""
+
+_FENCE = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?")
+
+
+def json_schema(schema: Any) -> JsonObject:
+    """Return an output schema as JSON schema."""
+    if isinstance(schema, dict):
+        return dict(plain(schema))
+    if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
+        return dict(schema.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return dict(plain(TypeAdapter(schema).json_schema()))
+
+
+def parsed(schema: Any, text: str) -> Any:
+    """Return an answer as plain JSON, without the fields that are None.
+
+    Raises:
+        ValueError: It is not JSON, or does not fit; the text repeats nothing of the answer.
+    """
+    text = _unfenced(text)
+    try:
+        if _checks(schema):
+            return _dumped(TypeAdapter(schema).validate_json(text))
+        return plain(json.loads(text))
+    except ValidationError as error:
+        raise ValueError(explained(error)) from None
+    except ValueError:
+        raise ValueError("It is not JSON.") from None
+
+
+def explained(error: ValidationError) -> str:
+    """Return what is wrong, one clause for each mistake, without the values."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)[:10]
+    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems)
+
+
+class SetModelResponseTool(BaseTool):
+    """The call by which a model that has other tools gives its structured answer."""
+
+    def __init__(self, output_schema: Any) -> None:
+        """Take any output schema."""
+        self.output_schema = output_schema
+        self._function = _function(output_schema)
+        super().__init__(name=SET_MODEL_RESPONSE, description=inspect.cleandoc(self._function.__doc__ or ""))
+
+    def _get_declaration(self) -> JsonObject | None:
+        return declaration(self.name, self.description, Signature(self._function, self.name).schema)
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Return the answer as plain JSON, or what is wrong with it, which the model then mends."""
+        given = args
+        if _item_of(self.output_schema):
+            given = args.get("items", [])
+        elif not _checks(self.output_schema):
+            return args.get("response")
+        try:
+            return _dumped(TypeAdapter(self.output_schema).validate_python(given))
+        except ValidationError as error:
+            return ResponseRefused(
+                error=f"Validation Error found:\n{explained(error)}\nRecall the set_model_response function correctly, "
+                "fix the errors, and call it again with all required fields using the correct types."
+            )
+
+
+class ResponseRefused(dict[str, Any]):
+    """The answer to a structured answer that does not fit."""
+
+
+def _function(schema: Any) -> Any:
+    def set_model_response() -> str:
+        """Set your final response using the required output schema.
+
+        Use this tool to provide your final structured answer instead
+        of outputting text directly.
+        """
+        return ""
+
+    if _is_model(schema):
+        parameters = [
+            _parameter(
+                name,
+                Annotated[field.annotation, Field(description=field.description)],
+                inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True),
+            )
+            for name, field in schema.model_fields.items()
+        ]
+    elif item := _item_of(schema):
+        parameters = [_parameter("items", list[item])]  # type: ignore[valid-type]  # a type that is only known here
+    else:
+        untyped = isinstance(schema, dict) or not (isinstance(schema, type) or typing.get_origin(schema))
+        parameters = [_parameter("response", dict if untyped else schema)]
+    set_model_response.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as functools does
+    return set_model_response
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _is_model(schema: Any) -> bool:
+    return isinstance(schema, type) and not typing.get_origin(schema) and issubclass(schema, BaseModel)
+
+
+def _item_of(schema: Any) -> Any:
+    """Return the pydantic model that a schema is a list of, or None."""
+    args = typing.get_args(schema)
+    return args[0] if typing.get_origin(schema) is list and args and _is_model(args[0]) else None
+
+
+def _checks(schema: Any) -> bool:
+    return _is_model(schema) or _item_of(schema) is not None
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_dumped(item) for item in value]
+    return plain(value.model_dump(mode="json", exclude_none=True))
+
+
+def _unfenced(text: str) -> str:
+    """Return the text without a code fence around it, which models put there all the same."""
+    stripped = text.strip()
+    if len(stripped) < 6 or not (stripped.startswith("```") and stripped.endswith("```")):
+        return text
+    return _FENCE.sub("", stripped[:-3], count=1).strip()

@@ -1,0 +1,37 @@
+"""Handing the conversation over to another agent. Source: adk-semantics 9.1."""
+
+from collections.abc import Sequence
+
+from tools.context import ToolContext
+from tools.function_tool import FunctionTool
+from waystation.core.payload import JsonObject
+
+
+def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
+    """Transfer the query to another agent.
+
+    Use this tool to hand off control to another agent that is more suitable to
+    answer the user's query according to the agent's description.
+
+    Args:
+      agent_name: the agent name to transfer to.
+    """
+    tool_context.actions.transfer_to_agent = agent_name
+
+
+class TransferToAgentTool(FunctionTool):
+    """`transfer_to_agent` with the names that it may be given. Agents that have somebody to transfer to get it."""
+
+    def __init__(self, agent_names: Sequence[str]) -> None:
+        """Take the names of the agents."""
+        super().__init__(transfer_to_agent)
+        self._agent_names = list(agent_names)
+
+    def _get_declaration(self) -> JsonObject | None:
+        declared = super()._get_declaration()
+        assert declared is not None
+        # As in ADK, whose declaration describes the parameter only in the text of the whole.
+        name: JsonObject = declared["parametersJsonSchema"]["properties"]["agent_name"]
+        name.pop("description", None)
+        name["enum"] = self._agent_names
+        return declared

@@ -1,0 +1,46 @@
+"""How one invocation is asked to run."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from waystation.core.payload import JsonObject
+from waystation.core.wire import MAX_MODEL_CALLS, Budget
+
+_ACCEPTED = ("tool_thread_pool_config", "streaming_mode", "telemetry", "get_session_config")
+"""Fields of ADK's RunConfig that change nothing here: sync tools always run in threads, and events stream anyway."""
+
+
+class RunConfig(BaseModel):
+    """What ADK's RunConfig says and this engine can do; other fields are refused. Source: adk-semantics 0.8.
+
+    `max_llm_calls` becomes the invocation's budget, `custom_metadata` its metadata.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    max_llm_calls: int = MAX_MODEL_CALLS
+    custom_metadata: JsonObject | None = None
+    ignored: tuple[str, ...] = Field(default=(), exclude=True)
+    """Names of the fields that were given, accepted and change nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_aside(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        ignored = tuple(name for name in _ACCEPTED if data.get(name) is not None)
+        return {key: value for key, value in data.items() if key not in _ACCEPTED} | {"ignored": ignored}
+
+    @field_validator("max_llm_calls")
+    @classmethod
+    def _check_limit(cls, limit: int) -> int:
+        if limit < 1:
+            raise ValueError(f"{limit} would let the model never be called; ADK's `unlimited` is not supported.")
+        return limit
+
+    def budget(self) -> Budget:
+        """Return the budget to start an invocation with."""
+        return Budget(max_llm_calls=self.max_llm_calls)

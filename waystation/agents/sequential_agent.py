@@ -1,0 +1,7 @@
+"""Agents that run others one after another."""
+
+from waystation.agents.base_agent import BaseAgent
+
+
+class SequentialAgent(BaseAgent):
+    """Runs its `sub_agents` in order, in one conversation. Source: adk-semantics 9.2."""

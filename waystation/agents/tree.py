@@ -1,0 +1,81 @@
+"""Who is where in a tree of agents: whom an agent may transfer to, and what a workflow has to know of it."""
+
+from collections.abc import Sequence
+
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.loop_agent import LoopAgent
+from waystation.agents.parallel_agent import ParallelAgent
+from waystation.agents.sequential_agent import SequentialAgent
+from waystation.core.shape import AgentKind, AgentShape
+from waystation.plugins.base_plugin import BasePlugin, overrides
+
+_KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
+    (LlmAgent, "llm"),
+    (SequentialAgent, "sequential"),
+    (ParallelAgent, "parallel"),
+    (LoopAgent, "loop"),
+)
+
+
+def kind_of(agent: BaseAgent) -> AgentKind | None:
+    """Return what kind of agent it is; None for one that cannot be carried out."""
+    return next((kind for known, kind in _KINDS if isinstance(agent, known)), None)
+
+
+def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
+    """Return whom an agent may transfer to: agents below it, its parent, its peers. Source: adk-semantics 9.1."""
+    targets = list(agent.sub_agents)
+    parent = agent.parent_agent
+    if isinstance(parent, LlmAgent):
+        if not agent.disallow_transfer_to_parent:
+            targets.append(parent)
+        if not agent.disallow_transfer_to_peers:
+            targets.extend(peer for peer in parent.sub_agents if peer.name != agent.name)
+    return targets
+
+
+def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
+    """Return the agent of that name, if `agent` may transfer to it.
+
+    Raises:
+        ValueError: It may not, or there is none; the text is ADK's.
+    """
+    target = next((target for target in (agent, *transfer_targets(agent)) if target.name == name), None)
+    if target is not None:
+        return target
+    if agent.root_agent.find_agent(name) is None:
+        raise ValueError(f"Transfer target agent '{name}' not found.")
+    raise ValueError(f"Agent {agent.name} is not allowed to transfer to agent {name}.")
+
+
+def keeps_turn(agent: BaseAgent) -> bool:
+    """Whether the user's next message may go to an agent that replied. Source: adk-semantics 9.1."""
+    above: BaseAgent | None = agent
+    while above is not None:
+        if not isinstance(above, LlmAgent) or above.disallow_transfer_to_parent:
+            return False
+        above = above.parent_agent
+    return True
+
+
+def shape_of(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentShape:
+    """Return what a workflow has to know of an agent and those that it runs.
+
+    `first` says that the invocation begins with it, so that plugins are told when it is done.
+    """
+    kind = kind_of(agent) or "llm"
+    after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")
+    return AgentShape(
+        name=agent.name,
+        kind=kind,
+        children=() if kind == "llm" else tuple(shape_of(child, plugins) for child in agent.sub_agents),
+        max_iterations=agent.max_iterations if isinstance(agent, LoopAgent) else None,
+        before=kind != "llm" and (bool(agent.before_agent_callback) or _any(plugins, "before_agent_callback")),
+        after=after or (first and _any(plugins, "after_run_callback")),
+        keeps_turn=keeps_turn(agent),
+    )
+
+
+def _any(plugins: Sequence[BasePlugin], hook: str) -> bool:
+    return any(overrides(plugin, hook) for plugin in plugins)

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.apps`."""
+
+from waystation.apps.app import App
+
+__all__ = ["App"]
