@@ -31,6 +31,7 @@ ADK_IMPORTS = [
     "from waystation.tools import exit_loop, get_user_choice, request_input",
     "from waystation.tools import enterprise_web_search, google_maps_grounding, google_search, url_context",
     "from waystation.tools import VertexAiSearchTool",
+    "from waystation.tools import load_artifacts, load_memory, preload_memory",
     "from waystation.tools.crewai_tool import CrewaiTool",
     "from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool",
     "from waystation.tools.exit_loop_tool import exit_loop",
@@ -92,3 +93,32 @@ def test_the_choice_of_a_user_is_a_function_and_a_tool_as_in_adk() -> None:
 
     assert waystation.get_user_choice is get_user_choice_tool
     assert get_user_choice_tool.func is get_user_choice
+
+
+def test_what_adk_calls_by_two_names_has_both() -> None:
+    """The package has the tool under the short name; its module has it under the long one."""
+    from waystation.tools.load_artifacts_tool import load_artifacts_tool
+    from waystation.tools.load_memory_tool import load_memory_tool
+    from waystation.tools.preload_memory_tool import preload_memory_tool
+
+    assert waystation.load_artifacts is load_artifacts_tool
+    assert waystation.load_memory is load_memory_tool
+    assert waystation.preload_memory is preload_memory_tool
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from waystation.artifacts import BaseArtifactService, InMemoryArtifactService, ObjectStoreArtifactService",
+        "from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService",
+        "from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService",
+        "from waystation.errors.input_validation_error import InputValidationError",
+        "from waystation.memory import BaseMemoryService, InMemoryMemoryService, SqliteMemoryService",
+        "from waystation.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse",
+        "from waystation.memory.in_memory_memory_service import InMemoryMemoryService",
+        "from waystation.memory.memory_entry import MemoryEntry",
+    ],
+)
+def test_services_have_the_modules_of_adk(line: str) -> None:
+    """They are not in the flat list, as they are not in ADK's."""
+    exec(line, {})

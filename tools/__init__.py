@@ -5,6 +5,7 @@ For authors and for activities; workflows never import this.
 
 from tools.actions import Actions
 from tools.agent_tool import AgentTool
+from tools.artifact_tools import LoadArtifactsTool, load_artifacts_tool
 from tools.authoring import agents_below, authoring_problems, tools_of, toolsets_of
 from tools.base import BaseTool
 from tools.context import CallbackContext, Context, ToolContext
@@ -13,6 +14,7 @@ from tools.declaration import declare
 from tools.function_tool import ArgumentsRefused, FunctionTool
 from tools.langchain_tool import LangchainTool
 from tools.long_running import LongRunningFunctionTool
+from tools.memory_tools import LoadMemoryTool, PreloadMemoryTool, load_memory_tool, preload_memory_tool
 from tools.native import (
     BuiltInCodeExecutionTool,
     EnterpriseWebSearchTool,
@@ -38,6 +40,9 @@ from tools.toolbox import close_toolsets, toolbox
 from tools.toolset import BaseToolset, ToolPredicate
 
 get_user_choice = get_user_choice_tool
+load_artifacts = load_artifacts_tool
+load_memory = load_memory_tool
+preload_memory = preload_memory_tool
 
 __all__ = [
     "NO_SERVICES",
@@ -55,8 +60,11 @@ __all__ = [
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
     "LangchainTool",
+    "LoadArtifactsTool",
+    "LoadMemoryTool",
     "LongRunningFunctionTool",
     "NativeTool",
+    "PreloadMemoryTool",
     "ReadonlyContext",
     "Services",
     "Session",
@@ -80,7 +88,10 @@ __all__ = [
     "get_user_choice",
     "google_maps_grounding",
     "google_search",
+    "load_artifacts",
+    "load_memory",
     "outcome_of",
+    "preload_memory",
     "request_input",
     "toolbox",
     "tools_of",

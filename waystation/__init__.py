@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         get_user_choice,
         google_maps_grounding,
         google_search,
+        load_artifacts,
+        load_memory,
+        preload_memory,
         request_input,
         url_context,
     )
@@ -114,6 +117,9 @@ __all__ = [
     "get_user_choice",
     "google_maps_grounding",
     "google_search",
+    "load_artifacts",
+    "load_memory",
+    "preload_memory",
     "request_input",
     "url_context",
 ]
@@ -124,6 +130,7 @@ _NAMES_BY_MODULE = {
         "FunctionTool GoogleMapsGroundingTool GoogleSearchTool LangchainTool LongRunningFunctionTool "
         "ToolContext UrlContextTool VertexAiRagRetrieval VertexAiSearchTool built_in_code_execution "
         "enterprise_web_search exit_loop get_user_choice google_maps_grounding google_search request_input "
+        "load_artifacts load_memory preload_memory "
         "url_context"
     ),
     "waystation.agents": "Agent BaseAgent LlmAgent",

@@ -18,6 +18,9 @@ from tools import (
     get_user_choice,
     google_maps_grounding,
     google_search,
+    load_artifacts,
+    load_memory,
+    preload_memory,
     request_input,
     url_context,
 )
@@ -40,6 +43,9 @@ __all__ = [
     "get_user_choice",
     "google_maps_grounding",
     "google_search",
+    "load_artifacts",
+    "load_memory",
+    "preload_memory",
     "request_input",
     "url_context",
 ]

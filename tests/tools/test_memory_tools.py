@@ -1,0 +1,142 @@
+"""The tools that look up what is remembered, as the model sees them."""
+
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tools import Services, Session, ToolContext, outcome_of
+from tools.declaration import declare
+from tools.memory_tools import load_memory_tool, preload_memory_tool
+from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SearchMemoryResponse
+from waystation.models.llm_request import LlmRequest
+
+PRELOADED = """The following content is from your previous conversations with the user.
+They may be useful for answering the user's current query.
+<PAST_CONVERSATIONS>
+Time: 2026-01-02T03:04:05+00:00
+user: I like {green} tea
+No milk
+</PAST_CONVERSATIONS>
+"""
+
+
+async def remembering(*memories: MemoryEntry) -> Services:
+    """Return services with a memory that holds something of Ann's."""
+    service = InMemoryMemoryService()
+    await service.add_memory(app_name="shop", user_id="ann", memories=memories)
+    return Services(memory=service)
+
+
+def entry(text: str, **more: Any) -> MemoryEntry:
+    """Return a memory."""
+    return MemoryEntry(content=types.Content(role="user", parts=[types.Part(text=text)]), **more)
+
+
+def context_of(services: Services, said: str = "Which tea, with milk?") -> ToolContext:
+    """Return a context of Ann's, who has said something."""
+    content = {"role": "user", "parts": [{"text": said}] if said else []}
+    return ToolContext(
+        session=Session(id="s1", app_name="shop", user_id="ann"), services=services, user_content=content
+    )
+
+
+def content(text: str, role: str = "user") -> types.Content:
+    """Return a content with a text."""
+    return types.Content(role=role, parts=[types.Part(text=text)])
+
+
+RESPONSE = types.Content(role="user", parts=[types.Part.from_function_response(name="f", response={})])
+NOTES = (entry("I like {green} tea", author="user", timestamp="2026-01-02T03:04:05+00:00"), entry("No milk"))
+
+
+async def test_load_memory_returns_what_a_search_finds() -> None:
+    """As ADK's tool does: the memories, without what is not set in them."""
+    context = context_of(await remembering(entry("I like tea", id="m1", author="user")))
+    value = await load_memory_tool.run_async(args={"query": "tea"}, tool_context=context)
+    assert outcome_of(value, context=context).response == {
+        "result": {
+            "memories": [
+                {
+                    "content": {"parts": [{"text": "I like tea"}], "role": "user"},
+                    "custom_metadata": {},
+                    "id": "m1",
+                    "author": "user",
+                }
+            ]
+        }
+    }
+
+
+async def test_load_memory_is_declared_and_explained() -> None:
+    """With ADK's declaration and text."""
+    request = LlmRequest()
+    request.append_instructions(["Be brief."])
+    await load_memory_tool.process_llm_request(tool_context=context_of(Services()), llm_request=request)
+    assert request.tools_dict == {"load_memory": load_memory_tool}
+    assert declare(load_memory_tool) == {
+        "name": "load_memory",
+        "description": "Loads the memory for the current user.\n\nArgs:\n  query: The query to load the memory for."
+        "\n\nReturns:\n  A list of memory results.",
+        "parametersJsonSchema": {
+            "type": "object",
+            "properties": {"query": {"type": "string"}},
+            "required": ["query"],
+        },
+    }
+    assert request.config.system_instruction == (
+        "Be brief.\n\n\nYou have memory. You can use it to answer questions. If any questions need\n"
+        "you to look up the memory, you should call load_memory function with a query.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([], [content("ask")]),
+        ([content("old"), content("reply", "model")], [content("ask")]),
+        ([content("reply", "model")], [content("ask"), content("more")]),
+        ([content("ask"), content("call", "model"), RESPONSE], []),
+        ([content("call", "model"), RESPONSE], [content("shown")]),
+    ],
+    ids=["first message", "later message", "two messages", "after a call", "after a call with something shown"],
+)
+async def test_what_is_remembered_is_put_before_the_current_turn(
+    before: list[types.Content], after: list[types.Content]
+) -> None:
+    """Before the user's last words, but after the response when the model goes on after a call."""
+    request = LlmRequest(contents=[*before, *after])
+    services = await remembering(*NOTES)
+    await preload_memory_tool.process_llm_request(tool_context=context_of(services), llm_request=request)
+    assert request.contents == [*before, content(PRELOADED), *after]
+    assert request.tools_dict == {}
+
+
+@pytest.mark.parametrize("said", ["", "Nothing of that"])
+async def test_a_request_about_nothing_remembered_is_left_alone(said: str) -> None:
+    """Also when the message is an image without text."""
+    request = LlmRequest(contents=[content(said)])
+    services = await remembering(*NOTES)
+    await preload_memory_tool.process_llm_request(tool_context=context_of(services, said), llm_request=request)
+    assert request.contents == [content(said)]
+
+
+async def test_a_memory_that_fails_does_not_keep_the_model_from_answering() -> None:
+    """The request goes out without it; a worker without memory is such a case too."""
+
+    class Broken(BaseMemoryService):
+        async def add_session_to_memory(self, session: Session) -> None:
+            raise OSError
+
+        async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+            raise OSError
+
+    for services in (Services(memory=Broken()), Services()):
+        request = LlmRequest(contents=[content("ask")])
+        await preload_memory_tool.process_llm_request(tool_context=context_of(services), llm_request=request)
+        assert request.contents == [content("ask")]
+
+
+def test_preload_memory_is_unknown_to_models() -> None:
+    """They never call it."""
+    assert declare(preload_memory_tool) is None
