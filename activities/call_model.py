@@ -225,6 +225,8 @@ class _Turn:
                 else None,
                 "usage": response.usage,
                 "model_version": response.model_version,
+                "grounding_metadata": response.grounding_metadata,
+                "citation_metadata": response.citation_metadata,
             }
         )
         state = stored(self.agent, self.work, self.contexts.log, content)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models nee
 MAX_RETRY_AFTER_S = 86_400.0
 MIN_KEY = 8  # Shorter ones are a test's, and occur in ordinary words.
 ECHO = 12  # So many characters in a row that the request has too count as its content.
+
+GO_ON = "Go on as you were instructed. If there is nothing left to do, say so or sum up."
 
 _NO_CREDENTIALS = (
     "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
@@ -188,7 +190,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
     config = types.GenerateContentConfig.model_validate(request.config)
     options = config.http_options or types.HttpOptions()
     # The contents here replace the mere "-" that is given to the SDK, because it insists on some.
-    body: JsonObject = {**(options.extra_body or {}), "contents": list(request.contents)}
+    body: JsonObject = {**(options.extra_body or {}), "contents": _ending_with_the_user(request.contents)}
     if tools := request.genai_tools():
         body["tools"] = tools
     if continuation:
@@ -201,6 +203,16 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
         "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
     }
     return config.model_copy(update=changes)
+
+
+def _ending_with_the_user(contents: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return contents that the API takes: the user has the last word, if need be by asking to go on.
+
+    An agent that works again, in a loop, finds its own words last. Source: ADK 2.13, whose Gemini model does likewise.
+    """
+    if contents and contents[-1].get("role") != "model":
+        return list(contents)
+    return [*contents, {"role": "user", "parts": [{"text": GO_ON}]}]
 
 
 def _keep_streamed_json(client: "Client") -> None:

@@ -71,6 +71,8 @@ class Calls(Works):
             error_message=reply.error_message,
             usage_metadata=reply.usage.model_dump(exclude_defaults=True) if reply.usage else None,
             model_version=reply.model_version,
+            grounding_metadata=reply.grounding_metadata,
+            citation_metadata=reply.citation_metadata,
         )
         self._request(now, work, [call for call in called if call.gate == "waiting"])
         for call in called:

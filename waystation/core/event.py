@@ -71,6 +71,8 @@ class Event(Recorded):
     finish_reason: str | None = None
     usage_metadata: JsonObject | None = None
     model_version: str | None = None
+    grounding_metadata: JsonObject | None = None
+    citation_metadata: JsonObject | None = None
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
 

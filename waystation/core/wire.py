@@ -200,6 +200,8 @@ class ModelReply(Recorded):
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
+    grounding_metadata: JsonObject | None = None
+    citation_metadata: JsonObject | None = None
     definition: str = ""
     """Digest of the agent's definition that made this reply."""
     search_attributes: bool = False
