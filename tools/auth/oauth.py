@@ -111,6 +111,7 @@ def _discovered(scheme: OAuth2, name: str) -> str:
 
 def _metadata(places: list[str], issuer: str | None = None) -> dict[str, str]:
     """Return a provider's description of itself, from the first place that has it."""
+    _protocol()  # says what to install
     import httpx2
 
     for place in places:
@@ -175,14 +176,15 @@ def authorization_url(config: AuthConfig) -> OAuth2Auth:
         "audience": made.audience,
         "nonce": made.nonce,
     }
-    with _client(config, where) as client:
-        made.auth_uri, made.state = client.create_authorization_url(
-            where.authorization,
-            state=secrets.token_urlsafe(32),
-            code_verifier=str(made.code_verifier),
-            scope=" ".join(where.scopes),
-            **{name: value for name, value in further.items() if value},
-        )
+    made.auth_uri, made.state = _protocol()(
+        None, made.client_id, redirect_uri=made.redirect_uri, code_challenge_method="S256"
+    ).create_authorization_url(
+        where.authorization,
+        state=secrets.token_urlsafe(32),
+        code_verifier=str(made.code_verifier),
+        scope=" ".join(where.scopes),
+        **{name: value for name, value in further.items() if value},
+    )
     return made
 
 
@@ -228,6 +230,7 @@ def expired(stored: OAuth2Auth) -> bool:
 
 
 def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
+    _protocol()  # as above
     import httpx2
 
     where = endpoints(config)
@@ -260,11 +263,18 @@ def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
     )
 
 
-def _client(config: AuthConfig, where: Endpoints) -> OAuth2Client:
+def _protocol() -> Any:
+    """Return authlib's client without HTTP, which takes a tenth of a second to import, and more to make."""
     try:
-        from authlib.integrations.httpx_client import OAuth2Client
+        from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
     except ImportError:
         raise AuthorizationFailed("OAuth needs the extra `auth`: pip install 'waystation[auth]'.") from None
+    return OAuth2Client
+
+
+def _client(config: AuthConfig, where: Endpoints) -> OAuth2Client:
+    from authlib.integrations.httpx_client import OAuth2Client
+
     given = client_of(config)
     method: str | None = given.token_endpoint_auth_method
     if not given.client_secret and method != "private_key_jwt":
