@@ -62,7 +62,8 @@ def _credentials(account: ServiceAccount, request: Any) -> Any:
     by_access: Any = service_account.Credentials
 
     given = account.service_account_credential
-    info = given.exposed() if given is not None else {}
+    # Under the names of Google's key files, which are those of the fields.
+    info = {name.rstrip("_"): getattr(given, name) for name in type(given).model_fields} if given is not None else {}
     if account.use_id_token:
         if given is None:
             from google.oauth2 import id_token

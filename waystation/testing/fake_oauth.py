@@ -100,8 +100,13 @@ class FakeOAuth:
 
     def scheme(self, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
         """Return the scheme of a login at this provider."""
+        return self.scheme_at(self.url, scopes=scopes)
+
+    @staticmethod
+    def scheme_at(url: str, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
+        """Return the scheme of a login at such a provider with another address."""
         flow = OAuthFlowAuthorizationCode(
-            authorizationUrl=f"{self.url}/authorize", tokenUrl=f"{self.url}/token", scopes=dict.fromkeys(scopes, "")
+            authorizationUrl=f"{url}/authorize", tokenUrl=f"{url}/token", scopes=dict.fromkeys(scopes, "")
         )
         return OAuth2(flows=OAuthFlows(authorizationCode=flow))
 
