@@ -37,7 +37,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
 from activities.models.choice import DEMO, Models, has_key
+from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
+from tools.services import Services
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
 from waystation.core.errors import WaystationError
@@ -80,6 +82,7 @@ async def create_worker(
     registry: Registry,
     *,
     models: Models | None = None,
+    services: Services | None = None,
     task_queue: str = TASK_QUEUE,
     workflows: bool = True,
     activities: bool = True,
@@ -91,6 +94,7 @@ async def create_worker(
         client: Connected to the namespace to serve.
         registry: The agents.
         models: How model names become models.
+        services: Where artifacts, memories and credentials are kept; by default in the folder `.waystation`.
         task_queue: What to poll.
         workflows: Whether to serve workflows; False for a worker that only runs models and tools.
         activities: Whether to run models and tools; False for a worker that only serves workflows.
@@ -98,8 +102,9 @@ async def create_worker(
     """
     views = Views(client)
     registered = await search_attributes_registered(client) if activities else False
-    model_caller = ModelCaller(registry, views, models or Models(), search_attributes=registered)
-    tool_caller = ToolCaller(registry, views)
+    services = services or kept_services()
+    model_caller = ModelCaller(registry, views, models or Models(), search_attributes=registered, services=services)
+    tool_caller = ToolCaller(registry, views, services=services)
 
     @activity.defn(name=MODEL_ACTIVITY)
     async def call_model(given: RawValue) -> RawValue:
@@ -207,6 +212,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
             client,
             registry,
             models=models,
+            services=kept_services(artifacts=options.artifacts, memory=options.memory),
             task_queue=options.task_queue,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
@@ -301,6 +307,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
     result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
     result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
+    result.add_argument(
+        "--artifacts",
+        default=str(ARTIFACTS),
+        metavar="URL",
+        help="keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
+    )
+    result.add_argument(
+        "--memory", type=Path, default=MEMORY, metavar="FILE", help="keep memories here; default: %(default)s"
+    )
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
 

@@ -9,7 +9,9 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities.models.choice import Models
-from waystation.agents.agent import LlmAgent
+from activities.services import fleeting_services
+from tools.services import Services
+from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
@@ -26,14 +28,19 @@ class AgentEnvironment:
 
     def __init__(
         self,
-        *agents: LlmAgent,
+        *agents: BaseAgent,
         model: BaseLlm | None = None,
+        services: Services | None = None,
         server: EmbeddedServer | None = None,
         task_queue: str = "waystation",
         **worker_options: Any,
     ) -> None:
-        """`model` replaces that of every agent; `server` is one that runs already, and is left running."""
+        """`model` replaces that of every agent; `server` is one that runs already, and is left running.
+
+        `services` are those of the worker; by default artifacts and memories are kept until the environment is gone.
+        """
         self._agents, self._model, self._given_server = agents, model, server
+        self.services = services or fleeting_services()
         self._task_queue = task_queue
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()
@@ -52,6 +59,7 @@ class AgentEnvironment:
                 self.temporal,
                 Registry.of(*self._agents),
                 models=Models(self._model),
+                services=self.services,
                 task_queue=self._task_queue,
                 **self._options,
             )
