@@ -11,7 +11,7 @@ import pytest
 import structlog
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
-from waystation.agents import LlmAgent
+from waystation.agents import BaseAgent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
@@ -54,7 +54,7 @@ def serve(server: EmbeddedServer) -> Serve:
     """Serve agents on the shared server; afterwards every invocation is replayed and compared with its projection."""
 
     @contextlib.asynccontextmanager
-    async def serving(*agents: LlmAgent, verify: bool = True, **options: Any) -> AsyncIterator[AgentEnvironment]:
+    async def serving(*agents: BaseAgent, verify: bool = True, **options: Any) -> AsyncIterator[AgentEnvironment]:
         queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
         started = Started()
         async with AgentEnvironment(*agents, server=server, task_queue=queue, **options) as env:

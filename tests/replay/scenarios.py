@@ -10,8 +10,9 @@ from typing import Any
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
+from tests.replay import trees
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
-from waystation.agents import Agent
+from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import ModelRefused
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
@@ -87,13 +88,17 @@ class Scenario:
     replies: tuple[Reply, ...]
     act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
     child: tuple[Reply, ...] = ()
+    root: Callable[[], BaseAgent] | None = None
+    """Makes the agent, when it is not the usual one."""
     start: Any = None
     """What the workflow is started with, when not with a good message."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
     """How it stands when its history is kept."""
 
-    def agent(self) -> Agent:
+    def agent(self) -> BaseAgent:
         """Return the agent of the scenario."""
+        if self.root:
+            return self.root()
         helper = Agent(name="helper", description="Helps.", model=ScriptedModel(*self.child), tools=TOOLS)
         return Agent(name="clerk", model=ScriptedModel(*self.replies), tools=[*TOOLS, AgentTool(helper)])
 
@@ -152,6 +157,21 @@ async def cancel_when_running(env: AgentEnvironment, invocation: Invocation) -> 
         if event.function_calls():
             break
     await invocation.cancel()
+    await finish(env, invocation)
+
+
+async def answer_the_quick_one(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Answer one of two that wait, the other of which then never gets an answer."""
+    await waiting(invocation, 2)
+    quick = next(call for call in await invocation.pending() if call.agent == "quick")
+    await invocation.approve(quick.function_call_id)
+    await finish(env, invocation)
+
+
+async def approve_one(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Approve the first of two calls that wait for the same thing."""
+    first, _ = await waiting(invocation, 2)
+    await invocation.approve(first)
     await finish(env, invocation)
 
 
@@ -242,4 +262,18 @@ SCENARIOS = {
         finish,
         start={"agent": "clerk", "message": "hi", "budget": {"max_llm_calls": 1}},
     ),
+    "sequence-waits": Scenario((), attended("approve"), root=trees.sequence),
+    "sequence-left-waiting": Scenario((), leave_waiting, root=trees.sequence, ends=RUNNING),
+    "sequence-cancelled": Scenario((), cancel_when_waiting, root=trees.sequence, ends=CANCELED),
+    "loop-escalates": Scenario((), finish, root=trees.loop),
+    "branches-one-waits": Scenario((), attended("approve"), root=trees.branches),
+    "branches-cancelled": Scenario((), cancel_when_waiting, root=trees.branches, ends=CANCELED),
+    "race-escalates": Scenario((), answer_the_quick_one, root=trees.race),
+    "transfer": Scenario((), finish, root=trees.transfer),
+    "transfer-by-tool": Scenario((), finish, root=trees.transfer_by_tool),
+    "callbacks": Scenario((), finish, root=trees.callbacks),
+    "structured": Scenario((), finish, root=trees.structured),
+    "asks-for-confirmation": Scenario((), attended("approve"), root=trees.asks_for_confirmation),
+    "asks-for-confirmation-rejected": Scenario((), attended("reject"), root=trees.asks_for_confirmation),
+    "needs-login": Scenario((), approve_one, root=trees.needs_login),
 }

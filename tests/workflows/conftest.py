@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Serve, verify_tree
 from tests.workflows.outside import stuck_tasks
-from waystation.agents import LlmAgent
+from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment
 
@@ -22,7 +22,7 @@ def serve(serve: Serve) -> Serve:
 
     @contextlib.asynccontextmanager
     async def serving(
-        *agents: LlmAgent, adopt: Sequence[Invocation] = (), tasks_may_fail: bool = False, **options: Any
+        *agents: BaseAgent, adopt: Sequence[Invocation] = (), tasks_may_fail: bool = False, **options: Any
     ) -> AsyncIterator[AgentEnvironment]:
         async with serve(*agents, **options) as env:
             yield env

@@ -1,0 +1,157 @@
+"""Agents of the scenarios in which more than one agent works, callbacks speak, or a tool asks a person from inside.
+
+Each is named `clerk`, as the agent that a scenario starts always is.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from tools import AgentTool, LongRunningFunctionTool, ToolContext
+from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.testing import ScriptedModel, calls, says
+from waystation.testing.models import Reply
+
+
+class Sum(BaseModel):
+    """What `structured` answers."""
+
+    total: int
+
+
+def stop(tool_context: ToolContext) -> str:
+    """Leave the loop."""
+    tool_context.actions.escalate = True
+    return "stopped"
+
+
+def count(tool_context: ToolContext) -> int:
+    """Count."""
+    tool_context.state["count"] = tool_context.state.get("count", 0) + 1
+    return int(tool_context.state["count"])
+
+
+def hand_over(tool_context: ToolContext) -> str:
+    """Hand the conversation over."""
+    tool_context.actions.transfer_to_agent = "support"
+    return "handing over"
+
+
+def ask(question: str) -> None:
+    """Ask a person."""
+
+
+def book(days: int, tool_context: ToolContext) -> dict[str, Any]:
+    """Book days off; a person decides."""
+    answer = tool_context.tool_confirmation
+    if answer is None:
+        tool_context.request_confirmation(hint="May they?", payload={"days": days})
+        return {"status": "asked"}
+    return {"booked": days if answer.confirmed else 0}
+
+
+def read_calendar(day: str, tool_context: ToolContext) -> dict[str, str]:
+    """Read a calendar, once somebody has logged in."""
+    if tool_context.state.get("temp:asked"):
+        return {day: "free"}
+    tool_context.state["temp:asked"] = True
+    config = {"credentialKey": "calendar", "authScheme": {"type": "apiKey"}}
+    tool_context.actions.requested_auth_configs[tool_context.function_call_id or ""] = config
+    return {"status": "login needed"}
+
+
+TOOLS: list[Any] = [stop, count, LongRunningFunctionTool(ask), book, read_calendar]
+
+
+def speaker(name: str, *replies: Reply, **fields: Any) -> Agent:
+    """An agent with every tool."""
+    return Agent(**{"name": name, "description": name, "model": ScriptedModel(*replies), "tools": TOOLS, **fields})
+
+
+def sequence() -> BaseAgent:
+    """The first asks a person, the second sums up."""
+    asking = speaker("asking", calls(("ask", {"question": "ok?"}), ("count", {})), says("agreed"))
+    return SequentialAgent(name="clerk", sub_agents=[asking, speaker("summing", says("done"))])
+
+
+def loop() -> BaseAgent:
+    """Twice round, then a tool escalates."""
+    poet = speaker("poet", says("one"), says("two"))
+    critic = speaker("critic", calls(("count", {})), says("again"), calls(("stop", {})), says("good"))
+    return LoopAgent(name="clerk", sub_agents=[poet, critic], max_iterations=5)
+
+
+def branches() -> BaseAgent:
+    """Two side by side, one of which waits for a person; a third reads both."""
+    left = speaker("left", calls(("ask", {"question": "ok?"})), says("left"))
+    right = speaker("right", calls(("count", {})), says("right"))
+    both = ParallelAgent(name="both", sub_agents=[left, right])
+    return SequentialAgent(name="clerk", sub_agents=[both, speaker("reader", says("both read"))])
+
+
+def race() -> BaseAgent:
+    """One escalates, once a person has answered; the other still waits for one then."""
+    slow = speaker("slow", calls(("ask", {"question": "slow?"})))
+    quick = speaker("quick", calls(("ask", {"question": "quick?"})), calls(("stop", {})), says("first"))
+    return ParallelAgent(name="clerk", sub_agents=[slow, quick])
+
+
+def transfer() -> BaseAgent:
+    """Over to one agent, back, and over to a sequence."""
+    pair = SequentialAgent(
+        name="pair", description="Two.", sub_agents=[speaker("a", says("A")), speaker("b", says("B"))]
+    )
+    support = speaker("support", calls(("transfer_to_agent", {"agent_name": "clerk"})))
+    to = [calls(("transfer_to_agent", {"agent_name": name})) for name in ("support", "pair")]
+    return speaker("clerk", *to, sub_agents=[support, pair])
+
+
+def transfer_by_tool() -> BaseAgent:
+    """A tool hands over, beside another call."""
+    support = speaker("support", says("Here."))
+    asked = calls(("hand_over", {}), ("count", {}))
+    return speaker("clerk", asked, tools=[*TOOLS, hand_over], sub_agents=[support])
+
+
+def callbacks() -> BaseAgent:
+    """Every callback writes state; some speak."""
+
+    def note(**given: Any) -> None:
+        context = given.get("tool_context") or given["callback_context"]
+        context.state["calls"] = context.state.get("calls", 0) + 1
+
+    def spoken(callback_context: Any) -> Any:
+        from google.genai import types
+
+        return types.Content(role="model", parts=[types.Part(text="goodbye")])
+
+    helper = speaker("helper", says("helped"))
+    return speaker(
+        "clerk",
+        calls(("count", {}), ("helper", {"request": "x"})),
+        says("done"),
+        tools=[*TOOLS, AgentTool(helper)],
+        before_agent_callback=lambda callback_context: note(callback_context=callback_context),
+        before_model_callback=lambda callback_context, llm_request: note(callback_context=callback_context),
+        after_model_callback=lambda callback_context, llm_response: note(callback_context=callback_context),
+        before_tool_callback=lambda tool, args, tool_context: note(tool_context=tool_context),
+        after_tool_callback=lambda tool, args, tool_context, tool_response: {"seen": True},
+        after_agent_callback=spoken,
+    )
+
+
+def structured() -> BaseAgent:
+    """Answers with a structure, after a tool."""
+    answer = calls(("set_model_response", {"total": 3}))
+    return speaker("clerk", calls(("count", {})), answer, output_schema=Sum, output_key="sum")
+
+
+def asks_for_confirmation() -> BaseAgent:
+    """A tool asks from inside."""
+    return speaker("clerk", calls(("book", {"days": 3}), ("count", {})), says("I asked."), says("Booked."))
+
+
+def needs_login() -> BaseAgent:
+    """Two calls need the same login."""
+    both = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
+    return speaker("clerk", both, says("Both free."))
