@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
+from tools.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 
 
@@ -18,6 +21,43 @@ class Authorization:
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     query: dict[str, str] = field(default_factory=dict, repr=False)
     cookies: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+NO_AUTHORIZATION = Authorization()
+
+
+async def authorized(
+    tool: str, scheme: Any, credential: Any, credential_key: str | None, context: ReadonlyContext | None, *, ask: bool
+) -> Authorization | None:
+    """Return what a request in this context carries; None when the user has been asked for the credential.
+
+    With `ask` the context must be that of a tool call. Without it nobody is asked, and the request carries what is
+    there.
+
+    Raises:
+        InvalidTool: The scheme or the credential is wrong.
+        AuthorizationFailed: A provider gives no token.
+    """
+    from tools.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
+    from tools.context import ToolContext
+
+    try:
+        given = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
+        config = AuthConfig.model_validate(given)
+        manager = CredentialManager(config)
+    except ValueError as error:
+        problem = f"{type(error).__name__} in its authentication" if isinstance(error, ValidationError) else str(error)
+        raise InvalidTool(tool, problem) from None
+    if not isinstance(context, ToolContext):
+        return authorization_of(config.auth_scheme, config.raw_auth_credential)
+    found = await manager.get_auth_credential(context)
+    if found is None:
+        if not ask:
+            return NO_AUTHORIZATION
+        await manager.request_credential(context)
+        return None
+    context.note_credential(found)
+    return authorization_of(config.auth_scheme, found)
 
 
 def authorization_of(scheme: Any, credential: Any) -> Authorization:

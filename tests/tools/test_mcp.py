@@ -344,10 +344,10 @@ async def test_each_set_of_headers_has_its_own_session(port: str) -> None:
 @pytest.mark.parametrize(
     ("scheme", "credential", "header", "sent"),
     [
-        ({"type": "apiKey", "in": "header", "name": "X-Key"}, {"apiKey": "k1"}, "x-key", "k1"),
+        ({"type": "apiKey", "in": "header", "name": "X-Key"}, {"authType": "apiKey", "apiKey": "k1"}, "x-key", "k1"),
         (
             {"type": "http", "scheme": "bearer"},
-            {"http": {"scheme": "bearer", "credentials": {"token": "t1"}}},
+            {"authType": "http", "http": {"scheme": "bearer", "credentials": {"token": "t1"}}},
             "authorization",
             "Bearer t1",
         ),

@@ -19,8 +19,11 @@ from tools.signature import Signature, name_of
 from waystation.core.payload import JsonObject
 from waystation.core.wire import Effect
 
-HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str]]]
-"""Returns the headers that requests for this context carry."""
+HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
+"""Returns the headers that requests for this context carry; None when the user has been asked for a credential."""
+
+PENDING = "Pending User Authorization."
+"""ADK's wire literal."""
 
 
 class McpTool(BaseTool):
@@ -57,8 +60,8 @@ class McpTool(BaseTool):
         predicate = Signature(self._require_confirmation, name_of(self._require_confirmation))
         return bool(await invoke(self._require_confirmation, predicate.bound_to(args, tool_context)))
 
-    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> JsonObject:
-        """Have the server carry out the call, and return its result as it came.
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Have the server carry out the call, and return its result as it came, or that the user has to log in first.
 
         Raises:
             McpConnectionError: The server cannot be reached, or may or may not have carried out the call.
@@ -70,6 +73,8 @@ class McpTool(BaseTool):
             return await client.call_tool(self.raw_mcp_tool.name, args, progress_callback=progress)
 
         headers = await self._headers_for(tool_context)
+        if headers is None:
+            return PENDING
         try:
             result = await self._sessions.call(request, headers, repeatable=self.effect in ("read", "repeatable"))
         except OutcomeUnknown as error:

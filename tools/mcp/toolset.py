@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
 from tools.authoring import RESERVED_NAMES
-from tools.authorization import authorization_of
+from tools.authorization import authorized
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.mcp.parameters import ConnectionParams, timeout_of
@@ -53,6 +53,7 @@ class McpToolset(BaseToolset):
         errlog: TextIO | None = None,
         auth_scheme: Any = None,
         auth_credential: Any = None,
+        credential_key: str | None = None,
         require_confirmation: bool | Callable[..., Any] = False,
         header_provider: Callable[[ReadonlyContext], Any] | None = None,
         progress_callback: Callable[..., Any] | None = None,
@@ -71,6 +72,7 @@ class McpToolset(BaseToolset):
             errlog: Where a server that is a program writes its errors; standard error unless given.
             auth_scheme: How the server wants to be authenticated.
             auth_credential: What it is given; only what goes into a header.
+            credential_key: Under which name a user's credential is kept.
             require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
                 those of the arguments that it takes.
             header_provider: Returns headers for the context, sync or async. Each set has a session of its own.
@@ -92,7 +94,7 @@ class McpToolset(BaseToolset):
         if tool_list_cache_ttl_seconds is not None and tool_list_cache_ttl_seconds <= 0:
             raise ValueError(f"tool_list_cache_ttl_seconds must be positive, got {tool_list_cache_ttl_seconds}.")
         self.connection_params = connection_params
-        self.auth_scheme, self.auth_credential = auth_scheme, auth_credential
+        self.auth_scheme, self.auth_credential, self.credential_key = auth_scheme, auth_credential, credential_key
         self.require_confirmation = require_confirmation
         self.header_provider = header_provider
         self._listing_ttl = tool_list_cache_ttl_seconds
@@ -121,7 +123,7 @@ class McpToolset(BaseToolset):
             tool = McpTool(
                 mcp_tool=listed,
                 sessions=self._sessions,
-                headers_for=self._headers,
+                headers_for=self._headers_of_call,
                 require_confirmation=self.require_confirmation,
                 progress_callback=self._progress_callback,
                 effect=self._effect.get(listed.name) if isinstance(self._effect, Mapping) else self._effect,
@@ -211,6 +213,13 @@ class McpToolset(BaseToolset):
             raise McpConnectionError(f"The MCP server did not answer within {limit:g} s.") from None
 
     async def _headers(self, context: ReadonlyContext | None) -> Mapping[str, str]:
+        """Return the headers of requests that are no tool call; nobody is asked for a credential."""
+        return await self._with_authorization(context, ask=False) or {}
+
+    async def _headers_of_call(self, context: ReadonlyContext) -> Mapping[str, str] | None:
+        return await self._with_authorization(context, ask=True)
+
+    async def _with_authorization(self, context: ReadonlyContext | None, *, ask: bool) -> Mapping[str, str] | None:
         """Return the headers for this context; those of the credential win, as in ADK."""
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
@@ -218,11 +227,14 @@ class McpToolset(BaseToolset):
             headers.update(await invoke(self.header_provider, bound) or {})
         if self.auth_scheme is None:
             return headers
-        authorization = authorization_of(self.auth_scheme, self.auth_credential)
-        if authorization.query or authorization.cookies:
-            raise InvalidTool("McpToolset", "its credential goes into the query or a cookie; only headers can be sent.")
-        own = {name.lower() for name in authorization.headers}
-        return {name: value for name, value in headers.items() if name.lower() not in own} | authorization.headers
+        name = type(self).__name__
+        found = await authorized(name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask)
+        if found is None:
+            return None
+        if found.query or found.cookies:
+            raise InvalidTool(name, "its credential goes into the query or a cookie; only headers can be sent.")
+        own = {header.lower() for header in found.headers}
+        return {header: value for header, value in headers.items() if header.lower() not in own} | found.headers
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):

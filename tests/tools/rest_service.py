@@ -1,0 +1,125 @@
+"""A real HTTP service for tests, and tools that call it. It answers with the request it got, or as its path says."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tools import ToolContext
+from tools.openapi import OpenAPIToolset, RestApiTool
+
+ERROR = (
+    "Tool {} execution failed. Analyze this execution error and your inputs. Retry with adjustments if applicable. But "
+    "make sure don't retry more than 3 times. Execution Error: {}"
+)
+"""ADK's wire literal."""
+
+
+class Service(ThreadingHTTPServer):
+    """Keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[dict[str, Any]] = []
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self.server_port}"
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://{self.host}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        service = self.server
+        assert isinstance(service, Service)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = {
+            "method": self.command,
+            "target": self.path,
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": body.decode("utf-8", "replace"),
+        }
+        service.requests.append(request)
+        kind = self.path.strip("/").split("/")[0].split("?")[0]
+        status, headers, text = 200, {"Content-Type": "application/json"}, json.dumps(request)
+        match kind:
+            case "text":
+                headers, text = {"Content-Type": "text/plain; charset=latin-1"}, "grün"
+            case "empty":
+                status, text = 204, ""
+            case "missing":
+                status, text = 404, "no such pet"
+            case "moved":
+                status, headers, text = 302, {"Location": f"{service.url}/secret"}, ""
+            case "large":
+                text = "x" * 3_000_000
+        data = text.encode("latin-1")
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _answer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[Service]:
+    """A service in a thread."""
+    service = Service()
+    thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.shutdown()
+        thread.join()
+        service.server_close()
+
+
+def spec(url: str, path: str = "/echo", method: str = "get", **operation: Any) -> dict[str, Any]:
+    """A specification of one operation, `ask`."""
+    item = {method: {"operationId": "ask", "responses": {"200": {"description": "ok"}}, **operation}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "T", "version": "1"},
+        "servers": [{"url": url}],
+        "paths": {path: item},
+    }
+
+
+def tool(document: dict[str, Any], **settings: Any) -> RestApiTool:
+    """Its tool, which may call this machine."""
+    settings.setdefault("allow_private_network_access", True)
+    found = OpenAPIToolset(spec_dict=document, **settings).get_tool("ask")
+    assert found is not None
+    return found
+
+
+def parameter(name: str, location: str = "query", **fields: Any) -> dict[str, Any]:
+    """A parameter that is a text."""
+    return {"name": name, "in": location, "schema": {"type": "string"}, **fields}
+
+
+def body(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+    """A body."""
+    return {"content": {media_type: {"schema": schema}}}
+
+
+async def call(asked: RestApiTool, /, **args: Any) -> Any:
+    """Call a tool."""
+    return await asked.run_async(args=args, tool_context=ToolContext(idempotency_key="i-1/fc-1"))

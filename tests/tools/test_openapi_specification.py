@@ -1,0 +1,352 @@
+"""From OpenAPI specifications to declarations. Source: adk-semantics 10."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tools import ReadonlyContext, authoring_problems, declare, toolbox
+from tools.openapi import OpenAPIToolset
+from waystation.agents import LlmAgent
+from waystation.core.errors import InvalidTool
+
+
+def spec(
+    *, version: str = "3.1.0", servers: Any = None, schemas: Any = None, more: Any = None, **paths: Any
+) -> dict[str, Any]:
+    """A specification with these paths; `more` are those whose names are no arguments of Python."""
+    return {
+        "openapi": version,
+        "info": {"title": "Pets", "version": "1"},
+        "servers": servers or [{"url": "https://pets.example"}],
+        "paths": {f"/{name}": item for name, item in {**paths, **(more or {})}.items()},
+        "components": {"schemas": schemas or {}},
+    }
+
+
+def operation(**fields: Any) -> dict[str, Any]:
+    return {"responses": {"200": {"description": "ok"}}, **fields}
+
+
+def body(schema: Any, media_type: str = "application/json", **fields: Any) -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}, **fields}
+
+
+def parameter(name: str, location: str = "query", schema: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "in": location, "schema": schema or {"type": "string"}, **fields}
+
+
+def declared(document: dict[str, Any], name: str, **settings: Any) -> dict[str, Any]:
+    tool = OpenAPIToolset(spec_dict=document, **settings).get_tool(name)
+    assert tool is not None
+    found = declare(tool)
+    assert found is not None
+    return found
+
+
+def arguments(document: dict[str, Any], name: str, **settings: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = declared(document, name, **settings)["parametersJsonSchema"]
+    return schema
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("operation_id", "name"),
+    [
+        ("getPetById", "get_pet_by_id"),
+        ("GetHTTPStatus", "get_http_status"),
+        ("pets/list all", "pets_list_all"),
+        ("x" * 80, "x" * 60),
+        (None, "pets_get"),
+    ],
+)
+def test_a_tool_is_named_after_its_operation(operation_id: str | None, name: str) -> None:
+    """In snake case, at most sixty characters; without an id, after path and method."""
+    fields = {"operationId": operation_id} if operation_id else {}
+    document = spec(pets={"get": operation(**fields)})
+    assert declared(document, name)["name"] == name
+
+
+async def test_operations_with_one_name_are_numbered() -> None:
+    """In the order of the document."""
+    long = "y" * 70
+    document = spec(
+        a={"get": operation(operationId="list"), "post": operation(operationId="List")},
+        b={"get": operation(operationId=long + "1"), "post": operation(operationId=long + "2")},
+    )
+    tools = await OpenAPIToolset(spec_dict=document).get_tools()
+    assert [tool.name for tool in tools] == ["list", "list_2", "y" * 60, "y" * 58 + "_2"]
+
+
+def test_the_description_is_the_operations() -> None:
+    """Or its summary."""
+    document = spec(
+        a={"get": operation(operationId="a", description="All of it.", summary="Short.")},
+        b={"get": operation(operationId="b", summary="Short.")},
+    )
+    assert declared(document, "a")["description"] == "All of it."
+    assert declared(document, "b")["description"] == "Short."
+
+
+async def test_filter_and_prefix() -> None:
+    """As for every toolset."""
+    document = spec(a={"get": operation(operationId="a")}, b={"get": operation(operationId="b")})
+    toolset = OpenAPIToolset(spec_dict=document, tool_filter=["b"], tool_name_prefix="pets")
+    assert list(await toolbox(LlmAgent(name="x", tools=[toolset]), ReadonlyContext())) == ["pets_b"]
+
+
+# Arguments
+
+
+def test_parameters_and_body_become_one_schema() -> None:
+    """As ADK writes it."""
+    document = spec(
+        more={
+            "pets/{petId}": {
+                "parameters": [parameter("petId", "path", {"type": "integer"}), parameter("lang", description="old")],
+                "put": operation(
+                    operationId="updatePet",
+                    parameters=[
+                        parameter("lang", description="Of the answer."),
+                        parameter("X-Trace", "header"),
+                        parameter("session", "cookie", required=True),
+                    ],
+                    requestBody=body(
+                        {
+                            "type": "object",
+                            "required": ["name"],
+                            "properties": {
+                                "name": {"type": "string"},
+                                "birthYear": {"type": "integer", "minimum": 1900},
+                            },
+                        }
+                    ),
+                ),
+            }
+        }
+    )
+    assert arguments(document, "update_pet") == {
+        "type": "object",
+        "title": "updatePet_Arguments",
+        "properties": {
+            "lang": {"type": "string", "description": "Of the answer."},
+            "x_trace": {"type": "string"},
+            "session": {"type": "string"},
+            "pet_id": {"type": "integer"},
+            "name": {"type": "string"},
+            "birth_year": {"type": "integer", "minimum": 1900},
+        },
+        "required": ["session", "pet_id", "name"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, "array"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "body"),
+        ({"type": "string"}, "body"),
+        ({}, "body"),
+    ],
+)
+def test_a_body_that_is_no_object_is_one_argument(schema: Any, name: str) -> None:
+    """Under ADK's names."""
+    document = spec(a={"post": operation(operationId="a", requestBody=body(schema, description="What to add."))})
+    assert arguments(document, "a")["properties"] == {name: {**schema, "description": "What to add."}}
+
+
+def test_names_that_clash_are_numbered() -> None:
+    """`id` of path, query and body."""
+    document = spec(
+        more={
+            "a/{id}": {
+                "post": operation(
+                    operationId="a",
+                    parameters=[parameter("id", "path"), parameter("id"), parameter("id_0")],
+                    requestBody=body({"type": "object", "properties": {"id": {"type": "string"}}}),
+                )
+            }
+        }
+    )
+    assert list(arguments(document, "a")["properties"]) == ["id", "id_1", "id_0", "id_2"]
+
+
+def test_names_of_python_and_of_the_service() -> None:
+    """`from` is no argument of Python; the service's own spelling is kept on request."""
+    document = spec(a={"get": operation(operationId="a", parameters=[parameter("from"), parameter("maxAge")])})
+    assert list(arguments(document, "a")["properties"]) == ["param_from", "max_age"]
+    assert list(arguments(document, "a", preserve_property_names=True)["properties"]) == ["param_from", "maxAge"]
+
+
+def test_headers_that_openapi_reserves_are_no_arguments() -> None:
+    """A model must not choose who it is, or which host it talks to."""
+    names = ["Authorization", "accept", "Content-Type", "Host", "Cookie", "X-Own"]
+    document = spec(a={"get": operation(operationId="a", parameters=[parameter(name, "header") for name in names])})
+    assert list(arguments(document, "a")["properties"]) == ["x_own"]
+
+
+# References
+
+
+PET = {"type": "object", "properties": {"name": {"type": "string"}, "tag": {"$ref": "#/components/schemas/Tag"}}}
+
+
+def test_references_are_written_out() -> None:
+    """In schemas, parameters and bodies."""
+    document = spec(
+        schemas={"Pet": PET, "Tag": {"type": "string", "enum": ["a", "b"]}},
+        a={
+            "post": operation(
+                operationId="a",
+                parameters=[{"$ref": "#/components/parameters/Limit"}],
+                requestBody={"$ref": "#/components/requestBodies/New"},
+            )
+        },
+    )
+    document["components"]["parameters"] = {"Limit": parameter("limit", schema={"type": "integer"})}
+    document["components"]["requestBodies"] = {"New": body({"$ref": "#/components/schemas/Pet"})}
+    assert arguments(document, "a")["properties"] == {
+        "limit": {"type": "integer"},
+        "name": {"type": "string"},
+        "tag": {"type": "string", "enum": ["a", "b"]},
+    }
+
+
+def test_a_schema_that_refers_to_itself_is_kept_whole() -> None:
+    """Under `$defs`, as for functions."""
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/components/schemas/Node"}, "value": {"type": "integer"}},
+    }
+    document = spec(
+        schemas={"Node": node},
+        a={"post": operation(operationId="a", requestBody=body({"$ref": "#/components/schemas/Node"}))},
+    )
+    inner = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "value": {"type": "integer"}}}
+    assert arguments(document, "a") == {
+        "type": "object",
+        "title": "a_Arguments",
+        "properties": {"next": inner, "value": {"type": "integer"}},
+        "required": [],
+        "$defs": {"Node": inner},
+    }
+
+
+def test_references_that_stand_for_very_much_are_kept() -> None:
+    """Each schema has the next one twice: written out, twenty of them are a million."""
+    schemas = {
+        f"S{i}": {"type": "object", "properties": {side: {"$ref": f"#/components/schemas/S{i + 1}"} for side in "lr"}}
+        for i in range(20)
+    }
+    schemas["S20"] = {"type": "string"}
+    document = spec(
+        schemas=schemas, a={"post": operation(operationId="a", requestBody=body({"$ref": "#/components/schemas/S0"}))}
+    )
+    found = arguments(document, "a")
+    assert len(json.dumps(found)) < 10_000
+    assert found["properties"]["l"] == {"$ref": "#/$defs/S1"}
+    assert set(found["$defs"]) == {f"S{i}" for i in range(1, 21)}
+
+
+@pytest.mark.parametrize("ref", ["#/components/schemas/Gone", "https://elsewhere.example/pet.json", "other.yaml#/Pet"])
+def test_a_reference_to_nothing_is_named(ref: str) -> None:
+    """Nothing is fetched."""
+    document = spec(a={"post": operation(operationId="a", requestBody=body({"$ref": ref}))})
+    with pytest.raises(InvalidTool) as raised:
+        OpenAPIToolset(spec_dict=document)
+    assert str(raised.value) == (
+        f"Tool 'OpenAPIToolset': in POST /a: `$ref` {ref!r} names nothing in the document; only references within it "
+        "are followed."
+    )
+
+
+def test_a_parameter_that_refers_to_itself_is_named() -> None:
+    """Rather than followed for ever."""
+    document = spec(a={"get": operation(operationId="a", parameters=[{"$ref": "#/components/parameters/A"}])})
+    document["components"]["parameters"] = {"A": {"$ref": "#/components/parameters/A"}}
+    with pytest.raises(InvalidTool, match="names nothing in the document"):
+        OpenAPIToolset(spec_dict=document)
+
+
+# Versions
+
+
+def test_what_openapi_3_0_says_differently_becomes_json_schema() -> None:
+    """`nullable`, and bounds that say of themselves that they are exclusive."""
+    schema = {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "xml": {"name": "n"}}
+    document = spec(version="3.0.3", a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])})
+    assert arguments(document, "a")["properties"]["n"] == {"type": ["integer", "null"], "exclusiveMinimum": 0}
+
+
+def test_types_that_are_none_are_left_out() -> None:
+    """Some generators write `Any`, or shout."""
+    document = spec(
+        version="3.0.0",
+        a={
+            "post": operation(
+                operationId="a",
+                requestBody=body({"type": "Object", "properties": {"x": {"type": "STRING"}, "y": {"type": "Any"}}}),
+            )
+        },
+    )
+    assert arguments(document, "a")["properties"] == {"x": {"type": "string"}, "y": {}}
+
+
+def test_a_specification_may_be_text() -> None:
+    """JSON, or YAML, in which responses have numbers for keys and dates are dates."""
+    document = spec(a={"get": operation(operationId="a")})
+    assert OpenAPIToolset(spec_str=json.dumps(document)).get_tool("a") is not None
+    text = """
+        openapi: 3.0.1
+        info: {title: Pets, version: 2024-01-02}
+        servers: [{url: 'https://{region}.pets.example/v1', variables: {region: {default: eu}}}]
+        paths:
+          /a:
+            get:
+              operationId: a
+              responses: {200: {description: ok}}
+    """
+    tool = OpenAPIToolset(spec_str=text, spec_str_type="yaml").get_tool("a")
+    assert tool is not None
+    assert tool.operation.server == "https://eu.pets.example/v1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "there is no specification; give `spec_dict` or `spec_str`."),
+        ({"spec_str": "{"}, "the specification is not JSON:"),
+        ({"spec_str": "a: [", "spec_str_type": "yaml"}, "the specification is not YAML:"),
+        ({"spec_str": "[]"}, "the specification must be an object."),
+        ({"spec_dict": {"swagger": "2.0"}}, "the specification is of version '2.0'; give one of OpenAPI 3.0 or 3.1."),
+        (
+            {"spec_dict": spec(a={"get": operation(operationId="a", parameters=[{"name": "x"}])})},
+            "the specification is wrong at `paths./a.get.parameters",
+        ),
+    ],
+)
+def test_a_specification_that_cannot_be_used_says_where(settings: dict[str, Any], message: str) -> None:
+    """Where the toolset is made."""
+    with pytest.raises(InvalidTool) as raised:
+        OpenAPIToolset(**settings)
+    assert str(raised.value).startswith(f"Tool 'OpenAPIToolset': {message}")
+
+
+def test_an_unknown_kind_of_text_is_refused() -> None:
+    """With ADK's words."""
+    with pytest.raises(ValueError, match="Unsupported spec type: toml"):
+        OpenAPIToolset(spec_str="x", spec_str_type="toml")  # type: ignore[arg-type]  # which is the point
+
+
+def test_a_specification_without_an_address_is_reported() -> None:
+    """By `worker.py check`; `server_url` mends it."""
+    document = spec(servers=[{"url": "/v1"}], a={"get": operation(operationId="a")})
+    (problem,) = authoring_problems(LlmAgent(name="x", tools=[OpenAPIToolset(spec_dict=document)]))
+    assert str(problem) == (
+        "Tool 'OpenAPIToolset': in operation 'a': the specification names no absolute URL of a server ('/v1'); give "
+        "`server_url`."
+    )
+    mended = OpenAPIToolset(spec_dict=document, server_url="https://pets.example/v1")
+    assert authoring_problems(LlmAgent(name="x", tools=[mended])) == []
