@@ -121,7 +121,13 @@ def plain_response(response: LlmResponse, given: LlmResponse | None = None) -> L
         error_message=response.error_message,
         usage=usage,
         model_version=response.model_version,
+        grounding_metadata=_maybe_json(response.grounding_metadata),
+        citation_metadata=_maybe_json(response.citation_metadata),
     )
+
+
+def _maybe_json(value: Any) -> JsonObject | None:
+    return None if value is None else _json(value)
 
 
 def _content(content: JsonObject) -> Any:
