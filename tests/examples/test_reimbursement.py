@@ -136,6 +136,7 @@ async def test_the_stand_in_is_a_function_of_the_request(stand_in: BaseLlm) -> N
 
 def test_asking_twice_makes_one_ticket(root: Root) -> None:
     """The ticket derives from the key that is the same over attempts."""
+    assert isinstance(root.agent, LlmAgent)
     asking = next(tool for tool in root.agent.tools if getattr(tool, "name", "") == "ask_for_approval")
     contexts = [ToolContext(idempotency_key="i/fc-1", attempt=attempt) for attempt in (1, 2)]
     first, second = [asking.func(purpose="meals", amount=200.0, tool_context=context) for context in contexts]

@@ -4,7 +4,7 @@ from waystation.testing.checks import assert_projection_matches, assert_replays
 from waystation.testing.environment import AgentEnvironment
 from waystation.testing.fake_gemini import FakeGemini
 from waystation.testing.human import ScriptedHuman
-from waystation.testing.models import FunctionModel, ScriptedModel, calls, responses, says, user_text
+from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
 
 __all__ = [
     "AgentEnvironment",
@@ -15,6 +15,7 @@ __all__ = [
     "assert_projection_matches",
     "assert_replays",
     "calls",
+    "latest_turn",
     "responses",
     "says",
     "user_text",

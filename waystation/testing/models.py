@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from waystation.core.event import parts_of, text_of
 from waystation.core.payload import JsonObject
+from waystation.core.quoted import BEGIN
 from waystation.core.wire import Usage
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
@@ -70,6 +71,20 @@ def user_text(request: LlmRequest) -> str:
     """Return what the user said last."""
     said = [content for content in request.contents if content.get("role") == "user" and text_of(content)]
     return text_of(said[-1]) if said else ""
+
+
+def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]:
+    """Return what the user said last, and the tool responses since then, as (tool, response).
+
+    What other agents did, which a model is told as if the user had quoted it, is neither.
+    """
+    said, answered = "", list[tuple[str, JsonObject]]()
+    for content in request.contents:
+        text, answers = text_of(content), parts_of(content, "functionResponse")
+        if content.get("role") == "user" and text and not answers and BEGIN not in text:
+            said, answered = text, []
+        answered += [(answer["name"], answer["response"]) for answer in answers]
+    return said, answered
 
 
 def responses(request: LlmRequest) -> list[tuple[str, JsonObject]]:

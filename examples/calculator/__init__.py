@@ -1,0 +1,3 @@
+"""A toolset."""
+
+from . import agent as agent

@@ -1,0 +1,3 @@
+"""A tool with typed parameters."""
+
+from . import agent as agent

@@ -1,0 +1,3 @@
+"""An agent as a tool."""
+
+from . import agent as agent

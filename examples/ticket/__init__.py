@@ -1,0 +1,3 @@
+"""A long-running tool that reports its progress."""
+
+from . import agent as agent

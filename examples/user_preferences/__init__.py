@@ -1,0 +1,3 @@
+"""State that belongs to a user."""
+
+from . import agent as agent

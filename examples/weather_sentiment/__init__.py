@@ -1,0 +1,3 @@
+"""Two function tools, one after the other."""
+
+from . import agent as agent
