@@ -120,13 +120,6 @@ async def test_the_request_arrives_as_the_engine_wrote_it(gemini: FakeGemini, mo
     assert "x-goog-api-key" not in request.headers
 
 
-async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> None:
-    """The API refuses to follow up on the model's; an agent in a loop finds its own there."""
-    gemini.reply(text="ok")
-    await model.generate(asking(ASKED, content({"text": "One."})))
-    assert gemini.requests[-1].body["contents"][2:] == [{"role": "user", "parts": [{"text": adapter.GO_ON}]}]
-
-
 async def test_unknown_fields_and_signatures_survive(gemini: FakeGemini, model: Gemini) -> None:
     """Fields that the SDK does not know, signatures and nulls in arguments come back byte for byte."""
     call = {"name": "pay", "args": {"to": None}, "new": 1}

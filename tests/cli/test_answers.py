@@ -114,7 +114,7 @@ async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Com
     async with serve(agent) as env:
         invocation = await env.client.start("asker", "go")
         async for log in invocation.follow():
-            if len(log.waiting()) == 2 and not log.model_in_flight:
+            if len(log.waiting()) == 2 and not log.busy:
                 break
         ran = await waystation(env, "approve", invocation.id)
         assert ran.code == 6

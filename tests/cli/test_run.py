@@ -42,7 +42,7 @@ def asking() -> Agent:
 async def waits(invocation: Invocation) -> PendingCall:
     """Wait until a call waits."""
     async for log in invocation.follow():
-        if log.waiting() and not log.model_in_flight:
+        if log.waiting() and not log.busy:
             return log.pending()[0]
     raise AssertionError("the invocation ended")
 

@@ -1,10 +1,10 @@
-"""Tools that Gemini runs itself, over real HTTP."""
+"""What Gemini is sent besides the conversation: its own tools, and a word to go on with, over real HTTP."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from activities.models.gemini import Gemini
+from activities.models.gemini import GO_ON, Gemini
 from tools import ReadonlyContext
 from tools.native import google_search, url_context
 from waystation.core.payload import JsonObject
@@ -35,6 +35,14 @@ async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
 
 def chunk(text: str, **more: object) -> JsonObject:
     return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **more}]}
+
+
+async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> None:
+    """The API does not follow up on the model's; an agent in a loop finds its own there."""
+    gemini.reply(text="ok")
+    said: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
+    await model.generate(LlmRequest(model="gemini-2.5-flash", contents=(ASKED, said)))
+    assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": GO_ON}]}]
 
 
 async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
