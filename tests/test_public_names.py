@@ -27,6 +27,7 @@ ADK_IMPORTS = [
     "from waystation.tools.base_tool import BaseTool",
     "from waystation.tools.function_tool import FunctionTool",
     "from waystation.tools.long_running_tool import LongRunningFunctionTool",
+    "from waystation.tools.tool_confirmation import ToolConfirmation",
     "from waystation.tools.tool_context import ToolContext",
     "from waystation.tools import exit_loop, get_user_choice, request_input",
     "from waystation.tools import enterprise_web_search, google_maps_grounding, google_search, url_context",
@@ -122,3 +123,11 @@ def test_what_adk_calls_by_two_names_has_both() -> None:
 def test_services_have_the_modules_of_adk(line: str) -> None:
     """They are not in the flat list, as they are not in ADK's."""
     exec(line, {})
+
+
+def test_tools_and_callbacks_share_one_context_as_in_adk() -> None:
+    """Under three names, each where ADK has it."""
+    from waystation.agents.callback_context import CallbackContext
+    from waystation.agents.context import Context
+
+    assert Context is CallbackContext is waystation.ToolContext

@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.agents.context`."""
+
+from tools import Context
+
+__all__ = ["Context"]
