@@ -40,6 +40,7 @@ from activities.models.choice import DEMO, Models, has_key
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
 from tools.services import Services
+from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
 from waystation.core.errors import WaystationError
@@ -208,6 +209,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
         client = await _connected(address)
         models = Models(options.model)
         stack.push_async_callback(models.close)
+        stack.push_async_callback(close_toolsets, [root.agent for root in registry.roots.values()])
         worker = await create_worker(
             client,
             registry,

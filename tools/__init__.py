@@ -3,6 +3,9 @@
 For authors and for activities; workflows never import this.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from tools.actions import Actions
 from tools.agent_tool import AgentTool
 from tools.artifact_tools import LoadArtifactsTool, load_artifacts_tool
@@ -39,6 +42,16 @@ from tools.state import State, StateRefused
 from tools.toolbox import close_toolsets, toolbox
 from tools.toolset import BaseToolset, ToolPredicate
 
+if TYPE_CHECKING:
+    from tools.mcp import (
+        MCPToolset,
+        McpToolset,
+        SseConnectionParams,
+        StdioConnectionParams,
+        StreamableHTTPConnectionParams,
+    )
+    from tools.openapi import OpenAPIToolset, RestApiTool
+
 get_user_choice = get_user_choice_tool
 load_artifacts = load_artifacts_tool
 load_memory = load_memory_tool
@@ -63,13 +76,20 @@ __all__ = [
     "LoadArtifactsTool",
     "LoadMemoryTool",
     "LongRunningFunctionTool",
+    "MCPToolset",
+    "McpToolset",
     "NativeTool",
+    "OpenAPIToolset",
     "PreloadMemoryTool",
     "ReadonlyContext",
+    "RestApiTool",
     "Services",
     "Session",
+    "SseConnectionParams",
     "State",
     "StateRefused",
+    "StdioConnectionParams",
+    "StreamableHTTPConnectionParams",
     "TooLarge",
     "ToolContext",
     "ToolPredicate",
@@ -98,3 +118,23 @@ __all__ = [
     "toolsets_of",
     "url_context",
 ]
+
+_MODULE_OF = {
+    "MCPToolset": "tools.mcp",
+    "McpToolset": "tools.mcp",
+    "OpenAPIToolset": "tools.openapi",
+    "RestApiTool": "tools.openapi",
+    "SseConnectionParams": "tools.mcp",
+    "StdioConnectionParams": "tools.mcp",
+    "StreamableHTTPConnectionParams": "tools.mcp",
+}
+"""Imported when first used: they take a second, and need extras that not everybody has installed."""
+
+if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
+
+    def __getattr__(name: str) -> object:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(module), name)
+        return found

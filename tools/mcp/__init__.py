@@ -1,6 +1,9 @@
 """Tools of servers that speak the Model Context Protocol. Needs the extra `mcp`."""
 
-from mcp import StdioServerParameters
+try:
+    from mcp import StdioServerParameters
+except ModuleNotFoundError as error:
+    raise ImportError("McpToolset needs the package `mcp`; install `waystation[mcp]`.") from error
 
 from tools.mcp.parameters import SseConnectionParams, StdioConnectionParams, StreamableHTTPConnectionParams
 from tools.mcp.session import McpConnectionError, OutcomeUnknown

@@ -152,8 +152,11 @@ def check(document: JsonObject) -> None:
             "OpenAPIToolset",
             f"the specification is of version {version or 'unknown'!r}; give one of OpenAPI 3.0 or 3.1.",
         )
-    from openapi_pydantic.v3.v3_0 import OpenAPI as OpenAPI30
-    from openapi_pydantic.v3.v3_1 import OpenAPI as OpenAPI31
+    try:
+        from openapi_pydantic.v3.v3_0 import OpenAPI as OpenAPI30
+        from openapi_pydantic.v3.v3_1 import OpenAPI as OpenAPI31
+    except ModuleNotFoundError as error:
+        raise ImportError(f"OpenAPIToolset needs the package `{error.name}`; install `waystation[openapi]`.") from error
 
     old = version.startswith("3.0")
     # Left out by many, and nothing is read from them.

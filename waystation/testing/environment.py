@@ -11,6 +11,7 @@ from temporalio.worker import Worker
 from activities.models.choice import Models
 from activities.services import fleeting_services
 from tools.services import Services
+from tools.toolbox import close_toolsets
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -55,6 +56,7 @@ class AgentEnvironment:
             self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
             self.temporal = await connect(address=self.server.address)
             self.client = AgentClient(self.temporal, task_queue=self._task_queue)
+            stack.push_async_callback(close_toolsets, self._agents)
             self.worker = await create_worker(
                 self.temporal,
                 Registry.of(*self._agents),

@@ -1,8 +1,12 @@
 """Tools, for authors; where ADK has `google.adk.tools`."""
 
+from typing import TYPE_CHECKING
+
+import tools
 from tools import (
     AgentTool,
     BaseTool,
+    BaseToolset,
     BuiltInCodeExecutionTool,
     EnterpriseWebSearchTool,
     FunctionTool,
@@ -25,15 +29,23 @@ from tools import (
     url_context,
 )
 
+if TYPE_CHECKING:
+    from tools import MCPToolset, McpToolset, OpenAPIToolset, RestApiTool
+
 __all__ = [
     "AgentTool",
     "BaseTool",
+    "BaseToolset",
     "BuiltInCodeExecutionTool",
     "EnterpriseWebSearchTool",
     "FunctionTool",
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
     "LongRunningFunctionTool",
+    "MCPToolset",
+    "McpToolset",
+    "OpenAPIToolset",
+    "RestApiTool",
     "ToolContext",
     "UrlContextTool",
     "VertexAiSearchTool",
@@ -49,3 +61,11 @@ __all__ = [
     "request_input",
     "url_context",
 ]
+
+if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
+
+    def __getattr__(name: str) -> object:
+        # Those that take a second to import, and need extras.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(tools, name)

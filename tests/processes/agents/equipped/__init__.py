@@ -1,0 +1,3 @@
+"""An agent with a toolset."""
+
+from . import agent as agent
