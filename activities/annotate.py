@@ -16,6 +16,7 @@ from activities.hooks import CallbackRaised, Hooks
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
+from tools.native import NativeTool
 from tools.outcome import outcome_of
 from tools.output_schema import ResponseRefused, SetModelResponseTool
 from tools.transfer import TransferToAgentTool
@@ -86,7 +87,7 @@ class Annotator:
     async def _call(self, call_id: str, said: JsonObject) -> Call:
         call = Call(id=call_id, model_id=said.get("id"))
         name, args = said.get("name") or "", said.get("args") or {}
-        tool = self.tools.get(name)
+        tool = callable_tools(self.tools).get(name)
         if not isinstance(args, dict) and tool is not None:
             return _told(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
         if tool is None:
@@ -197,11 +198,17 @@ async def _confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) 
         return Confirmation(hint=tool.confirmation_hint())
 
 
+def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
+    """Return the tools that a model may call by name, without those that its provider runs."""
+    return {name: tool for name, tool in tools.items() if not isinstance(tool, NativeTool)}
+
+
 def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
     """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
+    known = ", ".join(callable_tools(tools)) or "none"
     return (
-        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: "
-        f"{', '.join(tools) or 'none'}. You could retry, but it is IMPORTANT that you only call a tool from that list."
+        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {known}. "
+        "You could retry, but it is IMPORTANT that you only call a tool from that list."
     )
 
 

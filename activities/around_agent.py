@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from activities.contexts import Contexts
-from activities.hooks import Hooks
+from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.shaped import content_json
 from tools.output_schema import parsed
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import shape_of
-from waystation.core.errors import WaystationError
+from waystation.core.errors import NotJson, WaystationError
 from waystation.core.event import NO_ACTIONS, EventActions, text_of
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
@@ -67,13 +67,14 @@ class Around:
             await self._see_message(context)
             content = await self.hooks.run_hook("before_run_callback", invocation_context=context)
             if content:
-                said = _said(content_json(content), context.recorded_actions())
+                told = _told(content, "before_run_callback")
+                said = _said(told, recorded(context, "before_run_callback"))
                 return ModelReply(shape=shape, before=said, skipped=True, ends_invocation=True)
         content = await self.hooks.around_agent("before_agent_callback", context)
-        told = content_json(content) if content else None
+        told = _told(content, "before_agent_callback")
         if told is not None:
             self._store(context.state, told)
-        said = _said(told, context.recorded_actions())
+        said = _said(told, recorded(context, "before_agent_callback"))
         return ModelReply(shape=shape, before=said, skipped=told is not None)
 
     async def _see_message(self, context: Any) -> None:
@@ -87,7 +88,8 @@ class Around:
         content = await self.hooks.around_agent("after_agent_callback", context)
         if self._first:
             await self.hooks.run_hook("after_run_callback", invocation_context=context)
-        return _said(content_json(content) if content else None, context.recorded_actions())
+        told = _told(content, "after_agent_callback")
+        return _said(told, recorded(context, "after_agent_callback"))
 
     def _store(self, state: Any, content: JsonObject) -> None:
         """Store what callbacks said for an LLM agent as if its model had said it."""
@@ -97,7 +99,18 @@ class Around:
         if not self.agent.output_schema:
             state[self.agent.output_key] = text
         elif text.strip():
-            state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+            try:
+                state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+            except ValueError as error:
+                raise CallbackRaised("before_agent_callback", error) from error
+
+
+def _told(content: Any, name: str) -> JsonObject | None:
+    """Return what a callback returned as a Content in JSON."""
+    try:
+        return content_json(content) if content else None
+    except (NotJson, TypeError) as error:
+        raise CallbackRaised(name, error) from error
 
 
 def _said(content: JsonObject | None, actions: EventActions) -> Said | None:

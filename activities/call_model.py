@@ -16,7 +16,7 @@ from activities.answer import closing_of, output_of, stored, structured
 from activities.around_agent import Around, UserMessageChanged
 from activities.contexts import Contexts
 from activities.heartbeat import beating
-from activities.hooks import CallbackRaised, Hooks
+from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.instructions import InstructionFailed
 from activities.models.choice import Models
 from activities.request import request_of, speakers, tools_for
@@ -211,7 +211,7 @@ class _Turn:
         if content is not None and response.error_code:
             # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
-        own = context.recorded_actions()
+        own = recorded(context, "a callback around the model")
         annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks)
         content = await annotator.annotate(content) if content else None
         reply = entered.model_copy(

@@ -19,6 +19,7 @@ from tools.context import CallbackContext, ToolContext
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import WaystationError
+from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
@@ -42,6 +43,18 @@ class CallbackRaised(WaystationError):
         where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
         place = f" at {where.filename}:{where.lineno}" if where else ""
         super().__init__(f"{told} {type(error).__name__}{place}.")
+
+
+def recorded(context: CallbackContext, name: str) -> EventActions:
+    """Return what callbacks wrote, as it is recorded.
+
+    Raises:
+        CallbackRaised: It cannot be recorded; `name` says whose it is.
+    """
+    try:
+        return context.recorded_actions()
+    except Exception as error:
+        raise CallbackRaised(name, error) from error
 
 
 class Hooks:

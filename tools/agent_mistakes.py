@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from tools.output_schema import json_schema
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
@@ -47,6 +48,11 @@ def _problems(agent: BaseAgent) -> Iterator[str]:
             if problem := _callback_problem(callback, given):
                 yield f"`{name}` {problem}"
     if isinstance(agent, LlmAgent):
+        if agent.output_schema is not None:
+            try:
+                json_schema(agent.output_schema)
+            except Exception as error:  # noqa: BLE001  # whatever a schema raises, it is of no use
+                yield f"its `output_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
         for name in ("instruction", "global_instruction"):
             provider = getattr(agent, name)
             if callable(provider) and (problem := _callback_problem(provider, ("context",))):
@@ -56,8 +62,6 @@ def _problems(agent: BaseAgent) -> Iterator[str]:
 
 
 def _callback_problem(callback: Any, given: tuple[str, ...]) -> str | None:
-    if not callable(callback):
-        return f"is a {type(callback).__name__}; give a function, or a list of functions."
     try:
         signature = inspect.signature(callback)
     except (TypeError, ValueError):  # builtins have none that can be read

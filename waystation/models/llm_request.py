@@ -65,14 +65,21 @@ class LlmRequest:
         return added
 
     def append_tools(self, tools: Sequence[Any]) -> None:
-        """Declare further tools to the model, which may then call them."""
+        """Declare tools to the model.
+
+        Raises:
+            ValueError: One is none of the agent's, so that no worker could run a call of it.
+        """
         from google.genai import types
 
-        declared: list[Any] = []
+        declared: list[types.FunctionDeclaration] = []
         for tool in tools:
+            if not any(known is tool for known in self.tools_dict.values()):
+                raise ValueError(
+                    f"The tool {tool.name!r} is none of the agent's; put it, or its toolset, into `tools`."
+                )
             if declaration := tool._get_declaration():
                 declared.append(types.FunctionDeclaration.model_validate(declaration))
-                self.tools_dict[tool.name] = tool
         if not declared:
             return
         present = list(self.config.tools or ())
@@ -80,7 +87,7 @@ class LlmRequest:
             if isinstance(known, types.Tool) and known.function_declarations:
                 known.function_declarations.extend(declared)
                 return
-        self.config.tools = [*present, types.Tool(function_declarations=declared)]
+        self.config.tools = [types.Tool(function_declarations=declared), *present]
 
     def set_output_schema(self, output_schema: Any = None) -> None:
         """Have the model answer with JSON of this schema.

@@ -1,0 +1,264 @@
+"""Agents as authors declare them: fields under ADK's names, and every mistake named with its remedy."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from google.genai import types
+from pydantic import BaseModel, ValidationError
+
+from tools import AgentTool, authoring_problems
+from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+from waystation.agents.registry import Registry
+from waystation.agents.tree import keeps_turn, shape_of, transfer_target, transfer_targets
+from waystation.apps import App
+from waystation.code_executors import BuiltInCodeExecutor
+from waystation.core.shape import AgentShape
+from waystation.core.wire import Budget
+from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
+from waystation.plugins.base_plugin import overrides
+
+
+def names(agents: list[BaseAgent]) -> list[str]:
+    """Return the names of agents."""
+    return [agent.name for agent in agents]
+
+
+def test_sub_agents_know_their_parent_and_are_found_by_name() -> None:
+    """At any depth."""
+    leaf = Agent(name="leaf")
+    root = Agent(name="root", sub_agents=[Agent(name="branch", sub_agents=[leaf])])
+    assert leaf.parent_agent is not None
+    assert (leaf.parent_agent.name, leaf.root_agent) == ("branch", root)
+    assert root.find_agent("leaf") is leaf
+    assert root.find_sub_agent("root") is None
+
+
+def test_an_agent_has_one_parent() -> None:
+    """The text is ADK's."""
+    child = Agent(name="child")
+    Agent(name="first", sub_agents=[child])
+    with pytest.raises(ValidationError, match="Agent `child` already has a parent agent, current parent: `first`"):
+        Agent(name="second", sub_agents=[child])
+
+
+def test_a_clone_has_no_parent_and_clones_below_it() -> None:
+    """So that an agent can stand in two trees."""
+    original = Agent(name="a", sub_agents=[Agent(name="b")], tools=[print])
+    Agent(name="root", sub_agents=[original])
+    clone = original.clone({"name": "c"})
+    assert (clone.name, clone.parent_agent, clone.sub_agents[0].parent_agent) == ("c", None, clone)
+    assert clone.sub_agents[0] is not original.sub_agents[0]
+    assert clone.tools is not original.tools
+    with pytest.raises(ValueError, match="nonexistent fields in LlmAgent"):
+        original.clone({"nope": 1})
+
+
+def test_an_agent_with_code_of_its_own_is_refused_where_it_is_defined() -> None:
+    """Its code would run in the workflow."""
+    with pytest.raises(TypeError, match="defines `_run_async_impl`, which cannot be carried out: between events"):
+
+        class Custom(BaseAgent):
+            async def _run_async_impl(self, ctx: Any) -> AsyncIterator[Any]:
+                yield None
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (types.GenerateContentConfig(tools=[types.Tool()]), "All tools must be set via LlmAgent.tools"),
+        (types.GenerateContentConfig(system_instruction="x"), "System instruction must be set via"),
+        ({"responseSchema": {"type": "STRING"}}, "Response schema must be set via LlmAgent.output_schema"),
+    ],
+)
+def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: str) -> None:
+    """As in ADK; everything else may be there."""
+    with pytest.raises(ValidationError, match=remedy):
+        Agent(name="a", generate_content_config=config)
+    Agent(name="a", generate_content_config=types.GenerateContentConfig(temperature=0.1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"planner": object()}, "`planner` is not supported. A planner is not supported; put `thinking_config`"),
+        ({"mode": "single_turn"}, "wrap an agent that answers one request in AgentTool"),
+        ({"code_executor": object()}, "object is not supported; use BuiltInCodeExecutor"),
+        ({"instruction": 3}, "It is a int; give text, or a function that returns text."),
+        ({"tools": [Agent(name="c")]}, "Agent 'c' cannot be used directly as a tool."),
+        ({"temperature": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_an_agent_cannot_have_is_refused_with_the_remedy(fields: dict[str, Any], remedy: str) -> None:
+    """Never ignored."""
+    with pytest.raises(ValidationError, match=remedy):
+        Agent(name="a", **fields)
+
+
+def test_what_means_nothing_is_accepted_as_nothing() -> None:
+    """Code for ADK may spell out its defaults."""
+    agent = Agent(name="a", mode="chat", planner=None, timeout=None, code_executor=BuiltInCodeExecutor())  # type: ignore[call-arg]
+    assert agent.code_executor is not None
+
+
+def test_a_model_is_inherited_and_there_is_one_in_the_end() -> None:
+    """Through agents of any kind."""
+    child, lost = Agent(name="child"), Agent(name="lost")
+    Agent(name="root", model="gemini-x", sub_agents=[SequentialAgent(name="s", sub_agents=[child])])
+    assert (child.canonical_model, lost.canonical_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
+
+
+def test_an_agent_may_transfer_to_those_below_to_its_parent_and_to_its_peers() -> None:
+    """In this order; source: adk-semantics 9.1."""
+    leaf = Agent(name="leaf")
+    one = Agent(name="one", sub_agents=[leaf])
+    shy = Agent(name="shy", disallow_transfer_to_parent=True)
+    lone = Agent(name="lone", disallow_transfer_to_peers=True)
+    step = Agent(name="step")
+    root = Agent(name="root", sub_agents=[one, shy, lone, SequentialAgent(name="line", sub_agents=[step])])
+    assert names(transfer_targets(one)) == ["leaf", "root", "shy", "lone", "line"]
+    assert names(transfer_targets(shy)) == ["one", "lone", "line"]
+    assert names(transfer_targets(lone)) == ["root"]
+    assert names(transfer_targets(step)) == []
+    assert names(transfer_targets(root)) == ["one", "shy", "lone", "line"]
+    assert transfer_target(one, "one") is one
+    with pytest.raises(ValueError, match="Agent root is not allowed to transfer to agent leaf"):
+        transfer_target(root, "leaf")
+    with pytest.raises(ValueError, match="Transfer target agent 'x' not found"):
+        transfer_target(root, "x")
+
+
+def test_the_next_message_goes_to_an_agent_that_may_transfer_all_the_way_up() -> None:
+    """Source: adk-semantics 9.1."""
+    free, below = Agent(name="free"), Agent(name="below")
+    shy = Agent(name="shy", disallow_transfer_to_parent=True, sub_agents=[below])
+    step = Agent(name="step")
+    root = Agent(name="root", sub_agents=[free, shy, LoopAgent(name="loop", sub_agents=[step])])
+    assert [keeps_turn(agent) for agent in (root, free, shy, below, step)] == [True, True, False, False, False]
+
+
+def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
+    """All of a composite agent; of an LLM agent only what it needs for entering and leaving it."""
+
+    class Watching(BasePlugin):
+        async def after_run_callback(self, *, invocation_context: Any) -> None: ...
+
+    step = Agent(name="step", after_agent_callback=print, sub_agents=[Agent(name="below")])
+    loop = LoopAgent(name="loop", max_iterations=2, sub_agents=[step], before_agent_callback=print)
+    both = ParallelAgent(name="both", sub_agents=[loop])
+    shape = AgentShape(
+        name="both",
+        kind="parallel",
+        keeps_turn=False,
+        children=(
+            AgentShape(
+                name="loop",
+                kind="loop",
+                max_iterations=2,
+                before=True,
+                keeps_turn=False,
+                children=(AgentShape(name="step", after=True, keeps_turn=False),),
+            ),
+        ),
+    )
+    assert shape_of(both, []) == shape
+    assert shape_of(both, [Watching("w")]) == shape
+    assert shape_of(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
+
+
+@pytest.mark.parametrize(
+    ("agent", "problem"),
+    [
+        (BaseAgent(name="a"), "a BaseAgent cannot be carried out; use LlmAgent, SequentialAgent, ParallelAgent or"),
+        (Agent(name="a", before_agent_callback=lambda: None), "`before_agent_callback` takes (), but is given (callb"),
+        (Agent(name="a", instruction=lambda: ""), "`instruction` takes (), but is given (context)."),
+        (Agent(name="a", output_schema=object()), "its `output_schema` has no JSON schema ("),
+    ],
+    ids=["kind", "arity", "provider", "schema"],
+)
+def test_mistakes_in_an_agent_are_found_before_it_runs(agent: BaseAgent, problem: str) -> None:
+    """Each with the agent's name and the remedy."""
+    root = SequentialAgent(name="root", sub_agents=[agent])
+    [found] = authoring_problems(root)
+    assert str(found).startswith(f"Agent 'a': {problem}")
+
+
+def test_callbacks_may_name_their_parameters_as_they_like() -> None:
+    """ADK passes by position what cannot be passed by keyword."""
+
+    def by_position(a: Any, b: Any, c: Any) -> None: ...
+
+    def by_keyword(*, tool: Any, tool_context: Any, args: Any) -> None: ...
+
+    def anything(*args: Any, **kwargs: Any) -> None: ...
+
+    assert authoring_problems(Agent(name="a", before_tool_callback=[by_position, by_keyword, anything])) == []
+
+
+def test_two_agents_of_one_name_and_two_parents_are_found() -> None:
+    """Also when `sub_agents` was set after the agent was made."""
+    child = Agent(name="twin")
+    first = Agent(name="first", sub_agents=[child])
+    second = Agent(name="second", sub_agents=[Agent(name="other", sub_agents=[Agent(name="twin")])])
+    second.sub_agents.append(child)
+    problems = [str(problem) for problem in authoring_problems(Agent(name="root", sub_agents=[first, second]))]
+    assert problems == [
+        "Agent 'second': its sub-agent 'twin' belongs to 'first'; an agent can have one parent: use `twin.clone()`, "
+        "with another name.",
+        "Two agents are named 'twin' (root.sub_agents[0].sub_agents[0], root.sub_agents[1].sub_agents[0].sub_agents[0]"
+        "); rename one of them.",
+    ]
+
+
+def test_the_input_schema_of_a_called_sequence_is_that_of_its_first_agent() -> None:
+    """Source: adk-semantics 4.1."""
+
+    class Place(BaseModel):
+        city: str
+
+    line = SequentialAgent(name="line", sub_agents=[Agent(name="a", input_schema=Place), Agent(name="b")])
+    assert AgentTool(line).input_schema is Place
+    assert AgentTool(SequentialAgent(name="empty")).input_schema is None
+    assert AgentTool(line).message_for({"city": "Bern", "more": 1}) == '{"city":"Bern"}'
+
+
+def test_an_app_brings_plugins_for_every_agent_of_its_tree() -> None:
+    """But not for those called with `include_plugins=False`, unless they are in the tree besides."""
+    alone, both = Agent(name="alone"), Agent(name="both")
+    tools = [AgentTool(alone, include_plugins=False), AgentTool(both, include_plugins=False)]
+    root = Agent(name="root", tools=tools, sub_agents=[both])
+    plugin = BasePlugin("p")
+    found, agent = Registry.of(App(name="app", root_agent=root, plugins=[plugin])).find("root", "alone")
+    assert [found.plugins_of(agent), found.plugins_of(both), found.plugins_of(root)] == [(), [plugin], [plugin]]
+
+
+def test_plugins_of_one_app_have_names_of_their_own() -> None:
+    """The text is ADK's."""
+    with pytest.raises(ValidationError, match="Plugin with name 'p' already registered"):
+        App(name="app", root_agent=Agent(name="a"), plugins=[BasePlugin("p"), BasePlugin("p")])
+
+
+def test_a_plugin_that_wants_to_change_events_is_refused() -> None:
+    """Events are a function of what is recorded."""
+    with pytest.raises(TypeError, match=r"`Meddling\.on_event_callback` cannot be carried out: events are a function"):
+
+        class Meddling(BasePlugin):
+            async def on_event_callback(self, **given: Any) -> None: ...
+
+
+def test_only_overridden_hooks_count() -> None:
+    """Agents that no plugin watches pay nothing for it."""
+    plugin = ReflectAndRetryToolPlugin()
+    assert [overrides(plugin, f"{hook}_callback") for hook in ("on_tool_error", "before_model")] == [True, False]
+    with pytest.raises(ValueError, match="workers share no memory"):
+        ReflectAndRetryToolPlugin(tracking_scope=TrackingScope.GLOBAL)
+
+
+def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
+    """What makes no difference here is accepted and named."""
+    config = RunConfig.model_validate({"max_llm_calls": 3, "tool_thread_pool_config": object()})
+    assert (config.budget(), config.ignored) == (Budget(max_llm_calls=3), ("tool_thread_pool_config",))
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        RunConfig.model_validate({"support_cfc": True})
+    with pytest.raises(ValidationError, match="0 would let the model never be called"):
+        RunConfig(max_llm_calls=0)
