@@ -39,7 +39,7 @@ from activities.call_tool import ToolCaller
 from activities.models.choice import DEMO, Models, has_key
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
-from tools.services import Services
+from tools.services import CREDENTIALS, Services
 from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
@@ -194,7 +194,9 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
     Raises:
         CannotServe: Temporal or its namespace is not there.
         EmbeddedServerError: The server of our own did not start.
+        StoreFailed: Artifacts cannot be kept where they should.
     """
+    services = kept_services(artifacts=options.artifacts, memory=options.memory, credentials=options.credentials)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -214,7 +216,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
             client,
             registry,
             models=models,
-            services=kept_services(artifacts=options.artifacts, memory=options.memory),
+            services=services,
             task_queue=options.task_queue,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
@@ -317,6 +319,13 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--memory", type=Path, default=MEMORY, metavar="FILE", help="keep memories here; default: %(default)s"
+    )
+    result.add_argument(
+        "--credentials",
+        type=Path,
+        default=CREDENTIALS,
+        metavar="FILE",
+        help="keep users' credentials here, encrypted; default: %(default)s",
     )
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from activities.artifacts import ObjectStoreArtifactService
+from activities.credentials import EncryptedFileCredentialService, InMemoryCredentialService
 from activities.memory import SqliteMemoryService
-from tools.services import Services
+from tools.services import CREDENTIALS, Services
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 
@@ -12,19 +13,28 @@ ARTIFACTS = Path(".waystation") / "artifacts"
 MEMORY = Path(".waystation") / "memory.db"
 
 
-def kept_services(*, artifacts: str | Path = ARTIFACTS, memory: Path = MEMORY) -> Services:
+def kept_services(
+    *, artifacts: str | Path = ARTIFACTS, memory: Path = MEMORY, credentials: Path = CREDENTIALS
+) -> Services:
     """Return services that outlive the worker; nothing is made on disk before a tool uses them.
 
     Args:
         artifacts: A folder, or the URL of an object store such as `s3://bucket/prefix`.
         memory: A file.
+        credentials: A file, which is encrypted; see `EncryptedFileCredentialService` for its key.
 
     Raises:
         StoreFailed: There is no object store for such a URL, or it lacks what it needs.
     """
-    return Services(artifacts=ObjectStoreArtifactService(artifacts), memory=SqliteMemoryService(memory))
+    return Services(
+        artifacts=ObjectStoreArtifactService(artifacts),
+        memory=SqliteMemoryService(memory),
+        credentials=EncryptedFileCredentialService(credentials),
+    )
 
 
 def fleeting_services() -> Services:
     """Return services that are gone with the process, for tests."""
-    return Services(artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService())
+    return Services(
+        artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
+    )

@@ -154,7 +154,7 @@ async def test_no_secret_is_kept_by_temporal_or_in_logs(
     assert provider.refreshes >= 1
     assert len(provider.secrets) >= 6
     assert b"dentist" in kept
-    assert "credential.kept" in said.getvalue()
+    assert "credential.refreshed" in said.getvalue()
     for secret in provider.secrets:
         assert secret.encode() not in kept
         assert secret not in said.getvalue()

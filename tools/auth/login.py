@@ -283,7 +283,6 @@ def _kept(
 ) -> Authorized:
     store.keep(bucket, credential)
     _forget_login(store, bucket, login)
-    log.info("credential.kept", credential_key=bucket.key, auth_type=credential.auth_type.value)
     return Authorized(*first, tuple(call for call in login.calls if call != first), bucket.key)
 
 

@@ -103,7 +103,7 @@ def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
     if call.hint:
         yield "hint", render.safe(call.hint)
     if uri := render.login_uri(call):
-        yield "log in at", render.safe(uri)
+        yield "log in", render.safe(uri)
     if call.interim is not None:
         yield "so far", render.short_json(call.interim)
     yield "until", render.until(call.deadline, time.time())
