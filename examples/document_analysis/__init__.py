@@ -1,0 +1,3 @@
+"""Artifacts and memory."""
+
+from . import agent as agent
