@@ -4,6 +4,7 @@ A deviation says what Waystation's record is, given ADK's: as a change of the re
 (`adapted`), or both. Whatever it does not mention has to be equal.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from tests.differential.scenario import Json
 from tools.long_running import NOTE
+from waystation.core.quoted import BEGIN, PREAMBLE
 
 Change = Callable[[Json, Any], Json]
 """Returns Waystation's record, given ADK's and what the scenario tells of itself."""
@@ -137,6 +139,70 @@ def with_silent_state(whole: Json, told: Any) -> Json:
     return whole
 
 
+def introduced(whole: Json, _told: Any) -> Json:
+    """Say in Waystation's words what a quotation of another agent is."""
+    for content in (content for request in each_request(whole) for content in request["contents"]):
+        first = content["parts"][0].get("text", "")
+        if first.startswith("For context:") and BEGIN in first:
+            content["parts"][0]["text"] = PREAMBLE
+    return whole
+
+
+def with_json_schema(whole: Json, _told: Any) -> Json:
+    """Ask for output as JSON schema."""
+    for request in each_request(whole):
+        if "responseSchema" in request["config"]:
+            request["config"]["responseJsonSchema"] = request["config"].pop("responseSchema")
+    return whole
+
+
+def recorded_failure(whole: Json, told: Any) -> Json:
+    """Respond to the call that ends the invocation, and name its tool where ADK repeats the exception.
+
+    `told` has the `message` of the error event, and the `tool` with its `response`.
+    """
+    failed = whole["events"][-1]
+    failed["errorMessage"] = told["message"]
+    asked = next(event for event in reversed(whole["events"]) if "longRunningToolIds" in event)
+    call = next(
+        part["functionCall"]
+        for part in asked["content"]["parts"]
+        if part.get("functionCall", {}).get("name") == told["tool"]
+    )
+    part = {"functionResponse": {"id": call["id"], "name": call["name"], "response": told["response"]}}
+    if whole["events"][-2] is asked:
+        content = {"role": "user", "parts": []}
+        whole["events"].insert(-1, {"author": asked["author"], "content": content, "final": False})
+    whole["events"][-2]["content"]["parts"].append(part)
+    return whole
+
+
+def stopped(whole: Json, _told: Any) -> Json:
+    """Stop, instead of failing, when the budget is used up."""
+    assert whole["events"].pop()["errorCode"] == whole["raised"]
+    return {**whole, "raised": None}
+
+
+def told_instead(whole: Json, told: Any) -> Json:
+    """Go on after a call that ended ADK's run.
+
+    `told` has the `responses` that the model reads, by name of the tool, and the `reply` that its script gives next.
+    """
+    asked, responded = whole["events"][-2:]
+    for part in responded["content"]["parts"]:
+        part["functionResponse"]["response"] = told["responses"][part["functionResponse"]["name"]]
+    responded.pop("actions", None)
+    shown = json.loads(json.dumps([asked["content"], responded["content"]]))
+    for part in (part for content in shown for part in content["parts"]):
+        (part.get("functionCall") or part["functionResponse"]).pop("id")
+    requests = next(each for each in whole["requests"].values() if each)
+    last = json.loads(json.dumps(requests[-1]))
+    requests.append({**last, "contents": [*last["contents"], *shown]})
+    reply = {"role": "model", "parts": [{"text": told["reply"]}]}
+    whole["events"].append({"author": asked["author"], "content": reply, "final": True})
+    return {**whole, "raised": None}
+
+
 def in_call_order(whole: Json, told: Any) -> Json:
     """Show the model the responses of one reply in call order; `told` lists the responses so."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
@@ -205,6 +271,17 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "each-answer-is-an-event": Deviation(row="what a client answers in one message is one event", change=split),
     "responses-in-call-order": Deviation(
         row="the model is shown the responses to one reply in the order in which they came", change=in_call_order
+    ),
+    "quotations-are-introduced-otherwise": Deviation(
+        row="what other agents did is quoted between ADK's marks", change=introduced
+    ),
+    "output-as-json-schema": Deviation(
+        row="an output schema is sent as a class in `response_schema`", change=with_json_schema
+    ),
+    "failures-are-recorded": Deviation(row="an error event repeats the text of the exception", change=recorded_failure),
+    "budget-stops": Deviation(row="exceeding `max_llm_calls` fails the run", change=stopped),
+    "transfers-to-nobody-are-told": Deviation(
+        row="a transfer to an agent that is no target ends the run", change=told_instead
     ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

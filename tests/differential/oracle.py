@@ -28,7 +28,7 @@ from google.adk.runners import Runner  # noqa: E402
 from google.adk.sessions import InMemorySessionService  # noqa: E402
 from google.adk.tools import FunctionTool  # noqa: E402
 from google.genai import types  # noqa: E402
-from pydantic import PrivateAttr  # noqa: E402
+from pydantic import PrivateAttr, TypeAdapter  # noqa: E402
 
 from tests.differential.adapted import adapted  # noqa: E402
 from tests.differential.record import event_of, record  # noqa: E402
@@ -70,7 +70,13 @@ def dumped(value: Any) -> Any:
 
 def request_of(request: LlmRequest) -> Json:
     """Return what is compared of a model request."""
-    config = dumped(request.config)
+    asked = request.config
+    schema = asked.response_schema
+    if isinstance(schema, type):  # which has no JSON form; what providers make of it has
+        asked = asked.model_copy(update={"response_schema": None})
+    config = dumped(asked)
+    if isinstance(schema, type):
+        config["responseSchema"] = TypeAdapter(schema).json_schema()
     tools = [declared for tool in config.pop("tools", []) for declared in tool.get("functionDeclarations") or [tool]]
     return {
         "contents": [dumped(content) for content in request.contents],
@@ -99,7 +105,10 @@ class Conversation:
         told = {name: scenario.deviations[name] for name in self._deviations}
         with adapted(agent, told) as settings:
             app = App(
-                name=APP, root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=settings.resumable)
+                name=APP,
+                root_agent=agent,
+                plugins=list(scenario.plugins()),
+                resumability_config=ResumabilityConfig(is_resumable=settings.resumable),
             )
             sessions = InMemorySessionService()
             artifacts = InMemoryArtifactService()
@@ -122,6 +131,7 @@ class Conversation:
             dumped_state(session.state),
             self.requests,
             self.raised,
+            parallel=scenario.parallel,
             artifacts=await self._artifacts(artifacts),
         )
 

@@ -7,6 +7,7 @@ state that outlives the invocation, every model request, and what was raised. Id
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from tests.differential.scenario import Json
@@ -25,12 +26,39 @@ def event_of(dumped: Mapping[str, Any], *, final: bool) -> Json:
 
 
 def record(
-    events: Sequence[Json], state: Json, requests: Mapping[str, Sequence[Json]], raised: str | None, **more: Any
+    events: Sequence[Json],
+    state: Json,
+    requests: Mapping[str, Sequence[Json]],
+    raised: str | None,
+    *,
+    parallel: bool,
+    **more: Any,
 ) -> Json:
-    """Return the record of one run."""
+    """Return the record of one run; `parallel` when the order of branches is not defined."""
     whole = {"events": events, "state": state, "requests": requests, "raised": raised, **more}
     # Through JSON, so that both sides are the same kind of data whatever made them.
-    return renumbered(json.loads(json.dumps(whole)))
+    whole = json.loads(json.dumps(whole))
+    return renumbered(sorted_branches(whole) if parallel else whole)
+
+
+def sorted_branches(whole: Json) -> Json:
+    """Return a record in which what happened on parallel branches is in the order of the branches.
+
+    So is what later agents are told of it.
+    """
+    events: list[Json] = []
+    for branched, group in groupby(whole["events"], key=lambda event: "branch" in event):
+        run = list(group)
+        events += sorted(run, key=lambda event: event["branch"]) if branched else run
+    for request in (request for requests in whole["requests"].values() for request in requests):
+        contents = request["contents"]
+        quoted = sorted((content for content in contents if _quotes(content)), key=str)
+        request["contents"] = [quoted.pop(0) if _quotes(content) else content for content in contents]
+    return {**whole, "events": events}
+
+
+def _quotes(content: Json) -> bool:
+    return bool(content["parts"][0].get("text", "").startswith("For context:"))
 
 
 def renumbered(whole: Json) -> Json:

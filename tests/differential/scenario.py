@@ -87,6 +87,10 @@ class Scenario:
     """What the client sends, in order; a tuple is one message for ADK."""
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
+    parallel: bool = False
+    """Whether agents work side by side, so that the order of what they do on different branches is not defined."""
+    plugins: Callable[[], Sequence[Any]] = tuple
+    """Makes the plugins of the app anew."""
     deviations: Mapping[str, Any] = field(default_factory=dict)
     """Names from the table of deviations, each with what it needs to know of this scenario."""
 

@@ -59,7 +59,8 @@ class Subject:
             return Scripted(scenario.script[label], requests.setdefault(label, []))
 
         agent = scenario.agent(Cast(scenario.name, model))
-        self._registry.add(Root(agent, f"scenario {scenario.name!r}", tree_of(agent)))
+        plugins = tuple(scenario.plugins())
+        self._registry.add(Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins))
         invocation = await self._client.start(
             scenario.name,
             scenario.message,
@@ -82,6 +83,7 @@ class Subject:
             {key: value for key, value in log.state.items() if not key.startswith("temp:")},
             requests,
             raised,
+            parallel=scenario.parallel,
             artifacts={},
         )
 

@@ -11,6 +11,7 @@ from tests.differential.scenario import Json, Scenario
 from tests.differential.subject import Subject
 from tests.differential.tables import SCENARIOS
 
+SHOWN_LINES = 40
 ALWAYS = [name for name, deviation in DEVIATIONS.items() if deviation.always]
 
 
@@ -31,7 +32,7 @@ async def test_a_scenario_goes_as_in_adk(oracle: Oracle, subject: Subject, name:
     named = [*scenario.deviations, *ALWAYS]
     found = await subject.run(scenario)
     lines = difference(expected(oracle, scenario, named), found)
-    assert not lines, "\n".join(lines)
+    assert not lines, "\n".join(lines[:SHOWN_LINES])
     for stale in scenario.deviations:
         rest = [other for other in named if other != stale]
         assert difference(expected(oracle, scenario, rest), found), f"The deviation {stale!r} does not show any more."

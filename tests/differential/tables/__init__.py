@@ -1,7 +1,19 @@
 """All scenarios, by name."""
 
 from tests.differential.scenario import Scenario
-from tests.differential.tables import agent_tool, arguments, calls, confirmation, long_running, results, state
+from tests.differential.tables import (
+    agent_tool,
+    agents,
+    arguments,
+    callbacks,
+    calls,
+    confirmation,
+    long_running,
+    plugins,
+    requests,
+    results,
+    state,
+)
 
 TABLES = (
     calls.TABLE,
@@ -11,6 +23,16 @@ TABLES = (
     long_running.TABLE,
     agent_tool.TABLE,
     state.TABLE,
+    agents.WORKFLOWS,
+    agents.TRANSFERS,
+    requests.TABLE,
+    requests.TEMPLATED,
+    requests.CONTENTS,
+    requests.OUTPUT,
+    callbacks.TOOLS,
+    callbacks.MODELS,
+    callbacks.AGENTS,
+    plugins.TABLE,
 )
 
 SCENARIOS: dict[str, Scenario] = {}

@@ -1,5 +1,6 @@
 """Tools of every kind, calls as models make them, and what tools raise. Section 1 of the semantics page."""
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +118,18 @@ def failing(a: int) -> str:
     raise ValueError(f"no {a}")
 
 
+async def failing_later(a: int) -> str:
+    """Fail after a while."""
+    await asyncio.sleep(0.2)
+    raise ValueError(f"no {a}")
+
+
+def _raising(function: Callable[..., Any]) -> Any:
+    tool = FunctionTool(function)
+    vars(tool)["on_error"] = "raise"  # which ADK does in any case
+    return tool
+
+
 def failing_silently(a: int) -> str:
     """Fail without a word."""
     raise KeyError
@@ -157,6 +170,12 @@ def _kind(name: str, make: Callable[[], Any], tool: str, args: dict[str, Any]) -
     return alone(f"tool_{name}", calls((tool, args)), "done", tools=lambda: [make()])
 
 
+def _recorded(tool: str) -> dict[str, Any]:
+    response = {"error": "no 1", "error_type": "ValueError"}
+    told = {"message": f"The tool {tool!r} raised.", "tool": tool, "response": response}
+    return shows(failures_are_recorded=told)
+
+
 def _with_ids(*wanted: str) -> dict[str, Any]:
     return {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {"a": 1}, "id": id}} for id in wanted]}
 
@@ -192,6 +211,25 @@ TABLE: list[Scenario] = [
         "done",
         tools=lambda: [failing_silently],
         deviations=shows("tool-errors-are-told"),
+    ),
+    alone(
+        "tool_raises_out_of_the_invocation",
+        calls(("failing", {"a": 1})),
+        tools=lambda: [_raising(failing)],
+        deviations=_recorded("failing"),
+    ),
+    alone(
+        "tool_raises_out_of_the_invocation_beside_another",
+        calls(("add", {"a": 1}), ("failing_later", {"a": 1})),
+        tools=lambda: [_raising(failing_later), add],
+        deviations=_recorded("failing_later"),
+    ),
+    alone(
+        "budget_used_up",
+        *[calls(("add", {"a": n})) for n in range(4)],
+        tools=lambda: [add],
+        max_llm_calls=2,
+        deviations=shows("budget-stops"),
     ),
     alone("thoughts", {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "yes"}]}),
     alone(

@@ -1,0 +1,189 @@
+"""Agents around agents: sequences, loops, parallel branches, transfer. Section 9 of the semantics page."""
+
+from typing import Any
+
+from tests.differential.scenario import Cast, Json, Reply, Scenario, calls, responds, shows
+from waystation.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.tools import LongRunningFunctionTool, ToolContext
+
+
+def note(key: str, value: int, tool_context: ToolContext) -> str:
+    """Note something."""
+    tool_context.state[key] = value
+    return "noted"
+
+
+def go_to(agent: str, tool_context: ToolContext) -> Json:
+    """Hand over."""
+    tool_context.actions.transfer_to_agent = agent
+    return {"to": agent}
+
+
+def stop(tool_context: ToolContext) -> str:
+    """Stop the loop."""
+    tool_context.actions.escalate = True
+    return "stopped"
+
+
+def ask(purpose: str) -> None:
+    """Ask somebody."""
+
+
+def _llm(cast: Cast, name: str, **settings: Any) -> Any:
+    settings.setdefault("description", f"Agent {name}.")
+    return LlmAgent(name=name, model=cast.model(name), **settings)
+
+
+def _sequence(cast: Cast) -> Any:
+    first = _llm(cast, "first", tools=[note])
+    return SequentialAgent(name=cast.name, sub_agents=[first, _llm(cast, "second", tools=[note])])
+
+
+def _sequence_with_a_question(cast: Cast) -> Any:
+    first = _llm(cast, "first", tools=[LongRunningFunctionTool(ask)])
+    return SequentialAgent(name=cast.name, sub_agents=[first, _llm(cast, "second")])
+
+
+def _loop(cast: Cast, **settings: Any) -> Any:
+    first, second = _llm(cast, "first", tools=[note]), _llm(cast, "second", tools=[stop])
+    return LoopAgent(name=cast.name, sub_agents=[first, second], **settings)
+
+
+def _parallel(cast: Cast) -> Any:
+    return ParallelAgent(
+        name=cast.name, sub_agents=[_llm(cast, "left", tools=[note]), _llm(cast, "right", tools=[note])]
+    )
+
+
+def _nested(cast: Cast) -> Any:
+    both = ParallelAgent(name="both", sub_agents=[_llm(cast, "left"), _llm(cast, "right")])
+    return SequentialAgent(name=cast.name, sub_agents=[_llm(cast, "before"), both, _llm(cast, "after")])
+
+
+def _sequence_in_a_loop(cast: Cast) -> Any:
+    inner = SequentialAgent(name="inner", sub_agents=[_llm(cast, "first"), _llm(cast, "second", tools=[stop])])
+    return LoopAgent(name=cast.name, sub_agents=[inner], max_iterations=3)
+
+
+def _team(cast: Cast, helper: Json | None = None, other: Json | None = None) -> Any:
+    below = [_llm(cast, "helper", tools=[note], **(helper or {})), _llm(cast, "other", **(other or {}))]
+    return LlmAgent(name=cast.name, model=cast.model("main"), tools=[go_to], sub_agents=below)
+
+
+def _sequence_below(cast: Cast) -> Any:
+    steps = SequentialAgent(
+        name="steps", description="Two steps.", sub_agents=[_llm(cast, "first"), _llm(cast, "second")]
+    )
+    return LlmAgent(name=cast.name, model=cast.model("main"), sub_agents=[steps])
+
+
+QUOTED = shows("quotations-are-introduced-otherwise")
+
+
+def _to(name: str) -> Json:
+    return calls(("transfer_to_agent", {"agent_name": name}))
+
+
+def _tree(name: str, agent: Any, script: dict[str, list[Reply]], **fields: Any) -> Scenario:
+    if fields.pop("quoted", True):
+        fields["deviations"] = {**QUOTED, **fields.get("deviations", {})}
+    return Scenario(name=name, agent=agent, script=script, **fields)
+
+
+def _transfer(name: str, main: list[Reply], helper: list[Reply], other: list[Reply], **fields: Any) -> Scenario:
+    agent = fields.pop("agent", _team)
+    return _tree(f"transfer_{name}", agent, {"main": main, "helper": helper, "other": other}, **fields)
+
+
+NOTE = calls(("note", {"key": "a", "value": 1}))
+
+WORKFLOWS: list[Scenario] = [
+    _tree("sequence", _sequence, {"first": ["one"], "second": ["two"]}),
+    _tree("sequence_with_tools", _sequence, {"first": [NOTE, "one"], "second": [NOTE, "two"]}),
+    _tree(
+        "loop_of_two_rounds", lambda cast: _loop(cast, max_iterations=2), {"first": ["1", "3"], "second": ["2", "4"]}
+    ),
+    _tree("loop_with_exit", _loop, {"first": ["1", "3"], "second": ["2", calls(("stop", {})), "over"]}),
+    _tree("loop_stopped_by_a_tool", _loop, {"first": ["1"], "second": [calls(("stop", {})), "over"]}),
+    _tree(
+        "loop_of_a_sequence", _sequence_in_a_loop, {"first": ["1", "3"], "second": ["2", calls(("stop", {})), "over"]}
+    ),
+    _tree("parallel", _parallel, {"left": ["l"], "right": ["r"]}, parallel=True, quoted=False),
+    _tree(
+        "parallel_with_tools",
+        _parallel,
+        {"left": [NOTE, "l"], "right": [calls(("note", {"key": "b", "value": 2})), "r"]},
+        parallel=True,
+        quoted=False,
+    ),
+    _tree(
+        "sequence_around_parallel",
+        _nested,
+        {"before": ["b"], "left": ["l"], "right": ["r"], "after": ["a"]},
+        parallel=True,
+    ),
+    _tree(
+        "sequence_waits",
+        _sequence_with_a_question,
+        {"first": [calls(("ask", {"purpose": "p"})), "one"], "second": ["two"]},
+        answers=[responds({"status": "done"})],
+        deviations={"one-rule-for-batches": None, "long-running-note": {"ask": "Ask somebody."}},
+    ),
+]
+
+NOBODY = {"error": "Transfer target agent 'nobody' not found.", "error_type": "ValueError"}
+
+TRANSFERS: list[Scenario] = [
+    _transfer("not_used", ["hello"], [], [], quoted=False),
+    _transfer("to_a_child", [_to("helper")], ["I help."], []),
+    _transfer("to_a_child_with_tools", [_to("helper")], [NOTE, "I helped."], []),
+    _transfer("to_a_peer", [_to("helper")], [_to("other")], ["I am other."]),
+    _transfer("and_back", [_to("helper"), "I am back."], [_to("transfer_and_back")], []),
+    _transfer("by_a_tool", [calls(("go_to", {"agent": "other"}))], [], ["I am other."]),
+    _transfer(
+        "beside_a_tool",
+        [calls(("go_to", {"agent": "helper"}), ("transfer_to_agent", {"agent_name": "other"}))],
+        [],
+        ["I am other."],
+    ),
+    _transfer(
+        "without_peers",
+        [_to("helper")],
+        ["I help."],
+        [],
+        agent=lambda cast: _team(cast, helper={"disallow_transfer_to_peers": True}),
+    ),
+    _transfer(
+        "without_parent",
+        [_to("helper")],
+        ["I help."],
+        [],
+        agent=lambda cast: _team(cast, helper={"disallow_transfer_to_parent": True}),
+    ),
+    _transfer(
+        "without_anybody",
+        [_to("helper")],
+        ["I help."],
+        [],
+        agent=lambda cast: _team(
+            cast, helper={"disallow_transfer_to_parent": True, "disallow_transfer_to_peers": True}
+        ),
+    ),
+    _transfer(
+        "to_nobody",
+        [_to("nobody"), "I stay."],
+        [],
+        [],
+        quoted=False,
+        deviations=shows(transfers_to_nobody_are_told={"responses": {"transfer_to_agent": NOBODY}, "reply": "I stay."}),
+    ),
+    _transfer(
+        "to_nobody_by_a_tool",
+        [calls(("go_to", {"agent": "nobody"})), "I stay."],
+        [],
+        [],
+        quoted=False,
+        deviations=shows(transfers_to_nobody_are_told={"responses": {"go_to": NOBODY}, "reply": "I stay."}),
+    ),
+    _tree("transfer_to_a_sequence", _sequence_below, {"main": [_to("steps")], "first": ["one"], "second": ["two"]}),
+]
