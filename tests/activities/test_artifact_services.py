@@ -1,7 +1,7 @@
 """What ADK's rules for artifacts say, of every service alike: in memory, in a folder and in an object store."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from google.genai import types
 
 from activities.artifacts import ObjectStoreArtifactService
+from tests.activities.object_server import object_server
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core.errors import InputValidationError, NotJson
 
@@ -16,15 +17,23 @@ WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1
 TEXT = types.Part.from_text(text="hello")
 
 
-@pytest.fixture(params=["in memory", "folder", "object store"])
-def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseArtifactService:
+@pytest.fixture(params=["in memory", "folder", "object store", "s3"])
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BaseArtifactService]:
     """A service that has nothing yet."""
-    kinds: dict[str, Callable[[], BaseArtifactService]] = {
-        "in memory": InMemoryArtifactService,
-        "folder": lambda: ObjectStoreArtifactService(tmp_path / "artifacts"),
-        "object store": lambda: ObjectStoreArtifactService("memory:///"),
-    }
-    return kinds[request.param]()
+    match request.param:
+        case "in memory":
+            yield InMemoryArtifactService()
+        case "folder":
+            yield ObjectStoreArtifactService(tmp_path / "artifacts")
+        case "object store":
+            yield ObjectStoreArtifactService("memory:///")
+        case _:
+            with object_server() as server:
+                for name, value in server.environment.items():
+                    monkeypatch.setenv(name, value)
+                yield ObjectStoreArtifactService("s3://bucket/some/prefix")
 
 
 async def test_versions_count_from_zero(service: BaseArtifactService) -> None:

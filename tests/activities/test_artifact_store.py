@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.artifacts import ObjectStoreArtifactService
+from tests.activities.object_server import object_server
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core.errors import InputValidationError, StoreFailed
 
@@ -191,6 +192,21 @@ async def test_deletion_leaves_no_content_behind(tmp_path: Path) -> None:
     os.utime(folder / "data-old", (0, 0))
     await service.delete_artifact(**WHERE, filename="f")
     assert [path.name for path in files_below(tmp_path)] == ["data-new"]
+
+
+async def test_an_answer_that_was_lost_makes_no_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client repeats the request, is told that the version is there, and finds that it is its own."""
+    with object_server() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        service = ObjectStoreArtifactService("s3://bucket")
+        server.lose_answers_to = "/0.json"
+        assert await service.save_artifact(**WHERE, filename="f", artifact=types.Part(text="x")) == 0
+        assert server.lose_answers_to == ""
+        assert await service.list_versions(**WHERE, filename="f") == [0]
+        about = await service.get_artifact_version(**WHERE, filename="f")
+        assert about is not None
+        assert about.canonical_uri.startswith("s3://bucket/shop/users/ann/sessions/s1/f/data-")
 
 
 @pytest.mark.parametrize("url", ["ftp://key:hidden@host/x", "az://container/x", "s3:///"])

@@ -1,0 +1,113 @@
+"""A server that speaks as much of S3 as artifacts need, so that the real client is tested over real HTTP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+_LISTED = (
+    "<Contents><Key>{key}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
+    '<ETag>"{tag}"</ETag><Size>{size}</Size></Contents>'
+)
+
+
+class ObjectServer(ThreadingHTTPServer):
+    """Keeps objects by path; creates one only if it is not there yet when the request says so."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Request)
+        self.objects: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.lose_answers_to = ""
+        """Part of a path: the first object created there is kept, but its client told that the server failed."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which S3's clients find it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: ObjectServer
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        """Create or replace an object."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with self.server.lock:
+            if self.headers.get("If-None-Match") == "*" and self.key in self.server.objects:
+                return self.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            self.server.objects[self.key] = body
+            if self.server.lose_answers_to and self.server.lose_answers_to in self.key:
+                self.server.lose_answers_to = ""
+                return self.answer(503, b"<Error><Code>SlowDown</Code></Error>")
+        return self.answer(200)
+
+    def do_GET(self) -> None:
+        """Return an object, or the objects below a prefix."""
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            return self.list(query.get("prefix", [""])[0])
+        found = self.server.objects.get(self.key)
+        if found is None:
+            return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        return self.answer(200, found)
+
+    def do_POST(self) -> None:
+        """Delete several objects, whether they are there or not."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        assert urlsplit(self.path).query == "delete"
+        keys = [element.text or "" for element in ElementTree.fromstring(body).iter() if element.tag.endswith("Key")]
+        with self.server.lock:
+            for key in keys:
+                self.server.objects.pop(f"{self.key}/{key}", None)
+        deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+        self.answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+
+    def list(self, prefix: str) -> None:
+        """Answer with the names and sizes of objects."""
+        with self.server.lock:
+            # Of a path `/bucket/key`.
+            keys = {key.split("/", 2)[2]: len(body) for key, body in sorted(self.server.objects.items())}
+        found = [_LISTED.format(key=escape(key), tag=0, size=keys[key]) for key in keys if key.startswith(prefix)]
+        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(found)}</ListBucketResult>"
+        self.answer(200, text.encode())
+
+    @property
+    def key(self) -> str:
+        """The path of the object, bucket included."""
+        return unquote(urlsplit(self.path).path)
+
+    def answer(self, status: int, body: bytes = b"") -> None:
+        """Send an answer."""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"0"')
+        self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: tests read what programs say."""
+
+
+@contextmanager
+def object_server() -> Iterator[ObjectServer]:
+    """Serve as long as the block runs."""
+    with ObjectServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
