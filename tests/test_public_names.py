@@ -25,6 +25,7 @@ ADK_IMPORTS = [
     "from waystation.tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext",
     "from waystation.tools.agent_tool import AgentTool",
     "from waystation.tools.base_tool import BaseTool",
+    "from waystation.tools.base_toolset import BaseToolset",
     "from waystation.tools.function_tool import FunctionTool",
     "from waystation.tools.long_running_tool import LongRunningFunctionTool",
     "from waystation.tools.tool_confirmation import ToolConfirmation",

@@ -43,14 +43,13 @@ from tools.toolbox import close_toolsets, toolbox
 from tools.toolset import BaseToolset, ToolPredicate
 
 if TYPE_CHECKING:
-    from tools.mcp import (
-        MCPToolset,
-        McpToolset,
-        SseConnectionParams,
-        StdioConnectionParams,
-        StreamableHTTPConnectionParams,
-    )
-    from tools.openapi import OpenAPIToolset, RestApiTool
+    from tools.mcp import MCPToolset as MCPToolset
+    from tools.mcp import McpToolset as McpToolset
+    from tools.mcp import SseConnectionParams as SseConnectionParams
+    from tools.mcp import StdioConnectionParams as StdioConnectionParams
+    from tools.mcp import StreamableHTTPConnectionParams as StreamableHTTPConnectionParams
+    from tools.openapi import OpenAPIToolset as OpenAPIToolset
+    from tools.openapi import RestApiTool as RestApiTool
 
 get_user_choice = get_user_choice_tool
 load_artifacts = load_artifacts_tool
@@ -76,20 +75,13 @@ __all__ = [
     "LoadArtifactsTool",
     "LoadMemoryTool",
     "LongRunningFunctionTool",
-    "MCPToolset",
-    "McpToolset",
     "NativeTool",
-    "OpenAPIToolset",
     "PreloadMemoryTool",
     "ReadonlyContext",
-    "RestApiTool",
     "Services",
     "Session",
-    "SseConnectionParams",
     "State",
     "StateRefused",
-    "StdioConnectionParams",
-    "StreamableHTTPConnectionParams",
     "TooLarge",
     "ToolContext",
     "ToolPredicate",
@@ -128,7 +120,7 @@ _MODULE_OF = {
     "StdioConnectionParams": "tools.mcp",
     "StreamableHTTPConnectionParams": "tools.mcp",
 }
-"""Imported when first used: they take a second, and need extras that not everybody has installed."""
+"""Imported when first used, and not by `import *`: they take a second, and need extras that not everybody has."""
 
 if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tools import (
         AgentTool,
         BaseTool,
+        BaseToolset,
         BuiltInCodeExecutionTool,
         CallbackContext,
         CrewaiTool,
@@ -73,6 +74,7 @@ __all__ = [
     "BaseAgent",
     "BaseLlm",
     "BaseTool",
+    "BaseToolset",
     "Budget",
     "BuiltInCodeExecutionTool",
     "CallbackContext",
@@ -126,7 +128,7 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "tools": (
-        "AgentTool BaseTool BuiltInCodeExecutionTool CallbackContext CrewaiTool EnterpriseWebSearchTool "
+        "AgentTool BaseTool BaseToolset BuiltInCodeExecutionTool CallbackContext CrewaiTool EnterpriseWebSearchTool "
         "FunctionTool GoogleMapsGroundingTool GoogleSearchTool LangchainTool LongRunningFunctionTool "
         "ToolContext UrlContextTool VertexAiRagRetrieval VertexAiSearchTool built_in_code_execution "
         "enterprise_web_search exit_loop get_user_choice google_maps_grounding google_search request_input "

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import tools
 
 
@@ -22,3 +24,44 @@ def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from waystation.tools import MCPToolset, McpToolset, OpenAPIToolset, RestApiTool",
+        "from waystation.tools.mcp_tool import McpToolset, SseConnectionParams, StdioConnectionParams",
+        "from waystation.tools.mcp_tool.mcp_toolset import MCPToolset, McpToolset",
+        "from waystation.tools.mcp_tool.mcp_session_manager import StreamableHTTPConnectionParams",
+        "from waystation.tools.openapi_tool import OpenAPIToolset, RestApiTool",
+        "from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset",
+        "from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool",
+    ],
+)
+def test_toolsets_are_where_adk_has_them(line: str) -> None:
+    """Outside the flat list, since they need extras."""
+    found: dict[str, object] = {}
+    exec(line, found)
+    for name in found.keys() - {"__builtins__"}:
+        assert found[name] is getattr(tools, name)
+
+
+@pytest.mark.parametrize(
+    ("missing", "line", "message"),
+    [
+        ("mcp", "from tools import McpToolset", "McpToolset needs the package `mcp`; install `waystation[mcp]`."),
+        (
+            "openapi_pydantic",
+            "from tools import OpenAPIToolset; OpenAPIToolset(spec_dict={'openapi': '3.1.0'})",
+            "OpenAPIToolset needs the package `openapi_pydantic`; install `waystation[openapi]`.",
+        ),
+    ],
+)
+def test_a_missing_extra_is_named(missing: str, line: str, message: str) -> None:
+    """And everything else works without it."""
+    code = (
+        f"import sys\nsys.modules[{missing!r}] = None\nfrom tools import *\nfrom waystation.tools import *\n"
+        f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == message

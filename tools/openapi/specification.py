@@ -156,7 +156,9 @@ def check(document: JsonObject) -> None:
         from openapi_pydantic.v3.v3_0 import OpenAPI as OpenAPI30
         from openapi_pydantic.v3.v3_1 import OpenAPI as OpenAPI31
     except ModuleNotFoundError as error:
-        raise ImportError(f"OpenAPIToolset needs the package `{error.name}`; install `waystation[openapi]`.") from error
+        raise ImportError(
+            f"OpenAPIToolset needs the package `{(error.name or '').partition('.')[0]}`; install `waystation[openapi]`."
+        ) from error
 
     old = version.startswith("3.0")
     # Left out by many, and nothing is read from them.

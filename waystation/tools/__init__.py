@@ -30,7 +30,10 @@ from tools import (
 )
 
 if TYPE_CHECKING:
-    from tools import MCPToolset, McpToolset, OpenAPIToolset, RestApiTool
+    from tools import MCPToolset as MCPToolset
+    from tools import McpToolset as McpToolset
+    from tools import OpenAPIToolset as OpenAPIToolset
+    from tools import RestApiTool as RestApiTool
 
 __all__ = [
     "AgentTool",
@@ -42,10 +45,6 @@ __all__ = [
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
     "LongRunningFunctionTool",
-    "MCPToolset",
-    "McpToolset",
-    "OpenAPIToolset",
-    "RestApiTool",
     "ToolContext",
     "UrlContextTool",
     "VertexAiSearchTool",
@@ -65,7 +64,7 @@ __all__ = [
 if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
 
     def __getattr__(name: str) -> object:
-        # Those that take a second to import, and need extras.
-        if name not in __all__:
+        if name not in ("MCPToolset", "McpToolset", "OpenAPIToolset", "RestApiTool"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Imported when first used, since they take a second, and need extras.
         return getattr(tools, name)
