@@ -99,7 +99,7 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
             "No module named 'no_such_module'",
         ),
         ("leaving", "Agent 'leaving': importing it failed at {bad}/leaving/agent.py:10: SystemExit: 3"),
-        ("stringly", "Agent 'stringly': `root_agent` is a str; only LlmAgent can be a root so far."),
+        ("stringly", "Agent 'stringly': `root_agent` is a str; assign an agent to that name."),
         (
             "second_twin",
             "Two agents are named 'twin' ({bad}/first_twin/agent.py, {bad}/second_twin/agent.py); rename one of them.",
@@ -135,7 +135,7 @@ def test_agents_without_mistakes_pass() -> None:
     """`check` lists what would be served and exits with 0, without any server."""
     done = run("check", "--agents", str(AGENTS))
     [line] = logged(done)
-    assert (done.returncode, line["event"], line["agents"]) == (0, "agents.valid", ["pensive", "planned"])
+    assert (done.returncode, line["event"], line["agents"]) == (0, "agents.valid", ["equipped", "pensive", "planned"])
 
 
 def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:

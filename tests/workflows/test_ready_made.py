@@ -1,6 +1,7 @@
 """The ready-made tools on a real server, and the adapters."""
 
 import pytest
+from google.genai import types
 from langchain_core.tools import tool as langchain_tool
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -79,6 +80,28 @@ async def test_a_model_of_another_provider_has_no_google_search(serve: Serve) ->
             await env.client.run("reporter", "Who won?")
     assert isinstance(caught.value.cause, ApplicationError)
     assert "Google search tool is not supported for model gpt-5" in str(caught.value.cause)
+
+
+async def test_media_goes_to_the_model_inside_the_function_response(serve: Serve) -> None:
+    """Not beside it: a turn that answers calls has nothing else in it."""
+
+    def draw(what: str) -> dict[str, object]:
+        """Draw a picture."""
+        return {"title": what, "picture": types.Part.from_bytes(data=b"abc", mime_type="image/png")}
+
+    async with FakeGemini() as gemini:
+        gemini.reply(calls=[("draw", {"what": "a cat"})])
+        gemini.reply(text="Here.")
+        model = Gemini(api_key="key-for-tests", base_url=gemini.url)
+        async with serve(Agent(name="artist", model=model, tools=[draw])) as env:
+            invocation = await env.client.start("artist", "A cat, please.")
+            await invocation.result()
+            drawn = (await invocation.log()).events[2].to_json()["content"]["parts"]
+        await model.close()
+    media = [{"inlineData": {"mimeType": "image/png", "data": "YWJj"}}]
+    said = {"name": "draw", "response": {"title": "a cat"}, "parts": media}
+    assert drawn == [{"functionResponse": {"id": "fc-1", **said}}]
+    assert gemini.requests[1].body["contents"][-1] == {"role": "user", "parts": [{"functionResponse": said}]}
 
 
 async def test_a_langchain_tool_is_an_activity_like_any_other(serve: Serve) -> None:

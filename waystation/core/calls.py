@@ -199,8 +199,8 @@ class Calls(Works):
             assert outcome is not None
             # An answer that came before the function had returned stands; the interim response is then old news.
             if outcome.response is not None and not (call.answer and call.gate == "none"):
-                parts.append(call.response_part(outcome.response))
-                parts.extend((*outcome.parts, *outcome.beside))
+                parts.append(call.response_part(outcome.response, outcome.parts))
+                parts.extend(outcome.beside)
         actions = merge_actions([call.outcome.actions or NO_ACTIONS for call in fresh if call.outcome])
         self._apply(actions)
         asking = [call for call in fresh if call.gate == "waiting"]
