@@ -195,6 +195,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
         CannotServe: Temporal or its namespace is not there.
         EmbeddedServerError: The server of our own did not start.
         StoreFailed: Artifacts cannot be kept where they should.
+        CredentialStoreError: Nor credentials.
     """
     services = kept_services(artifacts=options.artifacts, memory=options.memory, credentials=options.credentials)
     stop = asyncio.Event()
@@ -322,10 +323,10 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--credentials",
-        type=Path,
-        default=CREDENTIALS,
-        metavar="FILE",
-        help="keep users' credentials here, encrypted; default: %(default)s",
+        default=str(CREDENTIALS),
+        metavar="STORE",
+        help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
+        "own; default: %(default)s",
     )
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result

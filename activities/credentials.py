@@ -7,6 +7,7 @@ import binascii
 import contextlib
 import hashlib
 import hmac
+import importlib
 import json
 import os
 import secrets
@@ -23,19 +24,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tools.auth.store import CredentialStore, Locks, Place
 from waystation.core.errors import CredentialStoreError
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]  # mypy looks at it as on Linux
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_VARIABLE = "WAYSTATION_CREDENTIAL_KEY"
 KEY_BYTES = 32
-LEASE_S = 60.0
-"""How long a process may hold a place, should it die meanwhile; longer than a provider may take to answer."""
-_LEASE_POLL_S = 0.05
 _BUSY_S = 15.0
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS leases (place BLOB PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-"""
+_SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
+_SLOTS = 16
+"""How many lock files there are at most; places that share one wait for each other now and then."""
 _CHECK: Place = ("check",)
 
 
@@ -112,23 +114,15 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Keep all others who want to hold the place waiting, in every process."""
-        name, owner = _name(self._keys, place), secrets.token_hex(8)
-        with self._locks.held(place):
-            while not self._leased(name, owner):
-                time.sleep(_LEASE_POLL_S)
-            try:
-                yield
-            finally:
-                with self._connection() as connection, connection:
-                    connection.execute("DELETE FROM leases WHERE place = ? AND owner = ?", (name, owner))
-
-    def _leased(self, name: bytes, owner: str) -> bool:
-        now = time.time()
-        with self._connection() as connection, connection:
-            connection.execute("DELETE FROM leases WHERE until <= ?", (now,))
-            added = connection.execute("INSERT OR IGNORE INTO leases VALUES (?, ?, ?)", (name, owner, now + LEASE_S))
-            return added.rowcount == 1
+        """Keep all others who want to hold the place waiting, in every process; on Windows only in this one."""
+        slot = _name(self._keys, place)[0] % _SLOTS
+        with self._locks.held(place), contextlib.ExitStack() as stack:
+            if fcntl is not None:
+                lock = os.open(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), os.O_CREAT | os.O_RDWR, 0o600)
+                stack.callback(os.close, lock)
+                # The system's own, so that a process that dies keeps nobody waiting.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -166,18 +160,17 @@ class EncryptedFileCredentialService(CredentialStore):
             ) from None
         keys = _Keys(_derived(key, b"names"), AESGCM(_derived(key, b"values")))
         check = _name(keys, _CHECK)
-        with self._connection() as connection:
-            connection.executescript(_SCHEMA)
-            with connection:
-                connection.execute("BEGIN IMMEDIATE")
-                present = connection.execute("SELECT COUNT(*), SUM(place = ?) FROM entries", (check,)).fetchone()
-                if present[0] and not present[1]:
-                    raise CredentialStoreError(
-                        f"{str(self.path)!r} was written with another key. Give that one, in {KEY_VARIABLE} or "
-                        f"{str(self.key_path)!r}; or remove the file, and users are asked again."
-                    )
-                value = _encrypted(keys, check, "")
-                connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, value))
+        with self._connection() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(_SCHEMA)
+            present = connection.execute("SELECT COUNT(*), SUM(place = ?) FROM entries", (check,)).fetchone()
+            if present[0] and not present[1]:
+                raise CredentialStoreError(
+                    f"{str(self.path)!r} was written with another key. Give that one, in {KEY_VARIABLE} or "
+                    f"{str(self.key_path)!r}; or remove the file, and users are asked again."
+                )
+            value = _encrypted(keys, check, "")
+            connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, value))
         return keys
 
     def _key(self) -> bytes:
@@ -299,6 +292,28 @@ class KeyringCredentialService(CredentialStore):
                 f"The keyring {type(backend).__name__} cannot be used ({type(error).__name__}); unlock it, or keep "
                 "credentials in a file with EncryptedFileCredentialService."
             ) from None
+
+
+def store_at(place: str | Path) -> CredentialStore:
+    """Return the store that a configuration names: a file; `keyring:NAME`; or `python:MODULE:NAME`, any of your own.
+
+    Raises:
+        CredentialStoreError: There is no such store.
+    """
+    kind, _, rest = str(place).partition(":")
+    if kind == "keyring":
+        return KeyringCredentialService(service=rest or "waystation")
+    if kind != "python":
+        return EncryptedFileCredentialService(place)
+    module, _, name = rest.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+        store = found if isinstance(found, CredentialStore) else found()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None
+    if not isinstance(store, CredentialStore):
+        raise CredentialStoreError(f"{str(place)!r} is a {type(store).__name__}; it has to be a CredentialStore.")
+    return store
 
 
 def _digest(place: Place) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import structlog
 
+from waystation.core.secrets import HIDDEN, Secret
+
 
 def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
     """Send the events of structlog and of the standard library to standard error.
@@ -18,6 +20,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     as_json = form == "json" or (form is None and not terminal)
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        without_secrets,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -38,3 +41,8 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
         )
     )
     logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
+
+
+def without_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Replace parts of credentials among the fields of an event; renderers would write them out as text."""
+    return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}

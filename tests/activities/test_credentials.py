@@ -1,6 +1,7 @@
 """Stores of credentials: what they keep, whom they keep waiting, and what can be read without them."""
 
 import base64
+import logging
 import os
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import keyring.backend
 import pytest
+import structlog
 from keyring.errors import KeyringLocked, PasswordDeleteError
 
 from activities.credentials import (
@@ -19,11 +21,14 @@ from activities.credentials import (
     EncryptedFileCredentialService,
     InMemoryCredentialService,
     KeyringCredentialService,
+    store_at,
 )
 from tools import ToolContext
 from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
 from tools.session import Session
 from waystation.core.errors import CredentialStoreError
+from waystation.core.secrets import HIDDEN, Secret
+from waystation.logs import configure_logs
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY = "canary-51be07"
@@ -291,3 +296,54 @@ def test_a_locked_keyring_is_said_to_be_locked() -> None:
     with pytest.raises(CredentialStoreError, match="unlock it") as caught:
         KeyringCredentialService(backend=Locked()).read(("a",))
     assert CANARY not in str(caught.value)
+
+
+def own_store() -> CredentialStore:
+    """Make a store, as a package of an author's would."""
+    return InMemoryCredentialService()
+
+
+def test_a_configuration_names_a_store(tmp_path: Path) -> None:
+    """A file, a keyring, or one of the author's own, as an object or as what makes one."""
+    assert isinstance(store_at(tmp_path / "credentials"), EncryptedFileCredentialService)
+    assert isinstance(store_at("keyring:desk"), KeyringCredentialService)
+    assert isinstance(store_at(f"python:{__name__}:own_store"), InMemoryCredentialService)
+    assert isinstance(store_at("python:activities.credentials:InMemoryCredentialService"), InMemoryCredentialService)
+
+
+@pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
+def test_a_store_that_is_none_is_refused(place: str) -> None:
+    """With what was named."""
+    with pytest.raises(CredentialStoreError, match=place):
+        store_at(place)
+
+
+def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Not even one that is killed while it holds a place."""
+    path = tmp_path / "credentials"
+    program = (
+        "import os, sys; from activities.credentials import EncryptedFileCredentialService as S\n"
+        "with S(sys.argv[1]).held(('n',)):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT).returncode == -9
+    with EncryptedFileCredentialService(path).held(("n",)):
+        pass
+
+
+def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the renderer."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        for form in ("json", "console"):
+            configure_logs(form)
+            structlog.get_logger("x").info("tool.ran", token=Secret(CANARY))
+    finally:
+        structlog.configure(**before)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    said = capsys.readouterr().err
+    assert said.count("tool.ran") == said.count(HIDDEN) == 2
+    assert CANARY not in said

@@ -4,6 +4,7 @@ from activities.credentials import (
     EncryptedFileCredentialService,
     InMemoryCredentialService,
     KeyringCredentialService,
+    store_at,
 )
 from tools.auth import (
     APIKey,
@@ -66,4 +67,5 @@ __all__ = [
     "WaitingCall",
     "complete_authorization",
     "provide_credential",
+    "store_at",
 ]

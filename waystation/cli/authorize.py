@@ -3,7 +3,6 @@
 import asyncio
 import getpass
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -17,7 +16,7 @@ from waystation.core.wire import PendingCall
 
 
 async def authorize(
-    client: AgentClient, out: Output, *, id: str, call_id: str | None, credentials: Path, by: str | None
+    client: AgentClient, out: Output, *, id: str, call_id: str | None, credentials: str, by: str | None
 ) -> Exit:
     """Ask for what a call waits for, keep it in the store, and have the call go on."""
     call = await _asking(client, id, call_id)
@@ -29,14 +28,12 @@ async def authorize(
     given = (await asyncio.to_thread(_hidden, f"{_wanted(call)} (not shown): ")).strip()
     if not given:
         raise Problem(Exit.USAGE, "Nothing was given; the call waits on.")
-    from waystation.auth import EncryptedFileCredentialService  # loads what tools know of authentication
+    from waystation.auth import store_at  # loads what tools know of authentication
 
     invocation = client.invocation(call.invocation_id)
     what: dict[str, Any] = {"credential": given} if uri is None else {"auth_response_uri": given}
     try:
-        receipt = await invocation.authorize(
-            call.function_call_id, store=EncryptedFileCredentialService(credentials), by=by, **what
-        )
+        receipt = await invocation.authorize(call.function_call_id, store=store_at(credentials), by=by, **what)
     except ValueError as error:  # of a text that is no credential for the scheme; it does not quote it
         raise Problem(Exit.USAGE, str(error)) from None
     if out.json:

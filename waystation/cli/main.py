@@ -191,9 +191,9 @@ def authorize(
     ctx: typer.Context,
     id: Id,
     call: CallId = None,
-    credentials: Annotated[
-        Path, typer.Option(metavar="FILE", help="The credential store of the workers.")
-    ] = CREDENTIALS,
+    credentials: Annotated[str, typer.Option(metavar="STORE", help="The credential store of the workers.")] = str(
+        CREDENTIALS
+    ),
     by: By = None,
     json: AsJson = False,
 ) -> None:
