@@ -62,7 +62,7 @@ class Around:
         shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
         if shape == AgentShape(name=self.agent.name):
             shape = None  # as the workflow takes an agent to be that it knows nothing of
-        context = self.contexts.callback()
+        context = self.contexts.callback("agent")
         if self._first and self.hooks.plugins:
             await self._see_message(context)
             content = await self.hooks.run_hook("before_run_callback", invocation_context=context)
@@ -84,7 +84,7 @@ class Around:
             raise UserMessageChanged
 
     async def _leave(self) -> Said | None:
-        context = self.contexts.callback()
+        context = self.contexts.callback("agent")
         content = await self.hooks.around_agent("after_agent_callback", context)
         if self._first:
             await self.hooks.run_hook("after_run_callback", invocation_context=context)

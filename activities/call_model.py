@@ -76,7 +76,7 @@ class ModelCaller:
             raise _failed(given.agent, type(error).__name__, str(error)) from None
         work = log.works[given.turn]
         hooks = Hooks(agent, root.plugins_of(agent))
-        contexts = Contexts.of(log, work, self._services)
+        contexts = Contexts.of(log, work, self._services, ids.model_replied(given.number))
         try:
             with beating():
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
@@ -127,7 +127,7 @@ class _Turn:
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Return `entered` with what the model said."""
-        context = self.contexts.callback()
+        context = self.contexts.callback("model")
         tools = await tools_for(self.agent, self.contexts)
         attempt = activity.info().attempt
         request = await request_of(self.agent, self.work, self.contexts, tools, attempt)

@@ -32,11 +32,13 @@ class Contexts:
     branch: str | None
     state: JsonObject
     services: Services
+    step: str = ""
+    """Id of the activity, for what callbacks do in it."""
 
     @classmethod
-    def of(cls, log: Log, work: Work, services: Services) -> "Contexts":
+    def of(cls, log: Log, work: Work, services: Services, step: str = "") -> "Contexts":
         """Return what makes contexts for `work`, with the state as it is recorded."""
-        return cls(log, work.agent, work.branch, log.state, services)
+        return cls(log, work.agent, work.branch, log.state, services, step)
 
     def after(self, actions: EventActions | None) -> "Contexts":
         """Return the same over the state as it is once `actions` have been applied."""
@@ -50,9 +52,10 @@ class Contexts:
         """Return the context of instruction providers and toolsets."""
         return ReadonlyContext(**self._about())
 
-    def callback(self) -> CallbackContext:
-        """Return the context of callbacks around agents and models."""
-        return CallbackContext(**self._about())
+    def callback(self, around: str) -> CallbackContext:
+        """Return the context of callbacks; `around` tells those of one activity apart: `agent` or `model`."""
+        key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
+        return CallbackContext(idempotency_key=key, **self._about())
 
     def proposed(self, call_id: str, tool: str) -> ToolContext:
         """Return the context of a call that is only being looked at: predicates, and calls that no activity runs."""

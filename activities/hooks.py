@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from tools.agent_mistakes import CALLBACKS
+from tools.awaited import NotAwaited
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import CallbackContext, ToolContext
@@ -42,7 +43,9 @@ class CallbackRaised(WaystationError):
         """What a model may be told."""
         where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
         place = f" at {where.filename}:{where.lineno}" if where else ""
-        super().__init__(f"{told} {type(error).__name__}{place}.")
+        # That text is ours, and says what to write.
+        raised = str(error) if isinstance(error, NotAwaited) else f"{type(error).__name__}{place}."
+        super().__init__(f"{told} {raised}")
 
 
 def recorded(context: CallbackContext, name: str) -> EventActions:
@@ -51,6 +54,8 @@ def recorded(context: CallbackContext, name: str) -> EventActions:
     Raises:
         CallbackRaised: It cannot be recorded; `name` says whose it is.
     """
+    if (forgotten := context.not_awaited()) is not None:
+        raise CallbackRaised(name, forgotten)
     try:
         return context.recorded_actions()
     except Exception as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activities.contexts import Contexts
+from tools.artifact_tools import shown
 from tools.readonly_context import ReadonlyContext
 from tools.state import State
 from waystation.agents.base_agent import BaseAgent
@@ -160,18 +161,13 @@ async def _value(braced: str, contexts: Contexts) -> str:
 async def _artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
     if contexts.services.artifacts is None:
         raise InstructionFailed("ValueError", "Artifact service is not initialized.")
-    artifact = await contexts.callback().load_artifact(name)
+    artifact = await contexts.callback("instruction").load_artifact(name)
     if artifact is None:
         if optional:
             return ""
         raise _not_found(f"Artifact '{name}' not found in agent '{contexts.agent}'.")
-    text = getattr(artifact, "text", None)
-    if text is not None:
-        return str(text)
-    blob = getattr(artifact, "inline_data", None)
-    if blob is not None and blob.data is not None and str(blob.mime_type or "").startswith("text/"):
-        return str(blob.data.decode("utf-8", "replace"))
-    return str(artifact)
+    part = shown(artifact, name)
+    return str(part) if part.text is None else part.text
 
 
 def _not_found(problem: str) -> InstructionFailed:

@@ -10,8 +10,10 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
-from tools import AgentTool, ReadonlyContext, ToolContext
+from tools import AgentTool, CallbackContext, ReadonlyContext, ToolContext
+from tools.services import Services
 from waystation.agents import Agent, SequentialAgent
+from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core.event import Event
 from waystation.models import LlmResponse
@@ -345,3 +347,38 @@ async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts
         result = await invocation.result()
         assert (await invocation.log()).events[-1].error_code == "MODEL_RETURNED_NO_CONTENT"
     assert result.status == "stopped"
+
+
+async def test_artifacts_are_filled_into_instructions(serve: Serve) -> None:
+    """As text; one that is optional and not there is nothing. What callbacks saved before is there already."""
+
+    async def save(callback_context: CallbackContext) -> None:
+        part = types.Part.from_bytes(data=b"Closed on Sundays.", mime_type="text/plain")
+        await callback_context.save_artifact("hours.txt", part)
+
+    agent = speaks(
+        "guide",
+        says("ok"),
+        instruction="{artifact.hours.txt}{artifact.nothing?}",
+        before_agent_callback=save,
+    )
+    async with serve(agent, services=Services(artifacts=InMemoryArtifactService())) as env:
+        invocation = await env.client.start("guide", "hello")
+        await invocation.result()
+        events = (await invocation.log()).events
+    assert (model_of(agent).requests[0].system_instruction or "").startswith("Closed on Sundays.\n\n")
+    assert events[1].actions.artifact_delta == {"hours.txt": 0}
+
+
+async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None:
+    """ADK's guide has samples without `await`, which would do nothing in silence."""
+
+    def save(callback_context: CallbackContext) -> None:
+        callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake
+
+    async with serve(speaks("guide", before_agent_callback=save)) as env:
+        invocation = await env.client.start("guide", "hello")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await invocation.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.message.startswith("`before_agent_callback` raised `save_artifact` of the context did no")
