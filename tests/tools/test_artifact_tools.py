@@ -37,7 +37,7 @@ async def requested(
     context: ToolContext, *contents: types.Content, tool: LoadArtifactsTool = load_artifacts_tool
 ) -> list[types.Content]:
     """Return what the tool adds to a conversation."""
-    request = LlmRequest(contents=contents)
+    request = LlmRequest(contents=contents, tools_dict={"load_artifacts": tool})
     await tool.process_llm_request(tool_context=context, llm_request=request)
     assert request.contents[: len(contents)] == list(contents)
     return request.contents[len(contents) :]
@@ -77,10 +77,13 @@ async def test_the_model_is_told_which_artifacts_there_are() -> None:
             "  artifacts.\n  ",
         ),
     ):
-        request = LlmRequest(contents=[ASKED])
+        request = LlmRequest(contents=[ASKED], tools_dict={"load_artifacts": load_artifacts_tool})
         await load_artifacts_tool.process_llm_request(tool_context=context, llm_request=request)
         assert request.config.system_instruction == instruction
-        assert request.tools_dict == {"load_artifacts": load_artifacts_tool}
+        assert request.config.tools is not None
+        (tool,) = request.config.tools
+        assert isinstance(tool, types.Tool)
+        assert [function.name for function in tool.function_declarations or ()] == ["load_artifacts"]
         assert request.contents == [ASKED]
     assert declare(load_artifacts_tool) == {
         "name": "load_artifacts",

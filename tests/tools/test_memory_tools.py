@@ -46,6 +46,12 @@ def content(text: str, role: str = "user") -> types.Content:
     return types.Content(role=role, parts=[types.Part(text=text)])
 
 
+def declared(request: LlmRequest) -> list[str | None]:
+    """Return the names of the functions that the model may call."""
+    tools = [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
+    return [function.name for tool in tools for function in tool.function_declarations or ()]
+
+
 RESPONSE = types.Content(role="user", parts=[types.Part.from_function_response(name="f", response={})])
 NOTES = (entry("I like {green} tea", author="user", timestamp="2026-01-02T03:04:05+00:00"), entry("No milk"))
 
@@ -70,10 +76,10 @@ async def test_load_memory_returns_what_a_search_finds() -> None:
 
 async def test_load_memory_is_declared_and_explained() -> None:
     """With ADK's declaration and text."""
-    request = LlmRequest()
+    request = LlmRequest(tools_dict={"load_memory": load_memory_tool})
     request.append_instructions(["Be brief."])
     await load_memory_tool.process_llm_request(tool_context=context_of(Services()), llm_request=request)
-    assert request.tools_dict == {"load_memory": load_memory_tool}
+    assert declared(request) == ["load_memory"]
     assert declare(load_memory_tool) == {
         "name": "load_memory",
         "description": "Loads the memory for the current user.\n\nArgs:\n  query: The query to load the memory for."
@@ -109,7 +115,7 @@ async def test_what_is_remembered_is_put_before_the_current_turn(
     services = await remembering(*NOTES)
     await preload_memory_tool.process_llm_request(tool_context=context_of(services), llm_request=request)
     assert request.contents == [*before, content(PRELOADED), *after]
-    assert request.tools_dict == {}
+    assert declared(request) == []
 
 
 @pytest.mark.parametrize("said", ["", "Nothing of that"])
