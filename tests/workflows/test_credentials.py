@@ -15,7 +15,7 @@ import structlog
 from activities.credentials import EncryptedFileCredentialService, InMemoryCredentialService
 from tests.conftest import Serve
 from tests.workflows.outside import refusal, told, until, waiting
-from tools import FunctionTool, Services, ToolContext
+from tools import AgentTool, FunctionTool, Services, ToolContext
 from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
 from tools.authenticated import AuthenticatedFunctionTool
 from waystation.agents import Agent
@@ -322,6 +322,26 @@ async def test_an_authenticated_tool_waits_by_itself(
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."
         assert told(model.requests[-1]) == [{"events": ["dentist"]}]
+
+
+async def test_a_called_agent_waits_for_a_login_of_the_same_user(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """It is an invocation of its own; whoever comes back from the provider need not know that."""
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."), description="Reads calendars.")
+    model = ScriptedModel(calls(("reader", {"request": "what is on?"})), says("You see a dentist."))
+    boss = Agent(name="boss", model=model, tools=[AgentTool(agent)])
+    async with serve(boss, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("boss", "what is on?", id="delegated", user_id="ann")
+
+        async def look() -> list[PendingCall]:
+            return [call for call in await env.client.pending() if call.invocation_id == "delegated/fc-1"]
+
+        (call,) = await until(look, "a call that waits in the called agent")
+        assert (call.user_id, call.agent) == ("ann", "reader")
+        (receipt,) = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
+        assert receipt["accepted"]
+        assert (await invocation.result()).text == "You see a dentist."
 
 
 async def test_a_tool_without_a_service_is_answered_not_stuck(serve: Serve) -> None:
