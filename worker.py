@@ -36,6 +36,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
+from activities.hooks import close_plugins
 from activities.models.choice import DEMO, Models, has_key
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
@@ -213,6 +214,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
         models = Models(options.model)
         stack.push_async_callback(models.close)
         stack.push_async_callback(close_toolsets, [root.agent for root in registry.roots.values()])
+        stack.push_async_callback(close_plugins, [p for root in registry.roots.values() for p in root.plugins])
         worker = await create_worker(
             client,
             registry,

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -28,6 +28,8 @@ from waystation.plugins.base_plugin import BasePlugin, overrides
 
 events = structlog.get_logger("waystation.activities")
 
+CLOSE_TIMEOUT_S = 5.0
+"""How long a plugin may take to close, as in ADK."""
 CLEANUP_S = 2.0
 """How long the callbacks of a cancelled call may take to clean up."""
 
@@ -60,6 +62,16 @@ def recorded(context: CallbackContext, name: str) -> EventActions:
         return context.recorded_actions()
     except Exception as error:
         raise CallbackRaised(name, error) from error
+
+
+async def close_plugins(plugins: Iterable[BasePlugin], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    """Close plugins, each once. One that raises or hangs is logged and left."""
+    for plugin in {id(plugin): plugin for plugin in plugins}.values():
+        try:
+            async with asyncio.timeout(timeout_s):
+                await plugin.close()
+        except Exception as error:  # noqa: BLE001  # author's code; the others have to be closed too
+            events.warning("plugin.close_failed", plugin=plugin.name, error_type=type(error).__name__)
 
 
 class Hooks:

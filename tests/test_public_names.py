@@ -17,11 +17,26 @@ ROOT = Path(waystation.__file__).parent
 ADK_IMPORTS = [
     "from waystation.agents import Agent, BaseAgent, LlmAgent",
     "from waystation.agents.llm_agent import Agent, LlmAgent",
+    "from waystation.agents import LoopAgent, ParallelAgent, RunConfig, SequentialAgent",
+    "from waystation.agents.base_agent import BaseAgent",
     "from waystation.agents.callback_context import CallbackContext",
+    "from waystation.agents.loop_agent import LoopAgent",
+    "from waystation.agents.parallel_agent import ParallelAgent",
+    "from waystation.agents.readonly_context import ReadonlyContext",
+    "from waystation.agents.run_config import RunConfig",
+    "from waystation.agents.sequential_agent import SequentialAgent",
+    "from waystation.apps import App",
+    "from waystation.apps.app import App",
+    "from waystation.code_executors import BuiltInCodeExecutor",
     "from waystation.events import Event, EventActions",
     "from waystation.events.event import Event",
     "from waystation.events.event_actions import EventActions",
     "from waystation.models import BaseLlm, LlmRequest, LlmResponse",
+    "from waystation.models.base_llm import BaseLlm",
+    "from waystation.models.llm_response import LlmResponse",
+    "from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin",
+    "from waystation.plugins.base_plugin import BasePlugin",
+    "from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope",
     "from waystation.tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext",
     "from waystation.tools.agent_tool import AgentTool",
     "from waystation.tools.base_tool import BaseTool",
@@ -82,6 +97,15 @@ def test_imports_of_adk_work_under_our_name(line: str) -> None:
     exec(line, found)
     for name in found.keys() - {"__builtins__"}:
         assert found[name] is getattr(waystation, name)
+
+
+def test_what_callbacks_are_given_has_adks_names_in_adks_modules() -> None:
+    """Their request is another class than the models', which can be changed; the contexts are one class, as in ADK."""
+    from waystation.agents.invocation_context import InvocationContext
+    from waystation.models.llm_request import LlmRequest
+
+    assert waystation.CallbackContext is InvocationContext
+    assert callable(LlmRequest.append_instructions)
 
 
 def test_everything_can_be_imported_at_once() -> None:

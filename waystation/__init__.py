@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         GoogleSearchTool,
         LangchainTool,
         LongRunningFunctionTool,
+        ReadonlyContext,
         ToolContext,
         UrlContextTool,
         VertexAiRagRetrieval,
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
         request_input,
         url_context,
     )
-    from waystation.agents import Agent, BaseAgent, LlmAgent
+    from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+    from waystation.apps import App
     from waystation.client.agent_client import AgentClient, Invocation
+    from waystation.code_executors import BuiltInCodeExecutor
     from waystation.core.errors import (
         AlreadyAnswered,
         AnswerRefused,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from waystation.core.event import Event, EventActions, ToolConfirmation
     from waystation.core.wire import Budget, InvocationResult, PendingCall, Usage
     from waystation.models import BaseLlm, LlmRequest, LlmResponse
+    from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 
 __all__ = [
     "Agent",
@@ -70,13 +74,16 @@ __all__ = [
     "AlreadyAnswered",
     "AnswerRefused",
     "AnswerUnconfirmed",
+    "App",
     "AuthoringError",
     "BaseAgent",
     "BaseLlm",
+    "BasePlugin",
     "BaseTool",
     "BaseToolset",
     "Budget",
     "BuiltInCodeExecutionTool",
+    "BuiltInCodeExecutor",
     "CallbackContext",
     "CrewaiTool",
     "DigestMismatch",
@@ -98,14 +105,21 @@ __all__ = [
     "LlmRequest",
     "LlmResponse",
     "LongRunningFunctionTool",
+    "LoopAgent",
     "ModelError",
     "ModelOverloaded",
     "ModelRefused",
     "NotAllowed",
     "NotReplayable",
+    "ParallelAgent",
     "PendingCall",
+    "ReadonlyContext",
+    "ReflectAndRetryToolPlugin",
+    "RunConfig",
+    "SequentialAgent",
     "ToolConfirmation",
     "ToolContext",
+    "TrackingScope",
     "UnknownAgent",
     "UnknownCall",
     "UrlContextTool",
@@ -129,13 +143,15 @@ __all__ = [
 _NAMES_BY_MODULE = {
     "tools": (
         "AgentTool BaseTool BaseToolset BuiltInCodeExecutionTool CallbackContext CrewaiTool EnterpriseWebSearchTool "
-        "FunctionTool GoogleMapsGroundingTool GoogleSearchTool LangchainTool LongRunningFunctionTool "
+        "FunctionTool GoogleMapsGroundingTool GoogleSearchTool LangchainTool LongRunningFunctionTool ReadonlyContext "
         "ToolContext UrlContextTool VertexAiRagRetrieval VertexAiSearchTool built_in_code_execution "
         "enterprise_web_search exit_loop get_user_choice google_maps_grounding google_search request_input "
         "load_artifacts load_memory preload_memory "
         "url_context"
     ),
-    "waystation.agents": "Agent BaseAgent LlmAgent",
+    "waystation.agents": "Agent BaseAgent LlmAgent LoopAgent ParallelAgent RunConfig SequentialAgent",
+    "waystation.apps": "App",
+    "waystation.code_executors": "BuiltInCodeExecutor",
     "waystation.client.agent_client": "AgentClient Invocation",
     "waystation.core.errors": (
         "AlreadyAnswered AnswerRefused AnswerUnconfirmed AuthoringError DigestMismatch Expired ForeignHistory "
@@ -145,6 +161,7 @@ _NAMES_BY_MODULE = {
     "waystation.core.event": "Event EventActions ToolConfirmation",
     "waystation.core.wire": "Budget InvocationResult PendingCall Usage",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
+    "waystation.plugins": "BasePlugin ReflectAndRetryToolPlugin TrackingScope",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 

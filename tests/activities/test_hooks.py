@@ -1,0 +1,100 @@
+"""Callbacks of author code, one hook at a time."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from activities.hooks import CallbackRaised, Hooks, close_plugins
+from tools import BaseTool, CallbackContext, ToolContext
+from waystation.agents import Agent
+from waystation.models import LlmResponse
+from waystation.plugins import BasePlugin
+
+
+class Closing(BasePlugin):
+    """Closes in its own way."""
+
+    def __init__(self, name: str, *, raises: bool = False, hangs: bool = False) -> None:
+        super().__init__(name)
+        self.closed, self._raises, self._hangs = 0, raises, hangs
+
+    async def close(self) -> None:
+        """Close."""
+        self.closed += 1
+        if self._raises:
+            raise OSError
+        if self._hangs:
+            await asyncio.Event().wait()
+
+
+@pytest.fixture
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged during a test, from warnings up."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as entries:
+        yield entries
+    structlog.configure(**before)
+
+
+async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]]) -> None:
+    """One that raises or hangs does not keep the others from it."""
+    broken, hanging, fine = Closing("broken", raises=True), Closing("hanging", hangs=True), Closing("fine")
+    await close_plugins([broken, hanging, fine, fine], timeout_s=0.01)
+    assert [broken.closed, hanging.closed, fine.closed] == [1, 1, 1]
+    assert [(entry["event"], entry["error_type"]) for entry in logs] == [
+        ("plugin.close_failed", "OSError"),
+        ("plugin.close_failed", "TimeoutError"),
+    ]
+
+
+async def test_the_first_that_answers_ends_the_chain() -> None:
+    """Around models and agents whatever is truthy is an answer, around tools whatever is not None."""
+    seen: list[str] = []
+
+    def noting(name: str, answer: Any) -> Any:
+        def callback(*args: Any, **kwargs: Any) -> Any:
+            seen.append(name)
+            return answer
+
+        return callback
+
+    agent = Agent(
+        name="a",
+        before_agent_callback=[noting("empty", ""), noting("full", "x"), noting("never", "y")],
+        before_tool_callback=[noting("none", None), noting("dict", {}), noting("never", {"y": 1})],
+    )
+    hooks = Hooks(agent, [])
+    assert await hooks.around_agent("before_agent_callback", CallbackContext()) == "x"
+    assert await hooks.before_tool(BaseTool(name="t", description=""), {}, ToolContext()) == {}
+    assert seen == ["empty", "full", "none", "dict"]
+
+
+async def test_a_model_callback_that_returns_something_else_is_told_so() -> None:
+    """Only an LlmResponse can stand for one."""
+    hooks = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
+    with pytest.raises(CallbackRaised, match="`after_model_callback` raised TypeError"):
+        await hooks.after_model(CallbackContext(), LlmResponse())
+
+
+async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
+    """What they return or raise changes nothing."""
+    cleaned: list[str] = []
+
+    class Locking(BasePlugin):
+        async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Any) -> Any:
+            cleaned.append(f"plugin {type(error).__name__}")
+            raise OSError
+
+    def clean(tool: Any, args: Any, tool_context: Any, error: BaseException) -> dict[str, str]:
+        cleaned.append("agent")
+        return {"recovered": "no"}
+
+    hooks = Hooks(Agent(name="a", on_tool_error_callback=[clean, clean]), [Locking("l")])
+    await hooks.tool_cancelled(BaseTool(name="t", description=""), {}, ToolContext())
+    assert cleaned == ["plugin CancelledError", "agent", "agent"]

@@ -1,0 +1,7 @@
+"""Where ADK has `google.adk.agents.invocation_context`; plugins are given a CallbackContext."""
+
+from tools import CallbackContext
+
+InvocationContext = CallbackContext
+
+__all__ = ["InvocationContext"]
