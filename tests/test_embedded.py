@@ -136,8 +136,6 @@ async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: P
     db_filename = tmp_path / "temporal.db"
     with db_filename.with_name("temporal.db.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("127.0.0.1:1")  # nobody listens there
-        lock.flush()
         server = EmbeddedServer(db_filename=db_filename)
         starting = asyncio.create_task(server.__aenter__())
         await asyncio.sleep(0)

@@ -54,7 +54,7 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
     "frontend.enableServerVersionCheck": False,
 }
 
-START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S = 30.0, 10.0, 10.0
+START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S = 30.0, 10.0, 2.0
 PORT_ATTEMPTS = 5
 
 # Runs between fork and server, because `preexec_fn` may hang in a process with threads, as temporalio's.
@@ -280,14 +280,12 @@ async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
         return
     db_filename.parent.mkdir(parents=True, exist_ok=True)
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
+        # A killed server holds the lock, and its port too, until the last of its threads is gone.
         deadline = time.monotonic() + LOCK_LIMIT_S
         while not _try_lock(lock):
-            # A server that was killed holds the lock until the last of its threads is gone, and one that is
-            # just starting has yet to say where it answers.
-            lock.seek(0)
-            address = lock.read()
-            if time.monotonic() > deadline or (address and _is_taken(int(address.rpartition(":")[2]))):
-                raise DatabaseInUse(db_filename, address or None)
+            if time.monotonic() > deadline:
+                lock.seek(0)
+                raise DatabaseInUse(db_filename, lock.read() or None)
             await asyncio.sleep(0.01)
         lock.truncate(0)
         yield lock
