@@ -50,6 +50,8 @@ class FakeOAuth:
 
     client_id: str = "waystation-test"
     client_secret: str = field(default_factory=lambda: f"cs-{secrets.token_hex(12)}", repr=False)
+    port: int = 0
+    """Where it listens, on 127.0.0.1; 0 for any port that is free."""
     lifetime_s: int = 3600
     """Of the access tokens issued from now on."""
     rotates: bool = True
@@ -83,7 +85,7 @@ class FakeOAuth:
             def log_message(self, format: str, *args: Any) -> None:
                 """Say nothing; the default writes to standard error."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
         return self
@@ -152,6 +154,9 @@ class FakeOAuth:
                 if self._access.get(token, 0.0) <= time.time():
                     return 401, {"error": "invalid_token"}, {}
                 return 200, {"events": ["dentist"]}, {}
+            case "/done":
+                # For a `redirect_uri` here, so that a browser ends at a page and not at an error.
+                return 200, {"logged_in": "Copy the address of this page."}, {}
             case "/.well-known/oauth-authorization-server":
                 found = {"issuer": self.url, "authorization_endpoint": f"{self.url}/authorize"}
                 return 200, found | {"token_endpoint": f"{self.url}/token"}, {}

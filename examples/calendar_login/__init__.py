@@ -1,0 +1,3 @@
+"""A tool that needs a login."""
+
+from . import agent as agent

@@ -1,0 +1,23 @@
+"""A calendar with a login, for trying the example: one appointment, and everybody who asks is let in.
+
+python examples/calendar_login/provider.py
+"""
+
+import contextlib
+import threading
+
+from waystation.testing.fake_oauth import FakeOAuth
+
+PORT = 8199
+
+
+def main() -> None:
+    """Serve until it is interrupted."""
+    with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone", port=PORT) as provider:
+        print(f"The calendar is at {provider.url}; end it with Ctrl-C.", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
