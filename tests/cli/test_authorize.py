@@ -82,6 +82,20 @@ async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeO
         assert (await invocation.result()).text == "Done."
 
 
+async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
+    serve: Serve, waystation: Command, provider: FakeOAuth
+) -> None:
+    """Each on a line of its own, after a label."""
+    config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+    async with serve(clerk(config)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        ran = await waystation(env, "pending", invocation.id)
+        labels = {line.split()[0]: line.split()[1:] for line in ran.out.splitlines() if line.startswith("  ")}
+        assert labels["authorize"][0].endswith("waystation")
+        assert labels["log"][1].startswith(f"{provider.url}/authorize?")
+
+
 @pytest.mark.parametrize(
     ("scheme", "given"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],

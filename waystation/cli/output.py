@@ -75,7 +75,7 @@ class Output:
             self.line()
             self.line(Text.assemble(("waits for a person  ", "bold"), (render.asked(call), "bold yellow")))
             for label, text in _facts(call):
-                self.hanging(Text(f"  {label:9}", style="dim"), [Text(text)])
+                self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
             for action in render.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
             if call.kind != "credential":  # whose answer says only that it is in the store
@@ -83,7 +83,7 @@ class Output:
 
     def command(self, label: str, parts: Sequence[str]) -> None:
         """Write a command to be copied: on one line where that fits, else one part on each."""
-        prefix = Text(f"  {label:9}", style="dim")
+        prefix = Text(f"  {label:8} ", style="dim")
         whole = " ".join(parts)
         if len(self.margin) + prefix.cell_len + len(whole) <= self.console.width:
             parts = [whole]
