@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.models.choice import Models
+from activities.services import fleeting_services
 from tests.differential.scenario import Json
 from tests.differential.subject import Subject
 from waystation.agents.registry import Registry
@@ -64,6 +65,8 @@ async def subject(server: EmbeddedServer) -> AsyncIterator[Subject]:
     queue = f"differential-{os.getpid()}"
     temporal = await connect(address=server.address)
     registry = Registry()
-    worker = await create_worker(temporal, registry, models=Models(), task_queue=queue)
+    services = fleeting_services()
+    assert services.artifacts is not None
+    worker = await create_worker(temporal, registry, models=Models(), task_queue=queue, services=services)
     async with worker:
-        yield Subject(AgentClient(temporal, task_queue=queue), registry)
+        yield Subject(AgentClient(temporal, task_queue=queue), registry, services.artifacts)

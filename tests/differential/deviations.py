@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.differential.scenario import Json
+from tools import BaseTool, FunctionTool, declare, exit_loop, get_user_choice, request_input
 from tools.long_running import NOTE
 from waystation.core.quoted import BEGIN, PREAMBLE
 
@@ -130,12 +131,24 @@ def responding(whole: Json, told: Any) -> Json:
     return whole
 
 
-def with_silent_state(whole: Json, told: Any) -> Json:
-    """Record the state changes of a long-running call that says nothing; `told` is the delta."""
+def with_silent_actions(whole: Json, told: Any) -> Json:
+    """Record what a long-running call does that says nothing; `told` are its actions."""
     asked = next(i for i, event in enumerate(whole["events"]) if event.get("longRunningToolIds"))
     author = whole["events"][asked]["author"]
-    whole["events"].insert(asked + 1, {"author": author, "actions": {"stateDelta": told}, "final": True})
-    whole["state"].update(told)
+    whole["events"].insert(asked + 1, {"author": author, "actions": told, "final": True})
+    whole["state"].update(told.get("stateDelta", {}))
+    return whole
+
+
+def described_otherwise(whole: Json, told: Any) -> Json:
+    """Describe ready-made tools, whose names `told` lists, and their parameters in Waystation's words."""
+    words = {tool.name: declare(tool) or {} for tool in map(as_tool, READY_MADE)}
+    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool.get("name") in told):
+        ours = words[declared["name"]]
+        declared["description"] = ours["description"]
+        for name, schema in ours.get("parametersJsonSchema", {}).get("properties", {}).items():
+            if "description" in schema:
+                declared["parametersJsonSchema"]["properties"][name]["description"] = schema["description"]
     return whole
 
 
@@ -243,6 +256,14 @@ def _mistakes(text: str) -> Iterator[str]:
 _VALIDATION = re.compile(r"\d+ validation errors? for .*\n(?P<mistakes>(?:.*\n)+?)(?=You could retry|Parameter ')")
 _MISTAKE = re.compile(r"(?:^(?P<where>\S.*)\n)?^  (?P<what>.*) \[type=.*\]\n    For further .*$", re.MULTILINE)
 
+READY_MADE = (exit_loop, get_user_choice, request_input)
+
+
+def as_tool(tool: Any) -> BaseTool:
+    """Return a tool as an agent has it."""
+    return tool if isinstance(tool, BaseTool) else FunctionTool(tool)
+
+
 PLACEHOLDER = "This tool call requires confirmation, please approve or reject."
 GATING = ("requestedToolConfirmations", "skipSummarization")
 
@@ -262,8 +283,8 @@ DEVIATIONS: Mapping[str, Deviation] = {
         row="a gated call has an error response until it is confirmed", change=without_placeholders
     ),
     "long-running-note": Deviation(row="the description of a long-running tool ends with a note", change=noted),
-    "silent-state": Deviation(
-        row="a long-running function that returns something falsy loses its state changes", change=with_silent_state
+    "silent-actions": Deviation(
+        row="a long-running function that returns something falsy loses its state changes", change=with_silent_actions
     ),
     "one-rule-for-batches": Deviation(
         row="a partly answered batch may call the model", change=without_checkpoints, adapts=True
@@ -282,6 +303,9 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "budget-stops": Deviation(row="exceeding `max_llm_calls` fails the run", change=stopped),
     "transfers-to-nobody-are-told": Deviation(
         row="a transfer to an agent that is no target ends the run", change=told_instead
+    ),
+    "ready-made-words": Deviation(
+        row="ready-made tools are described to models in ADK's words", change=described_otherwise
     ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

@@ -36,19 +36,18 @@ from tests.differential.scenario import Answer, Cast, Json, Problem, Reply, Scen
 from tests.differential.signatures import functions_of  # noqa: E402
 from tests.differential.tables import SCENARIOS  # noqa: E402
 
-APP, USER, SESSION = "waystation", "user", "session"
+APP, SESSION = "waystation", "session"
 REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 
 
 class Scripted(BaseLlm):  # type: ignore[misc]  # google-adk is not in the environment that is checked
     """A model that says what its script says, and keeps what it was asked."""
 
-    model: str = "scripted"
     _replies: list[Reply] = PrivateAttr()
     _asked: list[Json] = PrivateAttr()
 
-    def __init__(self, replies: Sequence[Reply], asked: list[Json]) -> None:
-        super().__init__()
+    def __init__(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> None:
+        super().__init__(model=name)
         self._replies, self._asked = list(replies), asked
 
     async def generate_content_async(
@@ -96,7 +95,8 @@ class Conversation:
         self._closed: set[str] = set()
 
     def _model(self, label: str) -> Scripted:
-        return Scripted(self._scenario.script[label], self.requests.setdefault(label, []))
+        asked = self.requests.setdefault(label, [])
+        return Scripted(self._scenario.model, self._scenario.script[label], asked)
 
     async def run(self) -> Json:
         """Have the conversation and return its record."""
@@ -115,7 +115,7 @@ class Conversation:
             runner = Runner(
                 app=app, session_service=sessions, artifact_service=artifacts, memory_service=InMemoryMemoryService()
             )
-            await sessions.create_session(app_name=APP, user_id=USER, session_id=SESSION, state=scenario.state)
+            await sessions.create_session(app_name=APP, user_id=scenario.name, session_id=SESSION, state=scenario.state)
             said = scenario.message
             content = {"role": "user", "parts": [{"text": said}]} if isinstance(said, str) else said
             await self._say(runner, types.Content.model_validate(content))
@@ -136,13 +136,15 @@ class Conversation:
         )
 
     async def _session(self, sessions: InMemorySessionService) -> Any:
-        return await sessions.get_session(app_name=APP, user_id=USER, session_id=SESSION)
+        return await sessions.get_session(app_name=APP, user_id=self._scenario.name, session_id=SESSION)
 
     async def _say(self, runner: Runner, content: types.Content) -> None:
         limit = self._scenario.max_llm_calls
         config = RunConfig(max_llm_calls=limit) if limit else None
         try:
-            async for _ in runner.run_async(user_id=USER, session_id=SESSION, new_message=content, run_config=config):
+            async for _ in runner.run_async(
+                user_id=self._scenario.name, session_id=SESSION, new_message=content, run_config=config
+            ):
                 pass
         except Exception as error:  # noqa: BLE001  # whatever ADK raises is what is compared
             self.raised = type(error).__name__
@@ -169,7 +171,7 @@ class Conversation:
         return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
 
     async def _artifacts(self, artifacts: InMemoryArtifactService) -> Json:
-        where = {"app_name": APP, "user_id": USER, "session_id": SESSION}
+        where = {"app_name": APP, "user_id": self._scenario.name, "session_id": SESSION}
         return {
             name: await artifacts.list_versions(filename=name, **where)
             for name in await artifacts.list_artifact_keys(**where)

@@ -89,6 +89,8 @@ class Scenario:
     max_llm_calls: int | None = None
     parallel: bool = False
     """Whether agents work side by side, so that the order of what they do on different branches is not defined."""
+    model: str = "scripted"
+    """The name of all models; what an agent may use depends on it."""
     plugins: Callable[[], Sequence[Any]] = tuple
     """Makes the plugins of the app anew."""
     deviations: Mapping[str, Any] = field(default_factory=dict)

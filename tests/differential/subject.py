@@ -10,11 +10,12 @@ from temporalio.exceptions import ApplicationError
 from tests.differential.record import event_of, record
 from tests.differential.scenario import Answer, Cast, Json, Problem, Reply, Scenario, content_of
 from waystation.agents.registry import Registry, Root, tree_of
+from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.step import Wait, next_step
-from waystation.core.wire import Budget
+from waystation.core.wire import DEFAULT_APP, Budget
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 LIMIT_S = 30.0
@@ -23,7 +24,8 @@ LIMIT_S = 30.0
 class Scripted(BaseLlm):
     """A model that says what its script says, and keeps what it was asked."""
 
-    def __init__(self, replies: Sequence[Reply], asked: list[Json]) -> None:
+    def __init__(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> None:
+        self.model = name
         self._replies, self._asked = list(replies), asked
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
@@ -40,7 +42,7 @@ def request_of(request: LlmRequest) -> Json:
     return {
         "contents": list(request.contents),
         "systemInstruction": request.system_instruction,
-        "tools": list(request.tools),
+        "tools": [*request.tools, *request.native_tools],
         "config": request.config,
     }
 
@@ -48,15 +50,15 @@ def request_of(request: LlmRequest) -> Json:
 class Subject:
     """Waystation, ready for scenarios."""
 
-    def __init__(self, client: AgentClient, registry: Registry) -> None:
-        self._client, self._registry = client, registry
+    def __init__(self, client: AgentClient, registry: Registry, artifacts: BaseArtifactService) -> None:
+        self._client, self._registry, self._artifacts = client, registry, artifacts
 
     async def run(self, scenario: Scenario) -> Json:
         """Have the conversation and return its record."""
         requests: dict[str, list[Json]] = {}
 
         def model(label: str) -> Scripted:
-            return Scripted(scenario.script[label], requests.setdefault(label, []))
+            return Scripted(scenario.model, scenario.script[label], requests.setdefault(label, []))
 
         agent = scenario.agent(Cast(scenario.name, model))
         plugins = tuple(scenario.plugins())
@@ -65,6 +67,7 @@ class Subject:
             scenario.name,
             scenario.message,
             state=scenario.state,
+            user_id=scenario.name,
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
         for answer in scenario.answers:
@@ -75,7 +78,7 @@ class Subject:
             for single in answer if isinstance(answer, tuple) else (answer,):
                 await send(invocation, waiting[single.call].id, single)
         log = await quiet(invocation)
-        raised = await failure(invocation) if log.ended else None
+        raised = await failure(invocation) if log.ended and log.ended.status == "failed" else None
         if not log.ended:
             await invocation.handle.terminate("the scenario is over")
         return record(
@@ -84,8 +87,13 @@ class Subject:
             requests,
             raised,
             parallel=scenario.parallel,
-            artifacts={},
+            artifacts=await self._saved(scenario, invocation.id),
         )
+
+    async def _saved(self, scenario: Scenario, session_id: str) -> Json:
+        where = {"app_name": DEFAULT_APP, "user_id": scenario.name, "session_id": session_id}
+        names = await self._artifacts.list_artifact_keys(**where)
+        return {name: await self._artifacts.list_versions(filename=name, **where) for name in names}
 
 
 async def quiet(invocation: Invocation) -> Log:

@@ -197,7 +197,7 @@ def ours(function: Any) -> Json:
         return {"raised": "InvalidTool"}
 
 
-@settings(derandomize=True, max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(functions(), st.booleans())
 def test_a_function_is_declared_as_by_adk(oracle: Oracle, function: Function, later: bool) -> None:
     """But for the descriptions of parameters, which Waystation also finds in docstrings.

@@ -10,9 +10,11 @@ from tests.differential.tables import (
     confirmation,
     long_running,
     plugins,
+    ready_made,
     requests,
     results,
     state,
+    stores,
 )
 
 TABLES = (
@@ -33,6 +35,9 @@ TABLES = (
     callbacks.MODELS,
     callbacks.AGENTS,
     plugins.TABLE,
+    stores.ARTIFACTS,
+    stores.MEMORY,
+    ready_made.TABLE,
 )
 
 SCENARIOS: dict[str, Scenario] = {}

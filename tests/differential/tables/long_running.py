@@ -89,7 +89,7 @@ TABLE: list[Scenario] = [
         "done",
         tools=_asking(None, {"asked": 1}),
         answers=[responds(DONE)],
-        deviations=shows(silent_state={"asked": 1}),
+        deviations=shows(silent_actions={"stateDelta": {"asked": 1}}),
     ),
     _waiting(
         "state_of_one_that_speaks",

@@ -36,6 +36,14 @@ class Color(enum.Enum):
     RED = "red"
 
 
+def _image() -> types.Part:
+    return types.Part.from_bytes(data=b"\xff\xfe\xfd?>", mime_type="image/png")
+
+
+def _file() -> types.Part:
+    return types.Part.from_uri(file_uri="gs://bucket/a.pdf", mime_type="application/pdf")
+
+
 RETURNS: dict[str, Callable[[], Any]] = {
     "dictionary": lambda: {"x": 1, "y": [True, None, 1.5, "é🙂"]},
     "empty_dictionary": dict,
@@ -63,6 +71,10 @@ RETURNS: dict[str, Callable[[], Any]] = {
     "set": lambda: {"tags": {"a"}},
     "decimal": lambda: {"price": decimal.Decimal("1.50")},
     "uuid": lambda: {"id": uuid.UUID(int=7)},
+    "part_with_data": _image,
+    "part_with_data_inside": lambda: {"text": "see", "image": _image()},
+    "parts_with_data_in_a_list": lambda: [_image(), "see", _file()],
+    "part_with_file": _file,
     "part_with_text": lambda: types.Part(text="only text"),
     "function_response": lambda: types.FunctionResponse(response={"x": 1}),
     "function_response_under_another_name": lambda: types.FunctionResponse(name="other", id="x", response={"x": 1}),
