@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
+from activities.credentials import EncryptedFileCredentialService, InMemoryCredentialService
 from tests.tools.logins import auth_uri, calling, described, logged_in, login
 from tools import Services, ToolContext
 from tools.auth import (
@@ -24,7 +26,7 @@ from tools.auth import (
     complete_authorization,
     provide_credential,
 )
-from waystation.core.errors import AuthorizationFailed
+from waystation.core.errors import AuthorizationFailed, CredentialStoreError
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import FakeOAuth
 
@@ -229,3 +231,17 @@ async def test_without_a_service_asking_is_an_error_and_looking_finds_nothing() 
         await context.load_credential(config)
     with pytest.raises(ValueError, match=r"^Credential service is not initialized\.$"):
         await context.save_credential(config)
+
+
+@pytest.mark.parametrize("missing", ["authlib.oauth2", "cryptography.hazmat.primitives.ciphers.aead"])
+def test_what_has_to_be_installed_is_named(
+    provider: FakeOAuth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Workers whose tools need no login run without it."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    config = login(provider)
+    context = ToolContext(
+        function_call_id="fc-1", services=Services(credentials=EncryptedFileCredentialService(tmp_path / "credentials"))
+    )
+    with pytest.raises((AuthorizationFailed, CredentialStoreError), match=r"pip install 'waystation\[auth\]'"):
+        context.request_credential(config)
