@@ -166,7 +166,8 @@ def agents_below(root: BaseAgent, *, with_plugins: bool = False) -> Iterator[tup
             continue
         seen.add(id(agent))
         yield place, agent
-        below = [child for child in agent.sub_agents if isinstance(child, BaseAgent)]
+        children: Sequence[object] = agent.sub_agents  # which authors may change unchecked
+        below = [child for child in children if isinstance(child, BaseAgent)]
         waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
         for i, tool in enumerate(agent.tools if isinstance(agent, LlmAgent) else ()):
             if isinstance(tool, AgentTool) and not (with_plugins and not tool.include_plugins):

@@ -6,12 +6,15 @@ Schemes and credentials are read by the names of their fields, so that ADK's own
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tools.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
+
+if TYPE_CHECKING:
+    from tools.auth import AuthConfig, CredentialManager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +41,9 @@ async def authorized(
         InvalidTool: The scheme or the credential is wrong.
         AuthorizationFailed: A provider gives no token.
     """
-    from tools.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
     from tools.context import ToolContext
 
-    try:
-        given = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
-        config = AuthConfig.model_validate(given)
-        manager = CredentialManager(config)
-    except ValueError as error:
-        problem = f"{type(error).__name__} in its authentication" if isinstance(error, ValidationError) else str(error)
-        raise InvalidTool(tool, problem) from None
+    manager, config = _managed(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
         return authorization_of(config.auth_scheme, config.raw_auth_credential)
     found = await manager.get_auth_credential(context)
@@ -58,6 +54,35 @@ async def authorized(
         return None
     context.note_credential(found)
     return authorization_of(config.auth_scheme, found)
+
+
+def authentication_problem(scheme: Any, credential: Any, credential_key: str | None) -> str | None:
+    """Return why a configuration can never give a credential, or None."""
+    if scheme is None:
+        return None
+    try:
+        _managed("", scheme, credential, credential_key)
+    except InvalidTool as error:
+        return error.problem
+    return None
+
+
+def _managed(
+    tool: str, scheme: Any, credential: Any, credential_key: str | None
+) -> "tuple[CredentialManager, AuthConfig]":
+    from tools.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
+
+    given = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
+    try:
+        config = AuthConfig.model_validate(given)
+        return CredentialManager(config), config
+    except ValidationError as error:
+        # Not the whole report, which may quote the credential.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidTool(tool, f"its authentication is wrong at `{where}`: {first['msg']}.") from None
+    except ValueError as error:
+        raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 
 
 def authorization_of(scheme: Any, credential: Any) -> Authorization:

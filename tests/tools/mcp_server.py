@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import uvicorn
 from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
@@ -62,6 +63,14 @@ async def steps(ctx: Context[Any, Any]) -> str:
     await ctx.report_progress(1, 2, "half")
     await ctx.report_progress(2, 2, "whole")
     return "done"
+
+
+@server.tool(structured_output=False)
+async def hang(ctx: Context[Any, Any]) -> str:
+    """Report that it runs, and never end."""
+    await ctx.report_progress(1, 2)
+    await anyio.sleep_forever()
+    return ""
 
 
 def _note_and_die(journal: str) -> str:

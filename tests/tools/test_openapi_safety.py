@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.tools.rest_service import ERROR, Service, call, parameter, serving, spec, tool
-from tools import Services, ToolContext
+from tools import Services, ToolContext, authoring_problems
 from tools.auth import AuthConfig, AuthCredential, AuthCredentialTypes
+from tools.openapi import OpenAPIToolset
 from tools.openapi.destination import check_destination
 from tools.openapi.request import Request
+from waystation.agents import LlmAgent
 from waystation.auth import InMemoryCredentialService
 
 SECRET = "hunter2-very-secret"
@@ -213,6 +215,20 @@ async def test_a_user_is_asked_for_what_is_missing(service: Service) -> None:
     answer = await asked.run_async(args={}, tool_context=context)
     assert answer["headers"]["x-key"] == SECRET
     assert SECRET in set(context.secrets_given())
+
+
+def test_a_credential_that_cannot_be_used_is_reported() -> None:
+    """By `worker.py check`, without showing it."""
+    toolset = OpenAPIToolset(
+        spec_dict=spec("https://pets.example"),
+        auth_scheme={"type": "http", "scheme": "bearer"},
+        auth_credential={"auth_type": "carrier pigeon", "api_key": SECRET},
+    )
+    (problem,) = authoring_problems(LlmAgent(name="a", tools=[toolset]))
+    assert str(problem).startswith(
+        "Tool 'OpenAPIToolset': its authentication is wrong at `raw_auth_credential.auth_type`"
+    )
+    assert SECRET not in str(problem)
 
 
 # Addresses

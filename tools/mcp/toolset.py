@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
 from tools.authoring import RESERVED_NAMES
-from tools.authorization import authorized
+from tools.authorization import authentication_problem, authorized
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.mcp.parameters import ConnectionParams, timeout_of
@@ -169,7 +169,8 @@ class McpToolset(BaseToolset):
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
         wrong = [effect for effect in effects if effect not in (None, "read", "repeatable", "once")]
         problems += [f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong]
-        return problems
+        problem = authentication_problem(self.auth_scheme, self.auth_credential, self.credential_key)
+        return [*problems, problem] if problem else problems
 
     async def _listed(self, context: ReadonlyContext | None) -> list[Tool]:
         headers = await self._headers(context)

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tools.authorization import authentication_problem
 from tools.openapi.destination import place_of
 from tools.openapi.specification import is_absolute, load, operations_of, servers_of
 from tools.openapi.tool import RestApiTool, Settings
@@ -94,6 +95,7 @@ class OpenAPIToolset(BaseToolset):
             idempotency_header=idempotency_header,
             effect=effect,
         )
+        self._auth = (auth_scheme, auth_credential, credential_key)
         self._tools = [RestApiTool(operation, settings) for operation in operations]
         for tool in self._tools:
             if auth_scheme is not None:
@@ -112,6 +114,9 @@ class OpenAPIToolset(BaseToolset):
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings and the specification, one sentence each."""
         problems = super().setting_problems()
+        problem = authentication_problem(*self._auth)
+        if problem:
+            problems.append(problem)
         for tool in self._tools:
             problems += [f"in operation {tool.name!r}: {problem}" for problem in tool.setting_problems()]
         return problems

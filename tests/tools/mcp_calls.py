@@ -1,0 +1,65 @@
+"""MCP servers for tests, over both transports, and calls as activities make them."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tools import ReadonlyContext, ToolContext, toolbox
+from tools.mcp import (
+    McpToolset,
+    StdioConnectionParams,
+    StdioServerParameters,
+    StreamableHTTPConnectionParams,
+)
+from waystation.agents import LlmAgent
+
+SERVER = str(Path(__file__).parent / "mcp_server.py")
+LIMIT_S = 30.0
+
+
+def stdio(**settings: Any) -> McpToolset:
+    """Tools of a server over stdio."""
+    program = StdioServerParameters(command=sys.executable, args=[SERVER, "stdio"])
+    return McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=LIMIT_S), **settings)
+
+
+@contextmanager
+def http_server(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server over HTTP; yields its port, and its process."""
+    process = subprocess.Popen([sys.executable, SERVER, "http", *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process:
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
+
+
+def over_http(port: str, **settings: Any) -> McpToolset:
+    """Tools of the server at a port."""
+    parameters = StreamableHTTPConnectionParams(url=f"http://127.0.0.1:{port}/mcp", timeout=LIMIT_S)
+    return McpToolset(connection_params=parameters, **settings)
+
+
+def at(invocation_id: str = "i-1", **state: Any) -> ReadonlyContext:
+    """Where tools are asked for."""
+    return ReadonlyContext(invocation_id=invocation_id, state=state)
+
+
+async def call(toolset: McpToolset, name: str, /, *, context: ToolContext | None = None, **args: Any) -> Any:
+    """Call a tool as the activity does: found again by its name, in a task of its own."""
+
+    async def run() -> Any:
+        found = await toolbox(LlmAgent(name="a", tools=[toolset]), at())
+        return await found[name].run_async(args=args, tool_context=context or ToolContext())
+
+    return await asyncio.create_task(run())
+
+
+def text(result: Any) -> str:
+    """What a tool said."""
+    return str(result["content"][0]["text"])
