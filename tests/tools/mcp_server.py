@@ -1,6 +1,7 @@
-"""A real MCP server for tests, in a process of its own: `python mcp_server.py stdio` or `… http [port] [legacy]`.
+"""A real MCP server for tests, in a process of its own: `python mcp_server.py stdio` or `… http [port] [form]`.
 
-Over HTTP it prints its port once it listens. With `legacy` it speaks only the protocol that has sessions.
+Over HTTP it prints its port once it listens. In the form `legacy` it speaks only the protocol that has sessions, in the
+form `sse` over the transport from before streamable HTTP.
 """
 
 import os
@@ -126,15 +127,17 @@ def _legacy(app: Any) -> Any:
     return serve
 
 
-def _serve_http(port: int, legacy: bool) -> None:
+def _serve_http(port: int, form: str) -> None:
     listening = socket.create_server(("127.0.0.1", port))
     print(listening.getsockname()[1], flush=True)  # noqa: T201  # it is what the test waits for
-    app = server.streamable_http_app()
-    uvicorn.Server(uvicorn.Config(_legacy(app) if legacy else app, log_level="error")).run(sockets=[listening])
+    app: Any = server.sse_app() if form == "sse" else server.streamable_http_app()
+    uvicorn.Server(uvicorn.Config(_legacy(app) if form == "legacy" else app, log_level="error")).run(
+        sockets=[listening]
+    )
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run()
     else:
-        _serve_http(int(sys.argv[2]) if len(sys.argv) > 2 else 0, "legacy" in sys.argv)
+        _serve_http(int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[-1])

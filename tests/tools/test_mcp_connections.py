@@ -9,12 +9,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.tools.mcp_calls import at, call, http_server, over_http, stdio, text
+from tests.tools.mcp_calls import LIMIT_S, at, call, http_server, over_http, stdio, text
 from tools import ReadonlyContext, ToolContext, authoring_problems, toolbox
 from tools.mcp import (
     McpConnectionError,
     McpToolset,
     OutcomeUnknown,
+    SseConnectionParams,
     StdioConnectionParams,
     StdioServerParameters,
 )
@@ -32,6 +33,21 @@ async def local() -> AsyncIterator[McpToolset]:
     toolset = stdio()
     yield toolset
     await toolset.close()
+
+
+async def test_a_server_behind_the_older_transport(tmp_path: Path) -> None:
+    """Its calls, too, are not repeated once they were sent."""
+    with http_server("0", "sse") as (port, _):
+        toolset = McpToolset(
+            connection_params=SseConnectionParams(url=f"http://127.0.0.1:{port}/sse", timeout=LIMIT_S),
+            header_provider=lambda context: {"X-User": "ann"},
+        )
+        assert (await call(toolset, "add", a=1, b=2))["structuredContent"] == {"total": 3}
+        journal = tmp_path / "journal"
+        with pytest.raises(OutcomeUnknown):
+            await call(toolset, "pay", journal=str(journal))
+        assert journal.read_text() == "x"
+        await toolset.close()
 
 
 # Broken connections
