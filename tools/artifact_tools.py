@@ -1,4 +1,4 @@
-"""The tool by which a model looks at artifacts. Its name, declaration and the texts that models see are ADK's."""
+"""The tool by which a model looks at artifacts. Its name, parameters and responses are ADK's."""
 
 from __future__ import annotations
 
@@ -30,22 +30,14 @@ log = structlog.get_logger("waystation.tools")
 ProcessArtifact = Callable[["Part", str], "Part | Awaitable[Part | None] | None"]
 """Takes an artifact and its name; returns what the model is shown, or None to leave it out."""
 
-_DESCRIPTION = """Loads artifacts into the session for this request.
-
-NOTE: Call when you need access to artifacts (for example, uploads saved by the
-web UI)."""
+_DESCRIPTION = "Show the contents of artifacts, such as files that the user has uploaded, for the next answer."
 _STATUS = (
     "artifact contents temporarily inserted and removed. to access these artifacts, call load_artifacts tool again."
 )
-_HINT = """You have a list of artifacts:
-  {names}
-
-  When the user asks questions about any of the artifacts, you should call the
-  `load_artifacts` function to load the artifact. Always call load_artifacts
-  before answering questions related to the artifacts, regardless of whether the
-  artifacts have been loaded before. Do not depend on prior answers about the
-  artifacts.
-  """
+_HINT = (
+    "These artifacts exist: {names}. Before you answer anything about one of them, call load_artifacts with its name, "
+    "also when it was loaded before: contents are shown once only, and may have changed."
+)
 
 _SEEN = ("image/", "audio/", "video/")
 _XML_IMAGES = ("image/svg", "image/svg+xml", "image/xml")

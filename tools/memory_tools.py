@@ -1,4 +1,4 @@
-"""Tools that look up what is remembered. Names, declarations and texts that models see are ADK's."""
+"""Tools that look up what is remembered. Names and declarations are ADK's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waystation.tools")
 
-_HINT = """
-You have memory. You can use it to answer questions. If any questions need
-you to look up the memory, you should call load_memory function with a query.
-"""
-_PRELOADED = """The following content is from your previous conversations with the user.
-They may be useful for answering the user's current query.
+_HINT = (
+    "What the user said in earlier conversations is remembered. When an answer may depend on it, look it up: call "
+    "load_memory with a query."
+)
+_PRELOADED = """From earlier conversations with the user, as they may bear on what is asked now:
 <PAST_CONVERSATIONS>
 {memories}
 </PAST_CONVERSATIONS>
@@ -33,13 +32,10 @@ They may be useful for answering the user's current query.
 
 
 async def load_memory(query: str, tool_context: ToolContext) -> SearchMemoryResponse:
-    """Loads the memory for the current user.
+    """Look up what is remembered of earlier conversations with the user.
 
     Args:
-      query: The query to load the memory for.
-
-    Returns:
-      A list of memory results.
+        query: Words to look for.
     """
     return await tool_context.search_memory(query)
 

@@ -64,17 +64,14 @@ async def test_a_call_says_that_the_artifacts_are_shown() -> None:
 
 
 async def test_the_model_is_told_which_artifacts_there_are() -> None:
-    """With ADK's declaration and text; without artifacts it is only declared."""
+    """With ADK's parameters; without artifacts it is only declared."""
     for context, instruction in (
         (await context_of(), None),
         (
             await context_of(b=PNG, user_a=PNG),
-            'You have a list of artifacts:\n  ["b", "user:a"]\n\n'
-            "  When the user asks questions about any of the artifacts, you should call the\n"
-            "  `load_artifacts` function to load the artifact. Always call load_artifacts\n"
-            "  before answering questions related to the artifacts, regardless of whether the\n"
-            "  artifacts have been loaded before. Do not depend on prior answers about the\n"
-            "  artifacts.\n  ",
+            'These artifacts exist: ["b", "user:a"]. Before you answer anything about one of them, call '
+            "load_artifacts with its name, also when it was loaded before: contents are shown once only, and may "
+            "have changed.",
         ),
     ):
         request = LlmRequest(contents=[ASKED], tools_dict={"load_artifacts": load_artifacts_tool})
@@ -87,8 +84,7 @@ async def test_the_model_is_told_which_artifacts_there_are() -> None:
         assert request.contents == [ASKED]
     assert declare(load_artifacts_tool) == {
         "name": "load_artifacts",
-        "description": "Loads artifacts into the session for this request.\n\n"
-        "NOTE: Call when you need access to artifacts (for example, uploads saved by the\nweb UI).",
+        "description": "Show the contents of artifacts, such as files that the user has uploaded, for the next answer.",
         "parametersJsonSchema": {
             "type": "object",
             "properties": {"artifact_names": {"type": "array", "items": {"type": "string"}}},

@@ -11,8 +11,7 @@ from tools.memory_tools import load_memory_tool, preload_memory_tool
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SearchMemoryResponse
 from waystation.models.llm_request import LlmRequest
 
-PRELOADED = """The following content is from your previous conversations with the user.
-They may be useful for answering the user's current query.
+PRELOADED = """From earlier conversations with the user, as they may bear on what is asked now:
 <PAST_CONVERSATIONS>
 Time: 2026-01-02T03:04:05+00:00
 user: I like {green} tea
@@ -75,25 +74,23 @@ async def test_load_memory_returns_what_a_search_finds() -> None:
 
 
 async def test_load_memory_is_declared_and_explained() -> None:
-    """With ADK's declaration and text."""
+    """With ADK's parameters."""
     request = LlmRequest(tools_dict={"load_memory": load_memory_tool})
     request.append_instructions(["Be brief."])
     await load_memory_tool.process_llm_request(tool_context=context_of(Services()), llm_request=request)
     assert declared(request) == ["load_memory"]
-    assert declare(load_memory_tool) == {
-        "name": "load_memory",
-        "description": "Loads the memory for the current user.\n\nArgs:\n  query: The query to load the memory for."
-        "\n\nReturns:\n  A list of memory results.",
-        "parametersJsonSchema": {
-            "type": "object",
-            "properties": {"query": {"type": "string"}},
-            "required": ["query"],
-        },
+    declared_tool = declare(load_memory_tool)
+    assert declared_tool is not None
+    assert "earlier conversations" in declared_tool["description"]
+    assert declared_tool["parametersJsonSchema"] == {
+        "type": "object",
+        "properties": {"query": {"type": "string"}},
+        "required": ["query"],
     }
-    assert request.config.system_instruction == (
-        "Be brief.\n\n\nYou have memory. You can use it to answer questions. If any questions need\n"
-        "you to look up the memory, you should call load_memory function with a query.\n"
-    )
+    instruction = request.config.system_instruction
+    assert isinstance(instruction, str)
+    assert instruction.startswith("Be brief.\n\n")
+    assert "call load_memory with a query" in instruction
 
 
 @pytest.mark.parametrize(

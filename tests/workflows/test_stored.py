@@ -97,7 +97,7 @@ async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -
         invocation = await env.client.start("clerk", "report")
         await invocation.result()
         first, second, third = model.requests
-        assert "You have a list of artifacts" not in (first.system_instruction or "")
+        assert "These artifacts exist" not in (first.system_instruction or "")
         assert '["report.txt", "user:latest"]' in (second.system_instruction or "")
         assert [text_of(content) for content in third.contents[-2:]] == [
             f"Artifact report.txt is:{SECRET}: a",
