@@ -6,6 +6,7 @@ is copied into each recorded call.
 
 from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tools.context import ToolContext
@@ -23,9 +24,12 @@ class BaseTool:
 
     name: str
     description: str
-    is_long_running: bool
+    is_long_running: bool = False
     """Whether the answer may come from outside, after the tool itself has returned."""
-    custom_metadata: Mapping[str, Any]
+    custom_metadata: Mapping[str, Any] = MappingProxyType({})
+    behavior: Any = None
+    """For live sessions, like `response_scheduling`: kept, and not used."""
+    response_scheduling: Any = None
 
     timeout: timedelta | None = None
     """How long one attempt may take; None: the worker's default."""
@@ -54,11 +58,14 @@ class BaseTool:
         description: str,
         is_long_running: bool = False,
         custom_metadata: Mapping[str, Any] | None = None,
+        behavior: Any = None,
+        response_scheduling: Any = None,
     ) -> None:
         self.name = name
         self.description = description
         self.is_long_running = is_long_running
         self.custom_metadata = custom_metadata or {}
+        self.behavior, self.response_scheduling = behavior, response_scheduling
 
     def _get_declaration(self) -> JsonObject | None:
         """Return `{"name", "description", "parametersJsonSchema"}`, or None to stay unknown to models."""

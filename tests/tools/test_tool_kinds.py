@@ -99,6 +99,17 @@ async def test_a_custom_tool_sets_what_differs_in_its_body() -> None:
     assert repr(tool) == "Weather('weather')"
 
 
+def test_a_custom_tool_may_set_its_name_itself() -> None:
+    """Without `super().__init__()`, as some tools of ADK do; what ADK's constructor takes is taken here."""
+
+    class Plain(BaseTool):
+        def __init__(self) -> None:
+            self.name, self.description = "plain", "Do it."
+
+    assert (Plain().is_long_running, dict(Plain().custom_metadata), Plain().setting_problems()) == (False, {}, [])
+    assert BaseTool(name="x", description="", behavior="BLOCKING", response_scheduling="SILENT").behavior == "BLOCKING"
+
+
 async def test_a_custom_tool_without_run_async_says_so() -> None:
     """Rather than answering None."""
     with pytest.raises(NotImplementedError, match="BaseTool has no run_async"):
