@@ -1,9 +1,10 @@
 """A calendar with a login, for trying the example: one appointment, and everybody who asks is let in.
 
-python examples/calendar_login/provider.py
+python examples/calendar_login/provider.py [PORT]
 """
 
 import contextlib
+import sys
 import threading
 
 from waystation.testing.fake_oauth import FakeOAuth
@@ -11,13 +12,13 @@ from waystation.testing.fake_oauth import FakeOAuth
 PORT = 8199
 
 
-def main() -> None:
+def main(port: int) -> None:
     """Serve until it is interrupted."""
-    with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone", port=PORT) as provider:
+    with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone", port=port) as provider:
         print(f"The calendar is at {provider.url}; end it with Ctrl-C.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else PORT)

@@ -1,21 +1,18 @@
 """What README.md says to type works as it stands."""
 
 import asyncio
-import os
 import re
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import command
+from tests.cli.shell import ROOT, Shell
 from waystation.cli.worker_process import WorkerProcess
 from waystation.core import wire
 from waystation.embedded import EmbeddedServer
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONTRACT = (ROOT / "docs" / "contract.md").read_text()
 
@@ -32,47 +29,14 @@ def commands(section: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip()]
 
 
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """A terminal of someone who reads the README: our programs on the PATH, the server in the environment."""
-
-    folder: Path
-    address: str
-
-    async def run(self, line: str) -> tuple[int | None, str]:
-        """Run one command; return its exit code and all that it printed."""
-        path = f"{self.folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-c", line),
-            cwd=self.folder,
-            env={**os.environ, "PATH": path, "TEMPORAL_ADDRESS": self.address, "PYTHONPATH": str(ROOT)},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        out, _ = await process.communicate()
-        return process.returncode, out.decode()
-
-    async def until(self, line: str, expected: str) -> str:
-        """Run a command until it prints what is expected: what others do takes its time."""
-        while True:
-            code, out = await self.run(line)
-            if expected in out and code == 0:
-                return out
-            await asyncio.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 async def shell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
     """A server with a worker on the task queue of the README."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "bin").mkdir()
-    program = folder / "bin" / "waystation"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m waystation.cli "$@"\n')
-    program.chmod(0o755)
     async with EmbeddedServer() as server:
         options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
         async with WorkerProcess(ROOT / "worker.py", *options):
-            yield Shell(folder, server.address)
+            yield Shell.at(folder, server.address)
 
 
 async def test_the_section_for_stock_clients_works_with_the_temporal_cli(shell: Shell) -> None:
