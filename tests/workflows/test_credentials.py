@@ -23,7 +23,8 @@ from waystation.client.agent_client import Invocation
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
 from waystation.core.wire import PendingCall
-from waystation.testing import ScriptedModel, calls, says
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
 
 PENDING = {"pending": True}
@@ -167,6 +168,29 @@ async def everything_now(invocation: Invocation) -> bytes:
     answers = [await invocation.handle.query(name) for name in ("pending", "state", "events")]
     parts = [event.SerializeToString() for event in (await invocation.history()).events]
     return b"".join([*parts, description.SerializeToString(), json.dumps(answers).encode()])
+
+
+def all_files(folder: Path) -> list[bytes]:
+    """Return what all files in a folder hold."""
+    return [file.read_bytes() for file in folder.iterdir()]
+
+
+async def test_no_secret_is_in_the_file_of_the_server(
+    provider: FakeOAuth, store: InMemoryCredentialService, tmp_path: Path
+) -> None:
+    """Of anything that a login brings about, whatever Temporal writes down besides histories."""
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
+    async with (
+        EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
+        AgentEnvironment(agent, server=server, services=Services(credentials=store)) as env,
+    ):
+        invocation = await env.client.start("reader", "what is on?", id="on-disk", user_id="ann")
+        (call,) = await waiting(invocation, "fc-1")
+        await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+        await invocation.result()
+    written = b"".join(all_files(tmp_path))
+    assert b"dentist" in written
+    assert [secret for secret in provider.secrets if secret.encode() in written] == []
 
 
 async def test_a_key_is_given_by_hand_and_kept_from_history(serve: Serve, store: InMemoryCredentialService) -> None:
