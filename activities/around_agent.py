@@ -67,6 +67,7 @@ class Around:
             await self._see_message(context)
             content = await self.hooks.run_hook("before_run_callback", invocation_context=context)
             if content:
+                await self.hooks.run_hook("after_run_callback", invocation_context=context)
                 told = _told(content, "before_run_callback")
                 said = _said(told, recorded(context, "before_run_callback"))
                 return ModelReply(shape=shape, before=said, skipped=True, ends_invocation=True)
@@ -74,6 +75,9 @@ class Around:
         told = _told(content, "before_agent_callback")
         if told is not None:
             self._store(context.state, told)
+            # An agent that was spoken for is not left: only plugins are told that the invocation is over.
+            after = self._first and self.hooks.has("after_run_callback")
+            shape = (shape or AgentShape(name=self.agent.name)).model_copy(update={"after": after})
         said = _said(told, recorded(context, "before_agent_callback"))
         return ModelReply(shape=shape, before=said, skipped=told is not None)
 
@@ -85,7 +89,9 @@ class Around:
 
     async def _leave(self) -> Said | None:
         context = self.contexts.callback("agent")
-        content = await self.hooks.around_agent("after_agent_callback", context)
+        content = None
+        if not self.work.spoken_for:
+            content = await self.hooks.around_agent("after_agent_callback", context)
         if self._first:
             await self.hooks.run_hook("after_run_callback", invocation_context=context)
         told = _told(content, "after_agent_callback")

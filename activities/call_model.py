@@ -74,6 +74,9 @@ class ModelCaller:
             log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
         except (UnknownAgent, ForeignHistory) as error:
             raise _failed(given.agent, type(error).__name__, str(error)) from None
+        if given.phase == "turn" and not isinstance(agent, LlmAgent):
+            text = f"Agent {agent.name!r} is a {type(agent).__name__} now; it has no model that could go on."
+            raise _failed(agent.name, "InvalidAgent", text)
         work = log.works[given.turn]
         hooks = Hooks(agent, root.plugins_of(agent))
         contexts = Contexts.of(log, work, self._services, ids.model_replied(given.number))

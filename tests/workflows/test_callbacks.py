@@ -32,7 +32,7 @@ async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:
     async with serve(team) as env:
         invocation = await env.client.start("team", "hello")
         assert said(await heard(invocation)) == ["Closed today.", "Open."]
-    assert model.requests == []
+    assert (model.requests, order) == ([], [])
 
 
 async def test_before_agent_of_a_composite_agent_skips_its_children(serve: Serve) -> None:

@@ -112,11 +112,33 @@ async def test_before_run_may_speak_for_the_whole_invocation(serve: Serve) -> No
             invocation_context.state["closed"] = True
             return content("Closed.")
 
+        async def after_run_callback(self, *, invocation_context: Any) -> None:
+            invocation_context.state["over"] = True
+
     model = ScriptedModel()
     app = App(name="shop", root_agent=Agent(name="clerk", model=model), plugins=[Closed("closed")])
     async with serve(app) as env:
         result = await env.client.run("clerk", "hello")
-    assert (result.text, result.state_delta, model.requests) == ("Closed.", {"closed": True}, [])
+    assert (result.text, result.state_delta, model.requests) == ("Closed.", {"closed": True, "over": True}, [])
+
+
+async def test_plugins_are_told_of_the_end_also_when_callbacks_spoke(serve: Serve) -> None:
+    """The agent's own `after_agent` does not run: the agent did not."""
+    order: list[str] = []
+    clerk = Agent(
+        name="clerk",
+        model=ScriptedModel(),
+        before_agent_callback=lambda callback_context: content("Closed."),
+        after_agent_callback=lambda callback_context: order.append("after_agent"),
+    )
+    async with serve(App(name="shop", root_agent=clerk, plugins=[Noting(order)])) as env:
+        assert (await env.client.run("clerk", "hello")).text == "Closed."
+    assert order == [
+        "plugin on_user_message hello",
+        "plugin before_run",
+        "plugin before_agent clerk",
+        "plugin after_run",
+    ]
 
 
 async def test_plugins_accompany_called_agents_unless_told_otherwise(serve: Serve) -> None:

@@ -8,12 +8,14 @@ from typing import Any, Self
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from activities.hooks import close_plugins
 from activities.models.choice import Models
 from activities.services import fleeting_services
 from tools.services import Services
 from tools.toolbox import close_toolsets
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
+from waystation.apps import App
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
@@ -29,7 +31,7 @@ class AgentEnvironment:
 
     def __init__(
         self,
-        *agents: BaseAgent,
+        *agents: BaseAgent | App,
         model: BaseLlm | None = None,
         services: Services | None = None,
         server: EmbeddedServer | None = None,
@@ -56,10 +58,13 @@ class AgentEnvironment:
             self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
             self.temporal = await connect(address=self.server.address)
             self.client = AgentClient(self.temporal, task_queue=self._task_queue)
-            stack.push_async_callback(close_toolsets, self._agents)
+            registry = Registry.of(*self._agents)
+            roots = registry.roots.values()
+            stack.push_async_callback(close_toolsets, [root.agent for root in roots])
+            stack.push_async_callback(close_plugins, [plugin for root in roots for plugin in root.plugins])
             self.worker = await create_worker(
                 self.temporal,
-                Registry.of(*self._agents),
+                registry,
                 models=Models(self._model),
                 services=self.services,
                 task_queue=self._task_queue,
