@@ -27,3 +27,23 @@ async def test_the_first_example_asks_for_a_login(monkeypatch: pytest.MonkeyPatc
     (shown,) = context.recorded_actions().requested_auth_configs.values()
     assert shown["exchangedAuthCredential"]["oauth2"]["authUri"].startswith("https://provider.example/authorize?")
     assert "canary" not in str(shown)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, AuthScheme, AuthSchemeType",
+        "from waystation.auth import OAuth2Auth, OpenIdConnectWithConfig",
+        "from waystation.auth.auth_credential import AuthCredential, HttpAuth, HttpCredentials, ServiceAccount",
+        "from waystation.auth.auth_credential import AuthCredentialTypes, OAuth2Auth, ServiceAccountCredential",
+        "from waystation.auth.auth_schemes import AuthScheme, AuthSchemeType, OpenIdConnectWithConfig",
+        "from waystation.auth.auth_tool import AuthConfig",
+        "from waystation.auth.credential_service.base_credential_service import BaseCredentialService",
+        "from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService",
+        "from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool",
+        "from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool",
+    ],
+)
+def test_imports_of_adk_work_under_our_name(line: str) -> None:
+    """As an author has them after replacing `google.adk` by `waystation`."""
+    exec(line, {})
