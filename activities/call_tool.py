@@ -90,11 +90,10 @@ class ToolCaller:
         hooks = Hooks(agent, root.plugins_of(agent))
         contexts = Contexts.of(log, log.works[call.turn], self._services)
         with beating():
-            tools = await tools_for(agent, contexts)
-            tool = tools.get(call.name)
+            tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
             running = _Running(hooks, call, contexts, given)
             if tool is None:
-                problem = unknown_tool(call.name, tools)
+                problem = unknown_tool(call.name, await tools_for(agent, contexts))
                 args = copy_json(call.args)
                 found = await without_tool(hooks, call.name, args, running.context(1), problem)
                 return found or _told(call, problem, "UnknownTool")

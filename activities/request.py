@@ -22,14 +22,17 @@ from waystation.core.work import Work
 from waystation.models import LlmRequest
 
 
-async def tools_for(agent: LlmAgent, contexts: Contexts) -> dict[str, BaseTool]:
-    """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's."""
+async def tools_for(agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None) -> dict[str, BaseTool]:
+    """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's.
+
+    `wanted` is as for `toolbox`.
+    """
     tools: dict[str, BaseTool] = {}
     if agent.output_schema and agent.tools:
         tools[SET_MODEL_RESPONSE] = SetModelResponseTool(agent.output_schema)
     if targets := transfer_targets(agent):
         tools[TRANSFER] = TransferToAgentTool([target.name for target in targets])
-    return tools | await toolbox(agent, contexts.readonly())
+    return tools | await toolbox(agent, contexts.readonly(), wanted=wanted)
 
 
 async def request_of(

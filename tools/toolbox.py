@@ -1,7 +1,7 @@
 """The tools that an agent has at one moment, toolsets expanded."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -20,24 +20,40 @@ CLOSE_TIMEOUT_S = 10.0
 """How long a toolset may take to close. Source: adk-semantics 10."""
 
 
-async def toolbox(agent: LlmAgent, context: ReadonlyContext) -> dict[str, BaseTool]:
+async def toolbox(agent: LlmAgent, context: ReadonlyContext, *, wanted: str | None = None) -> dict[str, BaseTool]:
     """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
 
     A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
-    one name, the last one counts.
+    one name, the last one counts. Who wants but one tool says its name: then toolsets that cannot give it are not
+    asked, since asking may need a network, and their tools are missing.
 
     Raises:
         InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
         ToolNameTaken: Two tools that are declared without a toolset have the same name.
     """
     tools: dict[str, BaseTool] = {}
-    for entry in entries_of(agent):
+    entries = entries_of(agent)
+    if wanted is not None:
+        entries = _candidates(entries, wanted)
+    for entry in entries:
         given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context)
         for tool in given:
             if tool.name in tools:
                 log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
             tools[tool.name] = tool
     return tools
+
+
+def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
+    """Return those entries of which one may be, or give, the tool that counts under a name."""
+    named = [i for i, entry in enumerate(entries) if isinstance(entry, BaseTool) and entry.name == wanted]
+    last = named[-1] if named else -1
+    return tuple(
+        entry
+        for i, entry in enumerate(entries)
+        if isinstance(entry, BaseTool)
+        or (i > last and wanted.startswith(f"{entry.tool_name_prefix}_" if entry.tool_name_prefix else ""))
+    )
 
 
 async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext) -> list[BaseTool]:

@@ -203,6 +203,22 @@ async def test_without_an_invocation_nothing_is_remembered() -> None:
     assert calculator.asked == 2
 
 
+async def test_toolsets_that_cannot_give_a_tool_are_not_asked_for_it() -> None:
+    """Asking may need a network: neither those of another prefix, nor those before a tool of that name."""
+    before, other, after = Calculator(), Calculator(tool_name_prefix="other"), Calculator(tool_name_prefix="calc")
+    declared = agent(before, add, other, after)
+    assert (await toolbox(declared, at(), wanted="add"))["add"].name == "add"
+    assert (before.asked, other.asked, after.asked) == (0, 0, 0)
+    assert (await toolbox(declared, at(), wanted="calc_sub"))["calc_sub"].name == "calc_sub"
+    assert (before.asked, other.asked, after.asked) == (1, 0, 1)
+
+
+async def test_a_toolset_after_a_tool_of_that_name_is_asked() -> None:
+    """Its tool counts."""
+    calculator = Calculator()
+    assert (await toolbox(agent(add, calculator), at(), wanted="add"))["add"] is calculator.tools[0]
+
+
 # What goes wrong
 
 
