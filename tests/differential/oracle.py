@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 import traceback
 import warnings
@@ -198,7 +199,11 @@ def declarations(source: str) -> Json:
 def answer(question: Json) -> Json:
     """Return the answer to one question."""
     if "source" in question:
-        return declarations(question["source"])
+        os.environ["GOOGLE_GENAI_USE_VERTEXAI"] = str(question["vertex"])
+        try:
+            return declarations(question["source"])
+        finally:
+            del os.environ["GOOGLE_GENAI_USE_VERTEXAI"]
     return asyncio.run(Conversation(SCENARIOS[question["scenario"]], question["deviations"]).run())
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -178,7 +179,9 @@ def _source(draw: st.DrawFn, parameters: list[str], described: dict[str, str]) -
         described.clear()
     define = draw(st.sampled_from(["def", "async def"]))
     body = f'    """{doc}"""\n' if doc else ""
-    return f"{define} f({', '.join(parameters)}):\n{body}    return 1\n"
+    returned = draw(st.one_of(st.just(""), st.sampled_from(["None", "dict", "Any"]), KINDS.map(lambda k: k.annotation)))
+    arrow = f" -> {returned}" if returned else ""
+    return f"{define} f({', '.join(parameters)}){arrow}:\n{body}    return 1\n"
 
 
 def described(declared: Json, descriptions: dict[str, str]) -> Json:
@@ -198,16 +201,21 @@ def ours(function: Any) -> Json:
 
 
 @settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(functions(), st.booleans())
-def test_a_function_is_declared_as_by_adk(oracle: Oracle, function: Function, later: bool) -> None:
+@given(functions(), st.booleans(), st.booleans())
+def test_a_function_is_declared_as_by_adk(oracle: Oracle, function: Function, later: bool, vertex: bool) -> None:
     """But for the descriptions of parameters, which Waystation also finds in docstrings.
 
-    `later`: whether annotations are kept as text, as `from __future__ import annotations` has it.
+    `later`: whether annotations are kept as text, as `from __future__ import annotations` has it. `vertex`: whether
+    models are reached through Vertex AI.
     """
     source = f"from __future__ import annotations\n{HEADER}{function.source}" if later else HEADER + function.source
     note(function.source)
-    theirs = described(oracle.ask({"source": source})["f"], function.described)
+    theirs = described(oracle.ask({"source": source, "vertex": vertex})["f"], function.described)
     if "raised" in theirs:
         theirs = {"raised": "InvalidTool"}
-    lines = difference(theirs, ours(functions_of(source)["f"]))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("GOOGLE_GENAI_USE_ENTERPRISE", raising=False)
+        environment.setenv("GOOGLE_GENAI_USE_VERTEXAI", str(vertex))
+        found = ours(functions_of(source)["f"])
+    lines = difference(theirs, found)
     assert not lines, "\n".join(lines)
