@@ -123,7 +123,9 @@ def test_packages_may_import_their_own_modules_and_their_neighbours(tmp_path: Pa
     )
     registry, problems = discover([tmp_path])
     assert problems == []
-    assert registry.roots["greeter"].agent.instruction == "Say hello."
+    greeter = registry.roots["greeter"].agent
+    assert isinstance(greeter, Agent)
+    assert greeter.instruction == "Say hello."
 
 
 def test_several_folders_are_one_registry(tmp_path: Path, write: Write) -> None:
@@ -258,3 +260,22 @@ def test_two_roots_cannot_share_a_name() -> None:
     with pytest.raises(AgentNameTaken) as taken:
         Registry.of(Agent(name="twin"), Agent(name="twin"))
     assert str(taken.value) == "Two agents are named 'twin' (agent 'twin', agent 'twin'); rename one of them."
+
+
+def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
+    """With its plugins; an `app` that is something else, such as a web application, is passed over."""
+    write(
+        "shop/agent.py",
+        """
+        from waystation.agents import SequentialAgent
+        from waystation.apps import App
+        from waystation.plugins import BasePlugin
+        app = App(name="shop", root_agent=SequentialAgent(name="clerk"), plugins=[BasePlugin("p")])
+        """,
+    )
+    write("website/agent.py", AGENT.format(name="site_agent") + "\n    app = print\n")
+    registry, problems = discover([tmp_path])
+    assert problems == []
+    assert sorted(registry.roots) == ["clerk", "site_agent"]
+    assert [plugin.name for plugin in registry.roots["clerk"].plugins] == ["p"]
+    assert registry.roots["site_agent"].plugins == ()

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import Till, failure, quiet, told, waiting
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool
-from waystation.agents import Agent
+from waystation.agents import Agent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import ModelReplied
 from waystation.core.payload import JsonObject
@@ -286,3 +286,20 @@ async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
     async with serve(asker(says("Done.")), task_queue=queue, adopt=[invocation]):
         await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Done."
+
+
+async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(serve: Serve) -> None:
+    """It has no model any more; the invocation fails, typed, and says so."""
+    line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
+    async with serve(asker(calls(("ask", {}))), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(line, task_queue=queue, adopt=[invocation]):
+        await invocation.approve("fc-1")
+        error = await failure(invocation)
+        assert (error.type, error.message) == (
+            "InvalidAgent",
+            "Agent 'agent' is a SequentialAgent now; it has no model that could go on.",
+        )

@@ -1,5 +1,7 @@
 """Callbacks around tools: what they may change, and where their state lands. Source: adk-semantics 1.6."""
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 from tests.conftest import Serve
@@ -156,3 +158,52 @@ async def test_an_agent_called_as_a_tool_may_be_answered_for(serve: Serve) -> No
         await env.client.run("boss", "go")
     assert responses(model.requests[1]) == [("writer", {"cached": True})]
     assert child_model.requests == []
+
+
+async def test_callbacks_stand_around_all_attempts_at_a_tool(serve: Serve) -> None:
+    """For a tool that must not run twice unseen they run once; what a failed attempt wrote is forgotten."""
+    order: list[str] = []
+
+    def before(tool: Any, args: Any, tool_context: ToolContext) -> None:
+        order.append("before")
+        tool_context.state["opened"] = 1
+
+    def flaky(tool_context: ToolContext) -> str:
+        """Work at the second attempt."""
+        order.append(f"attempt {tool_context.attempt}, opened {tool_context.state['opened']}")
+        tool_context.state[f"attempt {tool_context.attempt}"] = True
+        if tool_context.attempt == 1:
+            raise OSError
+        return "worked"
+
+    def after(tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> None:
+        order.append(f"after {tool_response}")
+
+    agent = Agent(
+        name="worker",
+        model=ScriptedModel(calls(("flaky", {})), says("Done.")),
+        tools=[FunctionTool(flaky, retries=1, effect="once")],
+        before_tool_callback=before,
+        after_tool_callback=after,
+    )
+    async with serve(agent) as env:
+        result = await env.client.run("worker", "work")
+    assert order == ["before", "attempt 1, opened 1", "attempt 2, opened 1", "after worked"]
+    assert result.state_delta == {"opened": 1, "attempt 2": True}
+
+
+async def test_a_tool_that_took_too_long_may_be_answered_for(serve: Serve) -> None:
+    """`on_tool_error` is given a TimeoutError; otherwise the model is told as without callbacks."""
+
+    async def slow() -> None:
+        """Never return."""
+        await asyncio.Event().wait()
+
+    def rescue(tool: Any, args: Any, tool_context: ToolContext, error: Exception) -> dict[str, str]:
+        return {"rescued": type(error).__name__}
+
+    model = ScriptedModel(calls(("slow", {})), says("Done."))
+    tool = FunctionTool(slow, timeout=timedelta(milliseconds=50))
+    async with serve(Agent(name="worker", model=model, tools=[tool], on_tool_error_callback=rescue)) as env:
+        await env.client.run("worker", "work")
+    assert responses(model.requests[1]) == [("slow", {"rescued": "TimeoutError"})]
