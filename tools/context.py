@@ -84,9 +84,14 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
         return self._is_aborted is not None and self._is_aborted()
 
     def heartbeat(self, *details: Any) -> None:
-        """Say that the tool is alive. `details` must be JSON; the next attempt may be given them."""
+        """Say that the tool is alive. The next attempt may be given `details`.
+
+        Raises:
+            NotJson: A detail has no JSON form, or is a credential: the server keeps them for a while.
+        """
+        told = plain(list(details))
         if self._heartbeat is not None:
-            self._heartbeat(*details)
+            self._heartbeat(*told)
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
         """Have a person asked about this call; return something for the model meanwhile.

@@ -7,7 +7,9 @@ from google.genai import types
 from pydantic import ValidationError
 
 from tools import CallbackContext, Context, StateRefused, ToolContext
+from waystation.core.errors import NotJson
 from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.secrets import Secret
 
 
 def test_tool_context_has_three_names() -> None:
@@ -51,6 +53,12 @@ def test_user_content_is_a_genai_content() -> None:
     """Tools written for ADK read its parts."""
     context = ToolContext(user_content={"role": "user", "parts": [{"text": "hello"}]})
     assert context.user_content == types.Content(role="user", parts=[types.Part(text="hello")])
+
+
+def test_a_heartbeat_carries_no_credential() -> None:
+    """The server would keep it, and show it to whoever describes the workflow."""
+    with pytest.raises(NotJson):
+        ToolContext().heartbeat({"token": Secret("hunter2-hunter2")})
 
 
 def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
