@@ -216,6 +216,12 @@ def told_instead(whole: Json, told: Any) -> Json:
     return {**whole, "raised": None}
 
 
+def without_nodes(whole: Json, _told: Any) -> Json:
+    """Leave out the events of tools that are nodes of their own; they have a branch and no content."""
+    whole["events"] = [event for event in whole["events"] if "@" not in event.get("branch", "") or "content" in event]
+    return whole
+
+
 def in_call_order(whole: Json, told: Any) -> Json:
     """Show the model the responses of one reply in call order; `told` lists the responses so."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
@@ -306,6 +312,9 @@ DEVIATIONS: Mapping[str, Deviation] = {
     ),
     "ready-made-words": Deviation(
         row="ready-made tools are described to models in ADK's words", change=described_otherwise
+    ),
+    "generators-are-no-nodes": Deviation(
+        row="a generator runs as a node of its own, whose output is an event", change=without_nodes
     ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

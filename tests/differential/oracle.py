@@ -33,7 +33,7 @@ from pydantic import PrivateAttr, TypeAdapter  # noqa: E402
 
 from tests.differential.adapted import adapted  # noqa: E402
 from tests.differential.record import event_of, record  # noqa: E402
-from tests.differential.scenario import Answer, Cast, Json, Problem, Reply, Scenario, content_of  # noqa: E402
+from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Reply, Scenario, content_of  # noqa: E402
 from tests.differential.signatures import functions_of  # noqa: E402
 from tests.differential.tables import SCENARIOS  # noqa: E402
 
@@ -57,6 +57,8 @@ class Scripted(BaseLlm):  # type: ignore[misc]  # google-adk is not in the envir
         """Yield the next reply."""
         self._asked.append(request_of(llm_request))
         reply = self._replies.pop(0) if self._replies else "(The script has no further reply.)"
+        if isinstance(reply, Refusal):
+            raise ValueError(reply.message)
         if isinstance(reply, Problem):
             yield LlmResponse(error_code=reply.code, error_message=reply.message)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
-Reply: TypeAlias = "str | Json | Problem"
+Reply: TypeAlias = "str | Json | Problem | Refusal"
 """What a model says: text, a genai Content as JSON, or an error instead of either."""
 
 
@@ -17,6 +17,13 @@ class Problem:
     """A model's reply that is an error, as providers report that a prompt was blocked."""
 
     code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An exception that the model raises instead of replying; another attempt would raise it again."""
+
     message: str
 
 

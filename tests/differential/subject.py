@@ -8,10 +8,11 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.differential.record import event_of, record
-from tests.differential.scenario import Answer, Cast, Json, Problem, Reply, Scenario, content_of
+from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Reply, Scenario, content_of
 from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.errors import ModelRefused
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.step import Wait, next_step
@@ -32,6 +33,8 @@ class Scripted(BaseLlm):
         """Return the next reply."""
         self._asked.append(request_of(request))
         reply = self._replies.pop(0) if self._replies else "(The script has no further reply.)"
+        if isinstance(reply, Refusal):
+            raise ModelRefused(reply.message)
         if isinstance(reply, Problem):
             return LlmResponse(error_code=reply.code, error_message=reply.message)
         return LlmResponse(content=content_of(reply))

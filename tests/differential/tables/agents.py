@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from google.genai import types
+
 from tests.differential.scenario import Cast, Json, Reply, Scenario, calls, responds, shows
 from waystation.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.tools import LongRunningFunctionTool, ToolContext
@@ -186,4 +188,47 @@ TRANSFERS: list[Scenario] = [
         deviations=shows(transfers_to_nobody_are_told={"responses": {"go_to": NOBODY}, "reply": "I stay."}),
     ),
     _tree("transfer_to_a_sequence", _sequence_below, {"main": [_to("steps")], "first": ["one"], "second": ["two"]}),
+]
+
+
+def _steps(cast: Cast, first: Json, second: Json) -> Any:
+    return SequentialAgent(name=cast.name, sub_agents=[_llm(cast, "first", **first), _llm(cast, "second", **second)])
+
+
+def _step(name: str, first: Json, second: Json, **fields: Any) -> Scenario:
+    script: dict[str, list[Reply]] = {"first": ["one"], "second": ["two"]}
+    return _tree(f"steps_{name}", lambda cast: _steps(cast, first, second), script, **fields)
+
+
+def _answers(callback_context: Any) -> types.Content:
+    return types.Content(role="model", parts=[types.Part(text=f"for {callback_context.agent_name}")])
+
+
+def _notes(callback_context: Any) -> None:
+    callback_context.state["trace"] = [*callback_context.state.get("trace", []), callback_context.agent_name]
+
+
+def _around(cast: Cast) -> Any:
+    below = [_llm(cast, "first", before_agent_callback=_notes, after_agent_callback=_notes), _llm(cast, "second")]
+    return SequentialAgent(name=cast.name, sub_agents=below, before_agent_callback=_notes, after_agent_callback=_notes)
+
+
+def _instead(cast: Cast) -> Any:
+    below = [_llm(cast, "first"), _llm(cast, "second")]
+    return SequentialAgent(name=cast.name, sub_agents=below, before_agent_callback=_answers)
+
+
+STEPS: list[Scenario] = [
+    _step(
+        "by_output_key",
+        {"output_key": "draft"},
+        {"instruction": "Mend {draft}.", "include_contents": "none"},
+    ),
+    _step("without_contents", {}, {"include_contents": "none"}),
+    _step("by_template", {"output_key": "draft"}, {"instruction": "Mend {draft}."}),
+    _step("spoken_for", {"before_agent_callback": _answers}, {}),
+    _step("spoken_for_at_last", {}, {"before_agent_callback": _answers}, quoted=False),
+    _step("spoken_after", {"after_agent_callback": _answers}, {}),
+    _tree("steps_with_callbacks", _around, {"first": ["one"], "second": ["two"]}),
+    _tree("steps_instead_of_which", _instead, {"first": [], "second": []}, quoted=False),
 ]

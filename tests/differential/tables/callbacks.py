@@ -5,7 +5,7 @@ from typing import Any
 
 from google.genai import types
 
-from tests.differential.scenario import Json, Reply, Scenario, alone, calls
+from tests.differential.scenario import Json, Refusal, Reply, Scenario, alone, calls
 from waystation.agents.callback_context import CallbackContext
 from waystation.models.llm_request import LlmRequest
 from waystation.models.llm_response import LlmResponse
@@ -98,6 +98,20 @@ def after_model_changes(callback_context: CallbackContext, llm_response: LlmResp
 
 def after_model_looks(callback_context: CallbackContext, llm_response: LlmResponse) -> LlmResponse | None:
     callback_context.state["answered"] = callback_context.state.get("answered", 0) + 1
+    return None
+
+
+def on_model_error_recovers(
+    callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+) -> LlmResponse | None:
+    callback_context.state["recovered"] = True
+    return LlmResponse(content=_text("recovered"))
+
+
+def on_model_error_looks(
+    callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+) -> LlmResponse | None:
+    callback_context.state["seen"] = True
     return None
 
 
@@ -200,6 +214,23 @@ MODELS: list[Scenario] = [
     _called(
         "around_model", ADD, "done", before_model_callback=before_model_changes, after_model_callback=after_model_looks
     ),
+]
+
+ERRORS: list[Scenario] = [
+    _called("on_model_error", Refusal("no"), on_model_error_callback=on_model_error_recovers),
+    _called(
+        "on_model_error_in_a_row",
+        Refusal("no"),
+        on_model_error_callback=[on_model_error_looks, on_model_error_recovers],
+    ),
+    _called(
+        "on_model_error_then_after",
+        Refusal("no"),
+        on_model_error_callback=on_model_error_recovers,
+        after_model_callback=after_model_changes,
+    ),
+    _called("on_model_error_after_a_call", ADD, Refusal("no"), on_model_error_callback=on_model_error_recovers),
+    _called("on_model_error_of_none", "said", on_model_error_callback=on_model_error_recovers),
 ]
 
 AGENTS: list[Scenario] = [

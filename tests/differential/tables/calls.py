@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from tests.differential.scenario import Scenario, alone, calls, shows
@@ -166,8 +166,8 @@ KINDS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
 """A tool, its name, and the arguments with which the model calls it."""
 
 
-def _kind(name: str, make: Callable[[], Any], tool: str, args: dict[str, Any]) -> Scenario:
-    return alone(f"tool_{name}", calls((tool, args)), "done", tools=lambda: [make()])
+def _kind(name: str, make: Callable[[], Any], tool: str, args: dict[str, Any], **fields: Any) -> Scenario:
+    return alone(f"tool_{name}", calls((tool, args)), "done", tools=lambda: [make()], **fields)
 
 
 def _recorded(tool: str) -> dict[str, Any]:
@@ -243,4 +243,28 @@ TABLE: list[Scenario] = [
         "done",
         tools=lambda: [add],
     ),
+]
+
+
+def yielding(a: int) -> Iterator[int]:
+    """Yield a number."""
+    yield a + 1
+
+
+async def yielding_later(a: int) -> AsyncIterator[dict[str, int]]:
+    """Yield a dictionary."""
+    yield {"a": a}
+
+
+def yielding_nothing(a: int) -> Iterator[int]:
+    """Yield nothing."""
+    yield from ()
+
+
+NODE = shows("generators-are-no-nodes")
+
+GENERATORS: list[Scenario] = [
+    _kind("generator", lambda: yielding, "yielding", {"a": 1}, deviations=NODE),
+    _kind("async_generator", lambda: yielding_later, "yielding_later", {"a": 1}, deviations=NODE),
+    _kind("empty_generator", lambda: yielding_nothing, "yielding_nothing", {"a": 1}),
 ]

@@ -208,3 +208,19 @@ TABLE: list[Scenario] = [
         deviations=shows("tool-errors-are-told"),
     ),
 ]
+
+
+def _session(context: ToolContext) -> Json:
+    session = context.session
+    return {
+        "user": session.user_id,
+        "app": session.app_name,
+        "events": len(session.events),
+        "a": session.state.get("a"),
+    }
+
+
+CONTEXT: list[Scenario] = [
+    _alone("of_the_session", _session, state={"a": 1}),
+    _alone("of_the_aborted", lambda context: context.is_aborted),
+]
