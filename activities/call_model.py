@@ -136,7 +136,7 @@ class _Turn:
         request = await request_of(self.agent, self.work, self.contexts, tools, attempt)
         response = await self._response(request, tools, context)
         reply = await self._annotated(response, tools, context, entered)
-        return reply.model_copy(update={"definition": definition_digest(request)})
+        return reply.model_copy(update={"definition": definition_digest(self.agent, request)})
 
     async def _response(self, request: LlmRequest, tools: dict[str, BaseTool], context: CallbackContext) -> LlmResponse:
         model, changing = self._model(), speakers(self.agent, tools)
@@ -291,8 +291,17 @@ def _unusable(
     return (entered or ModelReply()).model_copy(update=told)
 
 
-def definition_digest(request: LlmRequest) -> str:
+def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
     """Return a digest of all that the agent's declaration contributed to a request, so that a change shows."""
-    # As it was before there were the provider's own tools.
     native = [list(request.native_tools)] if request.native_tools else []
-    return digest([request.model, request.system_instruction, list(request.tools), request.config, *native])[:12]
+    declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
+    return digest(declared)[:12]
+
+
+def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
+    """Return the instruction as it is declared: what state fills in is no change of the agent."""
+    given = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
+    if all(isinstance(text, str) and "{" not in text for text in given):
+        return request.system_instruction
+    named = [text if isinstance(text, str) else getattr(text, "__qualname__", type(text).__name__) for text in given]
+    return [*named, agent.description]

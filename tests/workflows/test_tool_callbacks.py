@@ -6,8 +6,9 @@ from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.said import fails, failure, heard, pay
-from tools import AgentTool, FunctionTool, ToolContext
+from tools import AgentTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.agents import Agent
+from waystation.core.wire import Budget
 from waystation.testing import ScriptedModel, calls, responses, says
 
 
@@ -207,3 +208,57 @@ async def test_a_tool_that_took_too_long_may_be_answered_for(serve: Serve) -> No
     async with serve(Agent(name="worker", model=model, tools=[tool], on_tool_error_callback=rescue)) as env:
         await env.client.run("worker", "work")
     assert responses(model.requests[1]) == [("slow", {"rescued": "TimeoutError"})]
+
+
+async def test_a_transfer_passes_through_tool_callbacks(serve: Serve) -> None:
+    """It is a tool call like any other, and may be answered for."""
+    seen: list[dict[str, Any]] = []
+
+    def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str] | None:
+        seen.append(dict(args))
+        return {"error": "not yet"} if len(seen) == 1 else None
+
+    support = Agent(name="support", model=ScriptedModel(says("On my way.")))
+    over = calls(("transfer_to_agent", {"agent_name": "support"}))
+    model = ScriptedModel(over, over)
+    async with serve(Agent(name="desk", model=model, sub_agents=[support], before_tool_callback=before)) as env:
+        result = await env.client.run("desk", "fire!")
+    assert (result.text, result.next_agent) == ("On my way.", "support")
+    assert seen == [{"agent_name": "support"}] * 2
+    assert responses(model.requests[1]) == [("transfer_to_agent", {"error": "not yet"})]
+
+
+async def test_author_code_is_told_where_it_runs(serve: Serve) -> None:
+    """The same everywhere: the conversation, who talks, how the invocation was asked to run."""
+    seen: list[Any] = []
+
+    def look(context: ReadonlyContext) -> str:
+        session = context.session
+        seen.append((context.agent_name, context.user_id, session.id, session.app_name, len(session.events)))
+        seen.append((context.run_config.max_llm_calls, dict(context.custom_metadata), context.branch))
+        return "Look around."
+
+    def tool(tool_context: ToolContext) -> None:
+        """Look around."""
+        look(tool_context)
+
+    agent = Agent(
+        name="scout",
+        model=ScriptedModel(calls(("tool", {})), says("Done.")),
+        instruction=look,
+        tools=[tool],
+        before_agent_callback=look,
+        after_agent_callback=lambda callback_context: look(callback_context) and None,
+    )
+    async with serve(agent) as env:
+        await env.client.run(
+            "scout",
+            "go",
+            user_id="ann",
+            session_id="s-1",
+            metadata={"trace": "t"},
+            budget=Budget(max_llm_calls=9),
+        )
+    where = [("scout", "ann", "s-1", "waystation", events) for events in (1, 1, 2, 3, 4)]
+    assert seen[::2] == where
+    assert seen[1::2] == [(9, {"trace": "t"}, None)] * 5
