@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -23,6 +24,7 @@ from activities.request import request_of, speakers, tools_for
 from activities.view import Views
 from tools.base import BaseTool
 from tools.context import CallbackContext
+from tools.output_schema import explained
 from tools.services import NO_SERVICES, Services
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
@@ -155,6 +157,8 @@ class _Turn:
             if answer is not None:
                 return plain_response(answer)
             final = shaped.plain()
+        except ValidationError as error:
+            raise _failed(self.agent.name, "ValidationError", explained(error)) from None
         except (NotJson, TypeError, ValueError) as error:
             # Of what callbacks put into the request; the text names places, not values.
             raise _failed(self.agent.name, type(error).__name__, str(error)) from None

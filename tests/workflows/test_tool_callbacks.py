@@ -247,7 +247,7 @@ async def test_author_code_is_told_where_it_runs(serve: Serve) -> None:
         model=ScriptedModel(calls(("tool", {})), says("Done.")),
         instruction=look,
         tools=[tool],
-        before_agent_callback=look,
+        before_agent_callback=lambda callback_context: look(callback_context) and None,
         after_agent_callback=lambda callback_context: look(callback_context) and None,
     )
     async with serve(agent) as env:
