@@ -28,14 +28,19 @@ class ScriptedHuman:
 
     async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
         """Yield the invocation's events, answering in between."""
-        answered: set[str] = set()
-        async for event in invocation.events():
-            yield event
+        answered, told, seen = set[str](), set[str](), 0
+        # Not its events alone: a call may begin to wait in silence.
+        async for log in invocation.follow():
+            events = log.events[seen:]
+            seen = len(log.events)
+            for event in events:
+                yield event
             for call in await invocation.pending():
-                if call.function_call_id not in answered and self._answers:
+                # The answer after a progress is given once the progress is recorded.
+                waits = call.function_call_id not in told or events
+                if call.function_call_id not in answered and waits and self._answers:
                     fields: dict[str, Any] = dict(self._answers.pop(0))
-                    if fields["action"] != "progress":
-                        answered.add(call.function_call_id)
+                    (told if fields["action"] == "progress" else answered).add(call.function_call_id)
                     self.asked.append(call)
                     action = fields.pop("action")
                     self.receipts.append(await invocation.answer(action, call.function_call_id, **fields))
