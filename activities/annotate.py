@@ -80,7 +80,8 @@ class Annotator:
                 call_id = ids.function_call(self.work.calls_made + len(self.calls) + 1, self.work.index)
                 self.calls.append(await self._call(call_id, said))
                 args = said.get("args")
-                part = {**part, "functionCall": {**said, "id": call_id, "args": args if isinstance(args, dict) else {}}}
+                usable: JsonObject = {} if isinstance(args, dict | None) else {"args": {}}
+                part = {**part, "functionCall": {**said, "id": call_id, **usable}}
             parts.append(part)
         return {**content, "parts": parts}
 

@@ -62,7 +62,9 @@ class AgentTool(BaseTool):
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
-        return declaration(self.name, self.description, plain(schema.model_json_schema()) if schema else _SCHEMA)
+        declared = declaration(self.name, self.description, plain(schema.model_json_schema()) if schema else _SCHEMA)
+        # Also when it is empty, as in ADK; functions without a docstring have none.
+        return {**declared, "description": self.description}
 
     def message_for(self, args: JsonObject) -> str:
         """Return what the agent is told. Source: adk-semantics 4.2.

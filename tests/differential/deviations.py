@@ -11,8 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.differential.scenario import Json
-from tools import BaseTool, FunctionTool, declare, exit_loop, get_user_choice, request_input
+from tools import (
+    BaseTool,
+    FunctionTool,
+    declare,
+    exit_loop,
+    get_user_choice,
+    load_artifacts,
+    load_memory,
+    request_input,
+)
+from tools.artifact_tools import _HINT as ARTIFACTS_HINT
 from tools.long_running import NOTE
+from tools.memory_tools import _HINT as MEMORY_HINT
 from waystation.core.quoted import BEGIN, PREAMBLE
 
 Change = Callable[[Json, Any], Json]
@@ -42,6 +53,15 @@ def without_labels(whole: Json, _told: Any) -> Json:
     for request in each_request(whole):
         request["config"].pop("labels", None)
     return whole
+
+
+def each_response(whole: Json) -> Iterator[Json]:
+    """Yield every function response, in events and in requests."""
+    contents = [event.get("content", {}) for event in whole["events"]]
+    contents += [content for request in each_request(whole) for content in request["contents"]]
+    for part in (part for content in contents for part in content.get("parts", [])):
+        if "functionResponse" in part:
+            yield part["functionResponse"]
 
 
 def each_request(whole: Json) -> list[Json]:
@@ -93,7 +113,7 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
 def is_request(event: Json) -> bool:
     """Whether an event asks to confirm calls."""
     parts = event.get("content", {}).get("parts", [])
-    return any(part.get("functionCall", {}).get("name") == "adk_request_confirmation" for part in parts)
+    return any(part.get("functionCall", {}).get("name") == REQUEST for part in parts)
 
 
 def split(whole: Json, _told: Any) -> Json:
@@ -122,11 +142,8 @@ def without_checkpoints(whole: Json, _told: Any) -> Json:
 
 def responding(whole: Json, told: Any) -> Json:
     """Have tools answer otherwise; `told` is tool -> response."""
-    contents = [event.get("content", {}) for event in whole["events"]]
-    contents += [content for request in each_request(whole) for content in request["contents"]]
-    for part in (part for content in contents for part in content.get("parts", [])):
-        response = part.get("functionResponse", {})
-        if response.get("name") in told:
+    for response in each_response(whole):
+        if response["name"] in told:
             response["response"] = told[response["name"]]
     return whole
 
@@ -141,14 +158,17 @@ def with_silent_actions(whole: Json, told: Any) -> Json:
 
 
 def described_otherwise(whole: Json, told: Any) -> Json:
-    """Describe ready-made tools, whose names `told` lists, and their parameters in Waystation's words."""
+    """Describe ready-made tools, whose names `told` lists, their parameters and their use in Waystation's words."""
     words = {tool.name: declare(tool) or {} for tool in map(as_tool, READY_MADE)}
-    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool.get("name") in told):
-        ours = words[declared["name"]]
-        declared["description"] = ours["description"]
-        for name, schema in ours.get("parametersJsonSchema", {}).get("properties", {}).items():
-            if "description" in schema:
-                declared["parametersJsonSchema"]["properties"][name]["description"] = schema["description"]
+    for request in each_request(whole):
+        for declared in (tool for tool in request["tools"] if tool.get("name") in told):
+            ours = words[declared["name"]]
+            declared["description"] = ours["description"]
+            for name, schema in ours.get("parametersJsonSchema", {}).get("properties", {}).items():
+                if "description" in schema:
+                    declared["parametersJsonSchema"]["properties"][name]["description"] = schema["description"]
+        use = _OF_MEMORY.sub(MEMORY_HINT, request["systemInstruction"])
+        request["systemInstruction"] = _OF_ARTIFACTS.sub(lambda found: ARTIFACTS_HINT.format(names=found["names"]), use)
     return whole
 
 
@@ -222,6 +242,22 @@ def without_nodes(whole: Json, _told: Any) -> Json:
     return whole
 
 
+def remembered(whole: Json, told: Any) -> Json:
+    """Give a tool the hint and the payload with which it asked; `told` are those that it repeats in its response."""
+    for response in each_response(whole):
+        if response["name"] != REQUEST and "confirmed" in response["response"]:
+            response["response"].update(told)
+    return whole
+
+
+def said_by_the_agent(whole: Json, told: Any) -> Json:
+    """Have the agent, which `told` names, say what a plugin says for the whole invocation."""
+    spoken = whole["events"][-1]
+    assert spoken["author"] == "model"
+    spoken["author"] = told
+    return whole
+
+
 def in_call_order(whole: Json, told: Any) -> Json:
     """Show the model the responses of one reply in call order; `told` lists the responses so."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
@@ -245,12 +281,9 @@ def shortened(whole: Json, told: Any) -> Json:
             text = text.replace(f"expected type '{theirs}'", f"expected type '{ours}'")
         return _VALIDATION.sub(lambda found: "; ".join(_mistakes(found["mistakes"])) + "\n", text)
 
-    contents = [event.get("content", {}) for event in whole["events"]]
-    contents += [content for request in each_request(whole) for content in request["contents"]]
-    for part in (part for content in contents for part in content.get("parts", [])):
-        response = part.get("functionResponse", {}).get("response", {})
-        if "error" in response:
-            response["error"] = short(response["error"])
+    for response in each_response(whole):
+        if "error" in response["response"]:
+            response["response"]["error"] = short(response["response"]["error"])
     return whole
 
 
@@ -262,7 +295,9 @@ def _mistakes(text: str) -> Iterator[str]:
 _VALIDATION = re.compile(r"\d+ validation errors? for .*\n(?P<mistakes>(?:.*\n)+?)(?=You could retry|Parameter ')")
 _MISTAKE = re.compile(r"(?:^(?P<where>\S.*)\n)?^  (?P<what>.*) \[type=.*\]\n    For further .*$", re.MULTILINE)
 
-READY_MADE = (exit_loop, get_user_choice, request_input)
+READY_MADE = (exit_loop, get_user_choice, request_input, load_memory, load_artifacts)
+_OF_MEMORY = re.compile(r"\nYou have memory\..*\Z", re.DOTALL)
+_OF_ARTIFACTS = re.compile(r"You have a list of artifacts:\n  (?P<names>\[.*?\])\n.*\Z", re.DOTALL)
 
 
 def as_tool(tool: Any) -> BaseTool:
@@ -270,6 +305,7 @@ def as_tool(tool: Any) -> BaseTool:
     return tool if isinstance(tool, BaseTool) else FunctionTool(tool)
 
 
+REQUEST = "adk_request_confirmation"
 PLACEHOLDER = "This tool call requires confirmation, please approve or reject."
 GATING = ("requestedToolConfirmations", "skipSummarization")
 
@@ -315,6 +351,12 @@ DEVIATIONS: Mapping[str, Deviation] = {
     ),
     "generators-are-no-nodes": Deviation(
         row="a generator runs as a node of its own, whose output is an event", change=without_nodes
+    ),
+    "the-agent-is-the-author": Deviation(
+        row="what a plugin's `before_run` says has the author `model`", change=said_by_the_agent
+    ),
+    "answers-keep-what-was-asked": Deviation(
+        row="a confirmation without a hint or a payload has none", change=remembered
     ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

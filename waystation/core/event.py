@@ -78,7 +78,10 @@ class Event(Recorded):
 
     def to_json(self) -> JsonObject:
         """Return ADK's JSON form of the event."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        shown = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for asked in shown.get("actions", {}).get("requestedToolConfirmations", {}).values():
+            asked.setdefault("confirmed", False)  # which clients of ADK look for
+        return shown
 
     def function_calls(self) -> list[JsonObject]:
         """Return the function calls in the content, in order."""

@@ -22,6 +22,7 @@ TABLES = (
     arguments.TABLE,
     results.TABLE,
     confirmation.TABLE,
+    confirmation.DYNAMIC,
     long_running.TABLE,
     agent_tool.TABLE,
     state.TABLE,

@@ -47,7 +47,7 @@ def _pair(**options: Any) -> Callable[[Cast], Any]:
 
 
 def _three(cast: Cast) -> Any:
-    inner = LlmAgent(name="inner", description="Innermost.", model=cast.model("inner"), tools=[note])
+    inner = LlmAgent(name="inner", model=cast.model("inner"), tools=[note])
     child = LlmAgent(name="child", description="Between.", model=cast.model("child"), tools=[AgentTool(agent=inner)])
     return LlmAgent(name=cast.name, model=cast.model("main"), tools=[AgentTool(agent=child)])
 

@@ -242,4 +242,7 @@ AGENTS: list[Scenario] = [
     _called(
         "around_agent", ADD, "done", before_agent_callback=before_agent_notes, after_agent_callback=after_agent_answers
     ),
+    _called(
+        "before_and_after_agent", before_agent_callback=before_agent_answers, after_agent_callback=after_agent_answers
+    ),
 ]

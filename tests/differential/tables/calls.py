@@ -170,6 +170,10 @@ def _kind(name: str, make: Callable[[], Any], tool: str, args: dict[str, Any], *
     return alone(f"tool_{name}", calls((tool, args)), "done", tools=lambda: [make()], **fields)
 
 
+def _nothing() -> dict[str, Any]:
+    return {"role": "model", "parts": [{"functionCall": {"name": "nothing_given"}}]}
+
+
 def _recorded(tool: str) -> dict[str, Any]:
     response = {"error": "no 1", "error_type": "ValueError"}
     told = {"message": f"The tool {tool!r} raised.", "tool": tool, "response": response}
@@ -186,6 +190,7 @@ TABLE: list[Scenario] = [
     alone("text_with_a_call", calls(("add", {"a": 1}), text="I add."), "done", tools=lambda: [add]),
     alone("three_steps", *[calls(("add", {"a": n})) for n in range(3)], "done", tools=lambda: [add]),
     alone("two_calls", calls(("add", {"a": 1}), ("add_later", {"a": 2})), "done", tools=lambda: [add, add_later]),
+    alone("call_without_arguments", _nothing(), "done", tools=lambda: [nothing_given]),
     alone("call_with_an_id_of_the_model", _with_ids("m-1"), "done", tools=lambda: [add]),
     alone("calls_with_ids_of_the_model", _with_ids("m-1", "m-2"), "done", tools=lambda: [add]),
     alone("unknown_tool", calls(("nope", {"a": 1})), "done", tools=lambda: [add, add_later]),

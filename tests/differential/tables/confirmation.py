@@ -131,3 +131,43 @@ TABLE: list[Scenario] = [
         deviations=GATED,
     ),
 ]
+
+
+def ask_first(amount: int, tool_context: ToolContext) -> Json:
+    """Pay, after asking."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Really?", payload={"limit": 0})
+        return {"status": "waiting"}
+    return {
+        "confirmed": tool_context.tool_confirmation.confirmed,
+        "payload": tool_context.tool_confirmation.payload,
+        "hint": tool_context.tool_confirmation.hint,
+    }
+
+
+def ask_and_stop(amount: int, tool_context: ToolContext) -> Json:
+    """Pay, after asking, and say nothing meanwhile."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Really?")
+        tool_context.actions.skip_summarization = True
+        tool_context.state["asked"] = amount
+        return {"status": "waiting"}
+    return {"confirmed": tool_context.tool_confirmation.confirmed}
+
+
+def _dynamic(name: str, tool: Callable[..., Any], *replies: str, **fields: Any) -> Scenario:
+    reply = calls((tool.__name__, {"amount": 5}))
+    return alone(f"confirmation_asked_by_the_tool_{name}", reply, *replies, tools=lambda: [tool, look], **fields)
+
+
+ASKED = {"payload": {"limit": 0}, "hint": "Really?"}
+AGAIN = shows(answers_keep_what_was_asked=ASKED)
+HINTED = shows(answers_keep_what_was_asked={"hint": "Really?"})
+
+DYNAMIC: list[Scenario] = [
+    _dynamic("left_waiting", ask_first, "waiting"),
+    _dynamic("approved", ask_first, "waiting", "done", answers=[approves()], deviations=AGAIN),
+    _dynamic("with_payload", ask_first, "waiting", "done", answers=[approves({"limit": 5})], deviations=HINTED),
+    _dynamic("rejected", ask_first, "waiting", "done", answers=[rejects()], deviations=AGAIN),
+    _dynamic("in_silence", ask_and_stop, "done", answers=[approves()]),
+]

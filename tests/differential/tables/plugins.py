@@ -114,7 +114,7 @@ TABLE: list[Scenario] = [
     _with("passes_to_the_agent", lambda: [Tracing(name="first")], ADD, "done", agent=_build),
     *(
         _with(f"answers_{hook}", lambda hook=hook: [Answering(hook), Tracing(name="late")], ADD, "done")  # type: ignore[misc]
-        for hook in ("after_agent", "before_model", "after_model", "after_tool")
+        for hook in ("before_agent", "after_agent", "before_model", "after_model", "after_tool")
     ),
     _with("answers_on_tool_error", lambda: [Answering("on_tool_error")], calls(("fail", {})), "done"),
     _with(
@@ -123,5 +123,10 @@ TABLE: list[Scenario] = [
         calls(("fail", {})),
         "done",
         deviations=shows("tool-errors-are-told"),
+    ),
+    _with(
+        "answers_before_run",
+        lambda: [Answering("before_run"), Tracing(name="late")],
+        deviations=shows(the_agent_is_the_author="plugin_answers_before_run"),
     ),
 ]

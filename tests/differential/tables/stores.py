@@ -5,7 +5,7 @@ from typing import Any
 
 from google.genai import types
 
-from tests.differential.scenario import Json, Scenario, alone, calls
+from tests.differential.scenario import Json, Scenario, alone, calls, shows
 from waystation.tools import ToolContext, load_artifacts, load_memory, preload_memory
 
 
@@ -70,13 +70,16 @@ async def remember(tool_context: ToolContext) -> str:
     return "remembered"
 
 
+WORDS = shows(ready_made_words=["load_memory", "load_artifacts"])
+
+
 def _memory() -> list[Any]:
     return [remember, search, load_memory]
 
 
 def _remembers(name: str, *wanted: tuple[str, Json], **fields: Any) -> Scenario:
     replies = [calls(each) for each in wanted]
-    return alone(f"memory_{name}", *replies, "done", tools=_memory, message="I like tea", **fields)
+    return alone(f"memory_{name}", *replies, "done", tools=_memory, message="I like tea", deviations=WORDS, **fields)
 
 
 MEMORY: list[Scenario] = [
@@ -85,13 +88,20 @@ MEMORY: list[Scenario] = [
     _remembers("searched_for_something_else", ("remember", {}), ("search", {"query": "coffee"})),
     _remembers("loaded_in_vain", ("load_memory", {"query": "tea"})),
     alone("memory_preloaded_in_vain", "done", tools=lambda: [preload_memory]),
-    alone("artifacts_offered", calls(("save", {**A, "text": "1"})), "done", tools=lambda: [save, load_artifacts]),
-    alone("artifacts_offered_when_there_are_none", "done", tools=lambda: [load_artifacts]),
+    alone(
+        "artifacts_offered",
+        calls(("save", {**A, "text": "1"})),
+        "done",
+        tools=lambda: [save, load_artifacts],
+        deviations=WORDS,
+    ),
+    alone("artifacts_offered_when_there_are_none", "done", tools=lambda: [load_artifacts], deviations=WORDS),
     alone(
         "artifacts_shown",
         calls(("save", {**A, "text": "1"})),
         calls(("load_artifacts", {"artifact_names": ["a.txt"]})),
         "done",
         tools=lambda: [save, load_artifacts],
+        deviations=WORDS,
     ),
 ]
