@@ -232,8 +232,8 @@ class _Turn:
                 else None,
                 "usage": response.usage,
                 "model_version": response.model_version,
-                "grounding_metadata": response.grounding_metadata,
-                "citation_metadata": response.citation_metadata,
+                "grounding_metadata": _metadata(response.grounding_metadata),
+                "citation_metadata": _metadata(response.citation_metadata),
             }
         )
         state = stored(self.agent, self.work, self.contexts.log, content)
@@ -257,6 +257,15 @@ def _checked(response: LlmResponse) -> LlmResponse:
     )
     response.error_code, response.error_message = NO_CONTENT, f"The model returned no {what}."
     return response
+
+
+def _metadata(value: Any) -> JsonObject | None:
+    """Return what an answer rests on as JSON, whatever a model gave it as; None when it has no such form."""
+    try:
+        found = plain(value) if value else None
+    except NotJson:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _says_something(content: Any) -> bool:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.declaration import declaration
+from tools.vertex import on_vertex
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import InvalidTool
@@ -60,9 +61,21 @@ class AgentTool(BaseTool):
             agent = agent.sub_agents[0]
         return agent.input_schema
 
+    @property
+    def has_output_schema(self) -> bool:
+        """Whether the answer is an object: by the agent's own schema, or that of the last agent that it runs."""
+        agent = self.agent
+        while not isinstance(agent, LlmAgent):
+            if not agent.sub_agents:
+                return False
+            agent = agent.sub_agents[-1]
+        return agent.output_schema is not None
+
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
         declared = declaration(self.name, self.description, plain(schema.model_json_schema()) if schema else _SCHEMA)
+        if on_vertex():
+            declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
         # Also when it is empty, as in ADK; functions without a docstring have none.
         return {**declared, "description": self.description}
 

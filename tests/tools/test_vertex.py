@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tools import FunctionTool, ToolContext, declare
+from tools import AgentTool, FunctionTool, ToolContext, declare
+from waystation.agents import Agent, SequentialAgent
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 
@@ -123,3 +124,16 @@ def test_the_environment_decides(
         if value is not None:
             monkeypatch.setenv(f"GOOGLE_GENAI_USE_{name}", value)
     assert ("responseJsonSchema" in declared(returning(str))) is told
+
+
+@pytest.mark.parametrize(("output_schema", "kind"), [(None, "string"), (Address, "object")])
+def test_a_called_agent_says_whether_it_answers_with_an_object(
+    monkeypatch: pytest.MonkeyPatch, output_schema: Any, kind: str
+) -> None:
+    """As the last agent of a sequence does; the Gemini API is not told. Source: adk-semantics 4.1."""
+    last = Agent(name="last", output_schema=output_schema)
+    tool = AgentTool(SequentialAgent(name="team", sub_agents=[Agent(name="first"), last]))
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
+    assert (tool._get_declaration() or {})["responseJsonSchema"] == {"type": kind}
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "0")
+    assert "responseJsonSchema" not in (tool._get_declaration() or {})

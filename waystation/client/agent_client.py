@@ -86,6 +86,7 @@ class AgentClient:
         state: Mapping[str, Any] | None = None,
         user_id: str | None = None,
         session_id: str | None = None,
+        app: str | None = None,
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> "Invocation":
@@ -99,6 +100,7 @@ class AgentClient:
             state: Initial state.
             user_id: Whom the agent serves.
             session_id: The conversation it belongs to.
+            app: The application; artifacts, memories and credentials of different ones are apart.
             budget: What it may use.
             metadata: Recorded with the input, not shown to the model.
         """
@@ -106,6 +108,7 @@ class AgentClient:
             "state": dict(state) if state else None,
             "user_id": user_id,
             "session_id": session_id,
+            "app": app,
             "budget": budget.model_dump() if budget else None,
             "metadata": dict(metadata) if metadata else None,
         }
