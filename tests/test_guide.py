@@ -27,6 +27,10 @@ AGENTS = [block for block in BLOCKS if not block.startswith("# ")]
 PROGRAMS = [block for block in BLOCKS if block.startswith("# ")]
 
 
+MCP_SERVER, NOBODY = "http://127.0.0.1:8000/mcp", "http://127.0.0.1:9/mcp"
+"""Where the guide has a server, and where none is."""
+
+
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     """All agents of the guide, each a package of its own; there is no mistake in them."""
@@ -34,7 +38,7 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     for number, block in enumerate(AGENTS):
         package = folder / f"guide_{number}"
         package.mkdir()
-        (package / "agent.py").write_text(block)
+        (package / "agent.py").write_text(block.replace(MCP_SERVER, NOBODY))
     registry, problems = discover([folder])
     assert [str(problem) for problem in problems] == []
     return registry
@@ -207,6 +211,16 @@ async def test_toolsets(serve: Serve, guide: Registry, state: JsonObject, offere
     async with serve(given(guide, "notebook_agent"), model=model) as env:
         assert await told(env, "notebook_agent", state=state) == [{"result": "page 7"}]
     assert [tool["name"] for tool in model.requests[0].tools] == offered
+
+
+async def test_toolsets_of_services(serve: Serve, guide: Registry) -> None:
+    """An operation is a tool; a server that cannot be reached is left out."""
+    assert MCP_SERVER in GUIDE
+    model = ScriptedModel(says("Which book?"))
+    async with serve(given(guide, "library_agent"), model=model) as env:
+        assert (await env.client.run("library_agent", "A book, please.")).text == "Which book?"
+    (tool,) = model.requests[0].tools
+    assert (tool["name"], tool["parametersJsonSchema"]["required"]) == ("get_book", ["isbn"])
 
 
 @pytest.mark.parametrize(
