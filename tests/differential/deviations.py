@@ -106,6 +106,8 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
             events.append({key: value for key, value in event.items() if value != {}})
     for event in events:
         event.pop("was_merged", None)
+    for request in each_request(whole):  # where other agents are told of it
+        request["contents"] = [content for content in request["contents"] if PLACEHOLDER not in str(content)]
     whole["events"] = events
     return whole
 

@@ -127,7 +127,11 @@ class Conversation:
                     break
                 session = await self._session(sessions)
                 together = answer if isinstance(answer, tuple) else (answer,)
-                await self._say(runner, self._answers(session.events, together))
+                waiting = self._waiting(session.events)
+                if len(waiting) <= max(each.call for each in together):
+                    break  # without what a deviation sets up, ADK may not come as far
+                parts = [self._answer(waiting[each.call], each) for each in together]
+                await self._say(runner, types.Content(role="user", parts=parts))
             session = await self._session(sessions)
         return record(
             [event_of(dumped(event), final=event.is_final_response()) for event in session.events],
@@ -152,17 +156,17 @@ class Conversation:
         except Exception as error:  # noqa: BLE001  # whatever ADK raises is what is compared
             self.raised = type(error).__name__
 
-    def _answers(self, events: Sequence[Event], answers: Sequence[Answer]) -> types.Content:
-        """Return the message by which an ADK client answers calls that wait."""
-        waiting = [
+    def _waiting(self, events: Sequence[Event]) -> list[types.FunctionCall]:
+        """Return the calls that a client of ADK knows to be waiting."""
+        return [
             call
             for event in events
             for call in event.get_function_calls()
             if call.id in (event.long_running_tool_ids or ()) and call.id not in self._closed
         ]
-        return types.Content(role="user", parts=[self._answer(waiting[answer.call], answer) for answer in answers])
 
     def _answer(self, call: types.FunctionCall, answer: Answer) -> types.Part:
+        """Return how a client of ADK answers a call."""
         if answer.action != "progress":
             self._closed.add(call.id or "")
         if call.name in REQUESTS:

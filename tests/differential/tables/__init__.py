@@ -37,6 +37,7 @@ TABLES = (
     callbacks.ERRORS,
     callbacks.AGENTS,
     agents.STEPS,
+    agents.WAITING,
     calls.GENERATORS,
     state.CONTEXT,
     plugins.TABLE,

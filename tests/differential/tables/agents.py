@@ -4,9 +4,9 @@ from typing import Any
 
 from google.genai import types
 
-from tests.differential.scenario import Cast, Json, Reply, Scenario, calls, responds, shows
+from tests.differential.scenario import Cast, Json, Reply, Scenario, approves, calls, responds, shows
 from waystation.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
-from waystation.tools import LongRunningFunctionTool, ToolContext
+from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 
 def note(key: str, value: int, tool_context: ToolContext) -> str:
@@ -231,4 +231,61 @@ STEPS: list[Scenario] = [
     _step("spoken_after", {"after_agent_callback": _answers}, {}),
     _tree("steps_with_callbacks", _around, {"first": ["one"], "second": ["two"]}),
     _tree("steps_instead_of_which", _instead, {"first": [], "second": []}, quoted=False),
+]
+
+
+ASK = calls(("ask", {"purpose": "p"}))
+PAY = calls(("pay", {"amount": 5}))
+NOTED = {"ask": "Ask somebody."}
+
+
+def pay(amount: int) -> Json:
+    """Pay."""
+    return {"paid": amount}
+
+
+def _team_that_asks(cast: Cast) -> Any:
+    helper = _llm(cast, "helper", tools=[LongRunningFunctionTool(ask), FunctionTool(pay, require_confirmation=True)])
+    return LlmAgent(name=cast.name, model=cast.model("main"), sub_agents=[helper])
+
+
+def _sequence_that_pays(cast: Cast) -> Any:
+    first = _llm(cast, "first", tools=[FunctionTool(pay, require_confirmation=True)])
+    return SequentialAgent(name=cast.name, sub_agents=[first, _llm(cast, "second")])
+
+
+def _loop_that_asks(cast: Cast) -> Any:
+    first = _llm(cast, "first", tools=[LongRunningFunctionTool(ask)])
+    return LoopAgent(name=cast.name, sub_agents=[first, _llm(cast, "second")], max_iterations=2)
+
+
+WAITING: list[Scenario] = [
+    _tree(
+        "transfer_then_question",
+        _team_that_asks,
+        {"main": [_to("helper")], "helper": [ASK, "done"]},
+        answers=[responds({"status": "done"})],
+        deviations={"long-running-note": NOTED},
+    ),
+    _tree(
+        "transfer_then_confirmation",
+        _team_that_asks,
+        {"main": [_to("helper")], "helper": [PAY, "done"]},
+        answers=[approves()],
+        deviations={"long-running-note": NOTED, "no-placeholder": None},
+    ),
+    _tree(
+        "sequence_confirmed",
+        _sequence_that_pays,
+        {"first": [PAY, "one"], "second": ["two"]},
+        answers=[approves()],
+        deviations=shows("one-rule-for-batches", "no-placeholder"),
+    ),
+    _tree(
+        "loop_waits_twice",
+        _loop_that_asks,
+        {"first": [ASK, "one", ASK, "three"], "second": ["two", "four"]},
+        answers=[responds({"n": 1}), responds({"n": 2})],
+        deviations={"one-rule-for-batches": None, "long-running-note": NOTED},
+    ),
 ]
