@@ -45,7 +45,7 @@ def oracle() -> Iterator[Oracle]:
     """google-adk, which answers until the session ends."""
     assert PYTHON.exists(), f"{PYTHON} is missing; run `make test`, or `make .venv-adk/.stamp` once."
     # Nothing of the environment may change how ADK works, such as a variable that selects Vertex.
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", ""), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "")}
     with subprocess.Popen(
         [PYTHON, "-m", "tests.differential.oracle"],
         stdin=subprocess.PIPE,
