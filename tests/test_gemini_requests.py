@@ -45,6 +45,19 @@ async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> 
     assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": GO_ON}]}]
 
 
+async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemini) -> None:
+    """A call after words of the model, which it said while an earlier call waited, would be refused."""
+    gemini.reply(text="ok")
+    waits: JsonObject = {"role": "model", "parts": [{"text": "I asked.", "thoughtSignature": "c2ln"}]}
+    call: JsonObject = {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {}}}]}
+    answer: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "pay", "response": {}}}]}
+    given = (ASKED, call, answer, waits, call, answer)
+    await model.generate(LlmRequest(model="gemini-2.5-flash", contents=given))
+    joined = {"role": "model", "parts": [*waits["parts"], *call["parts"]]}
+    assert gemini.requests[-1].body["contents"] == [ASKED, call, answer, joined, answer]
+    assert len(waits["parts"]) == len(call["parts"]) == 1
+
+
 async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
     """Each as a Tool of its own, after the one that holds all declarations."""
     gemini.reply(text="Nobody.")

@@ -190,7 +190,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
     config = types.GenerateContentConfig.model_validate(request.config)
     options = config.http_options or types.HttpOptions()
     # The contents here replace the mere "-" that is given to the SDK, because it insists on some.
-    body: JsonObject = {**(options.extra_body or {}), "contents": _ending_with_the_user(request.contents)}
+    body: JsonObject = {**(options.extra_body or {}), "contents": _in_turns(request.contents)}
     if tools := request.genai_tools():
         body["tools"] = tools
     if continuation:
@@ -205,14 +205,23 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
     return config.model_copy(update=changes)
 
 
-def _ending_with_the_user(contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return contents that the API takes: the user has the last word, if need be by asking to go on.
+def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return contents that the API takes: the model has one turn at a time, and the user the last word.
 
-    An agent that works again, in a loop, finds its own words last. Source: ADK 2.13, whose Gemini model does likewise.
+    A call has to follow the user's turn at once. What the model said while an earlier call waited stands between the
+    answer to that call and the calls that it made then: all of it is one turn.
+    An agent that works again, in a loop, finds its own words last. Source: ADK 2.13, whose Gemini model asks likewise.
     """
-    if contents and contents[-1].get("role") != "model":
-        return list(contents)
-    return [*contents, {"role": "user", "parts": [{"text": GO_ON}]}]
+    turns: list[JsonObject] = []
+    for content in contents:
+        if turns and content.get("role") == turns[-1].get("role") == "model":
+            parts = [*(turns[-1].get("parts") or ()), *(content.get("parts") or ())]
+            turns[-1] = {**turns[-1], "parts": parts}
+        else:
+            turns.append(content)
+    if turns and turns[-1].get("role") != "model":
+        return turns
+    return [*turns, {"role": "user", "parts": [{"text": GO_ON}]}]
 
 
 def _keep_streamed_json(client: "Client") -> None:
