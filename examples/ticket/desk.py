@@ -13,7 +13,7 @@ PAUSE_S = 2.0
 
 
 async def assign(invocation: Invocation, technician: str) -> None:
-    """Record who works on it. That wakes nobody: the model reads it when it is called the next time."""
+    """Record who works on it. That wakes nobody; the model reads it if it is called before there is other news."""
     await invocation.answer("progress", response={"status": "assigned", "message": technician}, wake=False)
 
 
