@@ -6,9 +6,10 @@ import pytest
 
 from tests.core.story import answered, called, expired, log_of, replied, responses, returned, said
 from waystation.core import approval, prompt
-from waystation.core.errors import InvalidAnswer
+from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
+from waystation.core.payload import digest
 from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
 from waystation.core.wire import Answer
 
@@ -73,6 +74,38 @@ def test_a_tool_that_asked_runs_again_whatever_the_answer(action: str, confirmed
     assert next_step(log) == Perform(("fc-1",))
     assert log.calls["fc-1"].run == 1
     assert log.calls["fc-1"].tool_confirmation() == {"hint": "Sure?", "confirmed": confirmed, "payload": {"n": 2}}
+
+
+@pytest.mark.parametrize("request_of", [asks, needs_login])
+def test_a_confirmed_tool_that_asks_from_inside_runs_again_too(request_of: Any) -> None:
+    """The answer to the second question is not lost for having been the second."""
+    log = log_of(said("go"), called("tool", gated=True), answered("fc-1"), *request_of("fc-1"), answered("fc-1"))
+    assert (next_step(log), log.calls["fc-1"].run) == (Perform(("fc-1",)), 1)
+    log.append("fc-1~1", 0, returned("fc-1", {"done": True}, run=1))
+    assert next_step(log) == CallModel(0, "turn")
+    assert log.pending() == []
+
+
+def test_a_refused_login_of_a_confirmed_tool_is_told_to_the_model() -> None:
+    """The agreement to the call does not stand for it."""
+    log = log_of(
+        said("go"), called("tool", gated=True), answered("fc-1"), *needs_login("fc-1"), answered("fc-1", "reject")
+    )
+    assert next_step(log) == CallModel(0, "turn")
+    assert responses(log)[-1] == ("fc-1", {"error": "This tool call is rejected."})
+
+
+def test_edited_arguments_are_what_the_next_question_is_about() -> None:
+    """Its digest is of the arguments that are shown with it, and an answer with the digest of others is refused."""
+    log = log_of(said("go"), called("tool", gated=True, args={"amount": 900}))
+    first = log.pending()[0].digest
+    log.append("s1", 0, answered("fc-1", "edit", args={"amount": 5}))
+    log.append("fc-1", 0, next(iter(asks("fc-1"))))
+    [pending] = log.pending()
+    assert pending.args == {"amount": 5}
+    assert pending.digest == digest({"agent": "ag", "tool": "tool", "args": {"amount": 5}})
+    with pytest.raises(DigestMismatch):
+        approval.check(log, Answer(function_call_id="fc-1", action="approve", digest=first), 0)
 
 
 def test_what_the_further_run_returns_replaces_what_was_said_meanwhile() -> None:

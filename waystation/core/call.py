@@ -93,8 +93,8 @@ class CallState:
 
     @property
     def dynamic(self) -> bool:
-        """Whether it was the tool itself that asked, in an earlier run."""
-        return self.call.confirmation is None
+        """Whether it was the tool itself that asked, in an earlier run. One that a person had to confirm may, too."""
+        return self.outcome is not None
 
     def tool_confirmation(self) -> JsonObject | None:
         """Return what the tool finds in `tool_context.tool_confirmation`."""
@@ -107,6 +107,8 @@ class CallState:
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
         """Have it wait for a person."""
         self.gate, self.asked, self.asks, self.requested_at = "waiting", asked, asks, now
+        # What an approver edited before is what the next one is shown.
+        self.shown = None
 
     def run_again(self) -> None:
         """Have it carried out once more; its present response stands until then."""
