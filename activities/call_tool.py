@@ -200,6 +200,7 @@ async def _stop(running: asyncio.Task[tuple[object, BaseException | None]]) -> N
 
 
 def _told(call: CallState, text: str, error_type: str) -> ToolOutcome:
-    return ToolOutcome(
-        function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
-    )
+    response: JsonObject = {"error": text}
+    if error_type != "UnknownTool":  # of which ADK says nothing else, see adk-semantics 1.6
+        response["error_type"] = error_type
+    return ToolOutcome(function_call_id=call.id, response=response, error_type=error_type)

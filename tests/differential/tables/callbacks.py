@@ -173,6 +173,7 @@ TOOLS: list[Scenario] = [
         after_tool_callback=after_tool_looks,
     ),
     _called("after_tool_changes", ADD, "done", after_tool_callback=after_tool_changes),
+    _called("after_tool_of_an_unknown_one", calls(("nope", {})), "done", after_tool_callback=after_tool_changes),
     _called("after_tool_sees_text", calls(("greet", {})), "done", after_tool_callback=after_tool_changes),
     _called("after_tool_looks", ADD, "done", after_tool_callback=after_tool_looks),
     _called("after_tool_skips", ADD, after_tool_callback=after_tool_skips),
