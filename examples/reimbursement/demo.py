@@ -8,7 +8,7 @@ import json
 import re
 
 from waystation.models import LlmRequest, LlmResponse
-from waystation.testing import FunctionModel, calls, says
+from waystation.testing import FunctionModel, calls, latest_turn, says
 
 NAME = "[offline stand-in]"
 LIMIT = 100
@@ -20,7 +20,7 @@ _PURPOSE = re.compile(r"\bfor\s+(.+?)\s*[.!?]*\s*$", re.IGNORECASE | re.DOTALL)
 
 def reply(request: LlmRequest) -> LlmResponse:
     """Return what the rules say to the user's last message and to what the tools answered since."""
-    said, answers = _since_last_message(request)
+    said, answers = latest_turn(request)
     amount, purpose = _amount(said), _purpose(said)
     if amount is None:
         return says(f"{NAME} I need an amount, as in: Please reimburse 50$ for meals")
@@ -46,17 +46,6 @@ def reply(request: LlmRequest) -> LlmResponse:
     if "error" in answer:
         return says(f"{NAME} {what}: not reimbursed. {answer['error']}")
     return says(f"{NAME} {what}: not decided yet. {_text(answer)}")
-
-
-def _since_last_message(request: LlmRequest) -> tuple[str, list[tuple[str, dict[str, object]]]]:
-    said, answers = "", list[tuple[str, dict[str, object]]]()
-    for content in request.contents:
-        parts = content.get("parts") or ()
-        text = "".join(part.get("text") or "" for part in parts)
-        if content.get("role") == "user" and text:
-            said, answers = text, []
-        answers += [(r["name"], r["response"]) for part in parts if (r := part.get("functionResponse"))]
-    return said, answers
 
 
 def _amount(text: str) -> float | None:
