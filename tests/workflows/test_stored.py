@@ -7,7 +7,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.conftest import Serve
 from tests.workflows.outside import told
-from tools import FunctionTool, Services, ToolContext, load_artifacts, load_memory, preload_memory
+from tools import AgentTool, FunctionTool, Services, ToolContext, load_artifacts, load_memory, preload_memory
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core.event import text_of
@@ -61,6 +61,22 @@ async def test_a_session_finds_what_an_earlier_invocation_of_it_saved(serve: Ser
         where = {"app_name": "waystation", "user_id": "ann", "filename": "user:latest"}
         assert await service.list_versions(**where, session_id="s2") == [0, 1, 2]
         assert await service.list_versions(**{**where, "user_id": "bob"}, session_id="s1") == [0]
+
+
+async def test_called_agents_share_the_artifacts_of_whoever_called_them(serve: Serve) -> None:
+    """However deep, with or without a session; the callers' events name what was saved. Source: adk-semantics 4.4."""
+    deepest = Agent(
+        name="deepest", model=ScriptedModel(calls(("draw_up", {"text": "deep"})), "Saved."), tools=[draw_up]
+    )
+    middle = Agent(
+        name="middle", model=ScriptedModel(calls(("deepest", {"request": "x"})), "ok"), tools=[AgentTool(deepest)]
+    )
+    model = ScriptedModel(calls(("middle", {"request": "x"})), calls(("draw_up", {"text": "again"})), "Done.")
+    async with serve(Agent(name="clerk", model=model, tools=[draw_up, AgentTool(middle)])) as env:
+        invocation = await env.client.start("clerk", "report")
+        await invocation.result()
+        deltas = [event.actions.artifact_delta async for event in invocation.events() if event.actions.artifact_delta]
+    assert deltas == [{"report.txt": 0, "user:latest": 0}, {"report.txt": 1, "user:latest": 1}]
 
 
 async def test_a_repeated_attempt_saves_nothing_twice(serve: Serve) -> None:

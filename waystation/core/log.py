@@ -28,9 +28,10 @@ from waystation.core.entry import (
     Refused,
 )
 from waystation.core.event import text_of
+from waystation.core.message import user_content
 from waystation.core.shape import AgentShape
 from waystation.core.state import StateFold
-from waystation.core.wire import InvocationInput, InvocationResult, PendingCall, user_content
+from waystation.core.wire import InvocationInput, InvocationResult, PendingCall
 from waystation.core.work import Work
 
 NOBODY = "waystation"
@@ -111,6 +112,7 @@ class Log(Calls):
             usage=self.usage,
             invocation_id=self.invocation_id,
             output=self.output,
+            artifact_delta={name: n for e in self.events for name, n in e.actions.artifact_delta.items()},
             next_agent=self._next_turn if self._next_turn != self.agent else None,
         )
 

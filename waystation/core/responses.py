@@ -80,6 +80,7 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
         actions=EventActions(
             state_delta=result.state_delta,
             removed_keys=result.removed_keys,
+            artifact_delta=result.artifact_delta,
             skip_summarization=True if call.call.skip_summarization else None,
         ),
         beside=({"text": shown},) if call.call.skip_summarization and shown else (),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from waystation.core import message
 from waystation.core.errors import InvalidAnswer, InvalidInput, NotJson
 from waystation.core.event import EventActions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign
@@ -101,6 +102,8 @@ class InvocationResult(Recorded):
     invocation_id: str = ""
     output: JsonObject | None = None
     """What the final text says, parsed, when the agent has an `output_schema`."""
+    artifact_delta: dict[str, int] = {}
+    """Artifacts that were saved, with their latest versions."""
     next_agent: str | None = None
     """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""
     omitted: tuple[str, ...] = ()
@@ -326,7 +329,7 @@ def parse_input(data: bytes) -> InvocationInput:
             f"The input of {WORKFLOW} is not JSON; send one object with `agent` and `message`."
         ) from None
     if isinstance(parsed.message, dict):
-        problem = _content_problem(parsed.message)
+        problem = message.problem_of(parsed.message)
         if problem:
             raise InvalidInput(f"The message of {WORKFLOW} is invalid: {problem}")
     return parsed
@@ -364,36 +367,3 @@ def _where(error: ValidationError) -> str:
     """Return which fields are wrong and why, without their values."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
-
-
-def _content_problem(content: JsonObject) -> str | None:
-    parts = content.get("parts")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        return "a content is an object with a list of `parts`, each an object."
-    if any("functionCall" in part or "function_call" in part for part in parts):
-        return "a user's message cannot contain function calls."
-    if any("functionResponse" in part or "function_response" in part for part in parts):
-        return f"a user's message cannot contain function responses; send the signal `{ANSWER_SIGNAL}` instead."
-    return None
-
-
-def user_content(message: str | JsonObject) -> JsonObject:
-    """Return the message of an invocation as a genai Content in camelCase JSON."""
-    if isinstance(message, str):
-        return {"role": "user", "parts": [{"text": message}]}
-    return {"role": message.get("role") or "user", "parts": [camel_part(part) for part in message["parts"]]}
-
-
-def camel_part(part: JsonObject) -> JsonObject:
-    """Return a genai Part with camelCase keys; genai itself reads both forms."""
-
-    def camel(name: str) -> str:
-        head, *tail = name.split("_")
-        return head + "".join(word.title() for word in tail)
-
-    def shallow(value: Any) -> Any:
-        return (
-            {camel(key): item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
-        )
-
-    return {camel(key): shallow(value) for key, value in part.items() if value is not None}
