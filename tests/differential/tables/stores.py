@@ -5,8 +5,9 @@ from typing import Any
 
 from google.genai import types
 
-from tests.differential.scenario import Json, Scenario, alone, calls, shows
-from waystation.tools import ToolContext, load_artifacts, load_memory, preload_memory
+from tests.differential.scenario import Cast, Json, Scenario, alone, calls, shows
+from waystation.agents import LlmAgent
+from waystation.tools import AgentTool, ToolContext, load_artifacts, load_memory, preload_memory
 
 
 def _text(text: str) -> types.Part:
@@ -43,7 +44,14 @@ def _acts(name: str, *wanted: tuple[str, Json]) -> Scenario:
     return alone(f"artifacts_{name}", *[calls(each) for each in wanted], "done", tools=TOOLS)
 
 
+def _calling(cast: Cast) -> Any:
+    """An agent that calls another, both with the tools of this module."""
+    child = LlmAgent(name="child", description="A child.", model=cast.model("child"), tools=TOOLS())
+    return LlmAgent(name=cast.name, model=cast.model("main"), tools=[AgentTool(child), *TOOLS()])
+
+
 A, B = {"name": "a.txt"}, {"name": "user:b.txt"}
+ASK_CHILD = calls(("child", {"request": "x"}))
 
 ARTIFACTS: list[Scenario] = [
     _acts("saved", ("save", {**A, "text": "1"})),
@@ -103,5 +111,13 @@ MEMORY: list[Scenario] = [
         "done",
         tools=lambda: [save, load_artifacts],
         deviations=WORDS,
+    ),
+    Scenario(
+        name="artifacts_shared_with_a_called_agent",
+        agent=_calling,
+        script={
+            "main": (calls(("save", {**A, "text": "1"})), ASK_CHILD, calls(("listed", {}), ("load", A)), "done"),
+            "child": (calls(("load", A)), calls(("save", {**A, "text": "2"}), ("save", {**B, "text": "3"})), "saved"),
+        },
     ),
 ]
