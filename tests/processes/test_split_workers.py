@@ -71,6 +71,31 @@ async def test_workers_that_share_a_queue_may_take_any_part(place: Place, client
     assert len({one["pid"] for each in told for one in each}) == 2
 
 
+async def test_eight_branches_of_five_tools_are_one_log_to_every_process(place: Place, client: AgentClient) -> None:
+    """Each branch hears its own five results, and nothing that any of the forty wrote is lost."""
+    async with AsyncExitStack() as stack:
+        for only in ("workflows", "activities", "activities"):
+            await stack.enter_async_context(place.worker("--only", only))
+        invocation = await client.start("wide", "go")
+        result = await invocation.result()
+        await verify_tree(invocation)
+        log = await invocation.log()
+    words = {f"m{member}-{number}" for member in range(8) for number in range(5)}
+    assert set(result.state_delta) == words
+    assert sorted(log.calls) == sorted(f"fc-{turn}-{number}" for turn in range(1, 9) for number in range(1, 6))
+    said = {event.author: event for event in log.events if event.content and "text" in event.content["parts"][0]}
+    for member in range(8):
+        event = said[f"m{member}"]
+        assert event.branch == f"wide.m{member}"
+        known = json.loads((event.content or {})["parts"][0]["text"])
+        # The five ran at once: each saw whole batches of other branches, and nothing of its own.
+        assert len(known) == 5
+        for each in known:
+            assert set(each) <= words
+            assert len(each) % 5 == 0
+            assert not any(word.startswith(f"m{member}-") for word in each)
+
+
 class Silent(Interceptor):
     """Keeps a worker's heartbeats from the server, so that it counts as lost although it works."""
 
