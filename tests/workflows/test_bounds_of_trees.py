@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
 from tools import LongRunningFunctionTool
-from waystation.agents import Agent, LoopAgent, ParallelAgent
+from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.wire import Budget
 from waystation.models import LlmRequest, LlmResponse
@@ -70,7 +70,7 @@ async def test_agents_that_hand_over_to_one_another_for_ever_end_at_the_budget(s
 @pytest.mark.parametrize("limit", [1, 5, 7])
 async def test_parallel_agents_together_make_no_more_calls_than_the_budget_has(serve: Serve, limit: int) -> None:
     """Calls in flight count: eight that begin at once do not each take the last one."""
-    agents = [always(f"a{number}", says("here")) for number in range(8)]
+    agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
     async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
         invocation = await env.client.start("all", "go", budget=Budget(max_llm_calls=limit))
         result = await invocation.result()
@@ -82,7 +82,7 @@ async def test_parallel_agents_together_make_no_more_calls_than_the_budget_has(s
 
 async def test_a_budget_that_is_just_enough_is_enough(serve: Serve) -> None:
     """For agents side by side, too."""
-    agents = [always(f"a{number}", says("here")) for number in range(8)]
+    agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
     async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
         result = await env.client.run("all", "go", budget=Budget(max_llm_calls=8))
     assert (result.status, result.reason) == ("completed", None)
