@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from activities.contexts import Contexts
-from activities.hooks import CallbackRaised, Hooks, recorded
+from activities.hooks import CallbackRaised, Hooks, Misreturned, recorded
 from activities.shaped import content_json
 from tools.output_schema import parsed
 from waystation.agents.base_agent import BaseAgent
@@ -115,8 +115,10 @@ def _told(content: Any, name: str) -> JsonObject | None:
     """Return what a callback returned as a Content in JSON."""
     try:
         return content_json(content) if content else None
-    except (NotJson, TypeError) as error:
+    except NotJson as error:
         raise CallbackRaised(name, error) from error
+    except TypeError:
+        raise CallbackRaised(name, Misreturned(content, "a genai Content")) from None
 
 
 def _said(content: JsonObject | None, actions: EventActions) -> Said | None:

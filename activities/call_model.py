@@ -147,7 +147,7 @@ class _Turn:
                 return _checked(await model.generate(request))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
                 raise self._failure(error) from None
-        from activities.shaped import ShapedRequest, plain_response, shaped_response
+        from activities.shaped import ShapedRequest, shaped_response
 
         try:
             shaped = ShapedRequest(request, tools)
@@ -155,7 +155,7 @@ class _Turn:
                 await self._changed(speaker, context, shaped.editable)
             answer = await self.hooks.before_model(context, shaped.editable)
             if answer is not None:
-                return plain_response(answer)
+                return self._plain(answer)
             final = shaped.plain()
         except ValidationError as error:
             raise _failed(self.agent.name, "ValidationError", explained(error)) from None
@@ -168,12 +168,18 @@ class _Turn:
             answer = await self.hooks.on_model_error(context, shaped.editable, error)
             if answer is None:
                 raise self._failure(error) from None
-            given = plain_response(answer)
+            given = self._plain(answer)
         shown = shaped_response(given)
         answer = await self.hooks.after_model(context, shown)
+        return _checked(self._plain(shown if answer is None else answer, given))
+
+    def _plain(self, response: LlmResponse, given: LlmResponse | None = None) -> LlmResponse:
+        from activities.shaped import plain_response
+
         try:
-            return _checked(plain_response(shown if answer is None else answer, given))
-        except NotJson as error:
+            return plain_response(response, given)
+        except (NotJson, TypeError) as error:
+            # Of what callbacks put into the response; another attempt would meet the same.
             raise _failed(self.agent.name, type(error).__name__, str(error)) from None
 
     async def _changed(self, speaker: Any, context: CallbackContext, editable: Any) -> None:

@@ -19,7 +19,7 @@ from tools.calling import invoke
 from tools.context import CallbackContext, ToolContext
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
-from waystation.core.errors import WaystationError
+from waystation.core.errors import NotJson, WaystationError
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
@@ -34,20 +34,28 @@ CLEANUP_S = 2.0
 """How long the callbacks of a cancelled call may take to clean up."""
 
 
+class Misreturned(TypeError):
+    """A callback returned something that cannot stand for what was asked of it."""
+
+    def __init__(self, value: object, wanted: str) -> None:
+        super().__init__(f"returned a value of type {type(value).__name__}; return {wanted} or None.")
+
+
 class CallbackRaised(WaystationError):
     """A callback raised. `kind` and the message are fit for a history: no text of the author's code is in them."""
 
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
-        self.kind = "RuntimeError" if plugin else type(error).__name__
+        kind = TypeError if isinstance(error, Misreturned) else type(error)
+        self.kind = "RuntimeError" if plugin else kind.__name__
         # ADK's words, see adk-semantics 1.6.
         told = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"`{name}` raised"
         self.cause = RuntimeError(f"{told} {error}") if plugin else error
         """What a model may be told."""
         where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
         place = f" at {where.filename}:{where.lineno}" if where else ""
-        # That text is ours, and says what to write.
-        raised = str(error) if isinstance(error, NotAwaited) else f"{type(error).__name__}{place}."
-        super().__init__(f"{told} {raised}")
+        # Those texts are ours, and say what to write.
+        raised = str(error) if isinstance(error, NotAwaited | NotJson) else f"{type(error).__name__}{place}."
+        super().__init__(f"`{name}` {error}" if isinstance(error, Misreturned) else f"{told} {raised}")
 
 
 def recorded(context: CallbackContext, name: str) -> EventActions:
@@ -158,7 +166,7 @@ class Hooks:
     async def _model(self, name: str, **given: Any) -> LlmResponse | None:
         answer = await self._plugins(name, given) or await self._own(name, given, until=bool)
         if answer is not None and not isinstance(answer, LlmResponse):
-            raise CallbackRaised(name, TypeError(f"It returned a {type(answer).__name__}, which is no LlmResponse."))
+            raise CallbackRaised(name, Misreturned(answer, "an LlmResponse"))
         return answer
 
     async def _tool(self, name: str, tool: BaseTool, args: JsonObject, context: ToolContext, **more: Any) -> Any:

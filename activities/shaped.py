@@ -49,6 +49,8 @@ class ShapedRequest:
             TypeError: Something in it is not what it should be.
         """
         now, config = self.editable, self.editable.config
+        if not isinstance(now.contents, list):
+            raise TypeError(f"`contents` of the request is a {type(now.contents).__name__} now; it has to be a list.")
         settings = _settings(config)
         declared, native = self._tools(config.tools or [])
         return replace(
@@ -107,6 +109,7 @@ def plain_response(response: LlmResponse, given: LlmResponse | None = None) -> L
 
     Raises:
         NotJson: Something in it has no JSON form.
+        TypeError: Something in it is not what it should be.
     """
     content = response.content
     if content is not None and not isinstance(content, dict):
@@ -141,7 +144,14 @@ def _content(content: JsonObject) -> Any:
 def _json(value: Any) -> JsonObject:
     if isinstance(value, dict):
         return dict(plain(value))
-    return dict(plain(value.model_dump(mode="json", by_alias=True, exclude_none=True)))
+    return dict(plain(_typed(value).model_dump(mode="json", by_alias=True, exclude_none=True)))
+
+
+def _typed(value: Any) -> Any:
+    if not hasattr(value, "model_dump"):
+        # Whose mistake it is, only the author knows: callbacks, plugins and tools change requests one after another.
+        raise TypeError(f"A callback put a value of type {type(value).__name__} where a type of genai belongs.")
+    return value
 
 
 def _settings(config: Any) -> JsonObject:
@@ -149,7 +159,7 @@ def _settings(config: Any) -> JsonObject:
     from tools.output_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
-    settings = dict(plain(config.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)))
+    settings = dict(plain(_typed(config).model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)))
     if config.response_schema is not None:
         settings["responseJsonSchema"] = json_schema(config.response_schema)
     return settings

@@ -262,3 +262,16 @@ def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
         RunConfig.model_validate({"support_cfc": True})
     with pytest.raises(ValidationError, match="0 would let the model never be called"):
         RunConfig(max_llm_calls=0)
+
+
+def test_a_plugin_whose_hook_takes_other_parameters_is_refused() -> None:
+    """It would fail every call that it accompanies; hooks are called by keyword."""
+
+    class Misdeclared(BasePlugin):
+        async def before_tool_callback(self, tool: Any, args: Any) -> None:  # type: ignore[override]
+            """See a tool."""
+
+    with pytest.raises(ValidationError) as refused:
+        App(name="app", root_agent=Agent(name="a"), plugins=[Misdeclared("p")])
+    assert "`Misdeclared.before_tool_callback` takes (tool: Any, args: Any) -> None, but is given" in str(refused.value)
+    assert "(tool, tool_args, tool_context) by keyword." in str(refused.value)

@@ -279,3 +279,17 @@ def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
     assert sorted(registry.roots) == ["clerk", "site_agent"]
     assert [plugin.name for plugin in registry.roots["clerk"].plugins] == ["p"]
     assert registry.roots["site_agent"].plugins == ()
+
+
+def test_imports_of_adk_are_told_what_to_write(tmp_path: Path, write: Write) -> None:
+    """The first mistake of whoever comes from ADK."""
+    write("old/agent.py", "from google.adk.agents import Agent\n\nroot_agent = Agent(name='old')\n")
+    _, [problem] = discover([tmp_path])
+    assert str(problem).endswith("replace `google.adk` by `waystation` in the imports.")
+
+
+def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:
+    """It is named, since its type would tell nobody anything."""
+    write("kind/agent.py", "from waystation.agents import Agent\n\nroot_agent = Agent\n")
+    _, [problem] = discover([tmp_path])
+    assert str(problem).endswith("`root_agent` is the class LlmAgent; assign an agent to that name.")

@@ -137,6 +137,9 @@ def name_problem(name: str) -> str | None:
 
 def _tool_problems(tool: BaseTool) -> list[AuthoringError]:
     problems: list[AuthoringError] = [InvalidTool(tool.name, problem) for problem in tool.setting_problems()]
+    if isinstance(tool, FunctionTool) and (unknown := tool.unknown_to_predicate()):
+        text = f"`require_confirmation` is given the tool's parameters, and {', '.join(map(repr, unknown))} is none."
+        problems.append(InvalidTool(tool.name, text))
     try:
         declare(tool)
     except AuthoringError as error:

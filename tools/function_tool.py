@@ -12,7 +12,7 @@ from tools.base import BaseTool, OnError
 from tools.calling import invoke
 from tools.context import ToolContext
 from tools.declaration import declaration
-from tools.signature import Signature, doc_of, name_of
+from tools.signature import EMPTY, Signature, doc_of, name_of
 from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
@@ -129,6 +129,15 @@ class FunctionTool(BaseTool):
             # Only the type: the text may quote arguments.
             log.warning("confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__)
             return True
+
+    def unknown_to_predicate(self) -> list[str]:
+        """Return the parameters that a predicate asks for in vain, so that it would raise at every call."""
+        if not callable(self.require_confirmation):
+            return []
+        wanted = Signature(self.require_confirmation, name_of(self.require_confirmation))
+        given = {*self.signature.annotations, self.signature.context}
+        mandatory = (name for name in wanted.annotations if wanted.python.parameters[name].default is EMPTY)
+        return [name for name in mandatory if name not in given]
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""

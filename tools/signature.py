@@ -112,6 +112,8 @@ class Signature:
                 self.context = parameter.name
             else:
                 self.annotations[parameter.name] = annotation
+        if self.annotations.get("self") is Any and next(iter(self.annotations)) == "self":
+            self.problems.append("it is a method without an instance; create one, and give the method of that.")
         if self.context is None and _CONTEXT_NAME in self.annotations:
             self.context = _CONTEXT_NAME
             del self.annotations[_CONTEXT_NAME]

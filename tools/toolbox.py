@@ -12,7 +12,7 @@ from tools.declaration import declare
 from tools.readonly_context import ReadonlyContext
 from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
-from waystation.core.errors import InvalidTool
+from waystation.core.errors import InvalidTool, WaystationError
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +62,12 @@ async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext
     try:
         tools = await toolset.get_tools_with_prefix(context)
     except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
-        # Only the type: the text may quote credentials.
-        log.warning("toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__)
+        # The text of other people's errors may quote credentials.
+        reason = {"reason": str(error)} if isinstance(error, WaystationError) else {}
+        prefix = {"prefix": toolset.tool_name_prefix} if toolset.tool_name_prefix else {}
+        log.warning(
+            "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason
+        )
         return []
     usable = []
     for tool in tools:

@@ -78,7 +78,9 @@ async def test_the_first_that_answers_ends_the_chain() -> None:
 async def test_a_model_callback_that_returns_something_else_is_told_so() -> None:
     """Only an LlmResponse can stand for one."""
     hooks = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
-    with pytest.raises(CallbackRaised, match="`after_model_callback` raised TypeError"):
+    with pytest.raises(
+        CallbackRaised, match="`after_model_callback` returned a value of type str; return an LlmResponse"
+    ):
         await hooks.after_model(CallbackContext(), LlmResponse())
 
 

@@ -192,3 +192,31 @@ def test_one_agent_may_be_called_from_several_places() -> None:
     other = LlmAgent(name="b", tools=[AgentTool(shared)])
     root = LlmAgent(name="root", tools=[AgentTool(shared), AgentTool(other)])
     assert authoring_problems(root) == []
+
+
+def test_a_method_without_an_instance_is_a_mistake() -> None:
+    """A model would have to fill in `self`."""
+
+    class Desk:
+        def open(self, day: str) -> str:
+            return day
+
+    assert messages(LlmAgent(name="a", tools=[Desk().open])) == []
+    assert messages(LlmAgent(name="a", tools=[Desk.open])) == [
+        "Tool 'open': it is a method without an instance; create one, and give the method of that."
+    ]
+
+
+def test_a_predicate_that_asks_for_what_the_tool_does_not_take_is_a_mistake() -> None:
+    """It would raise at every call, and every call would wait for a person."""
+
+    def large(sum_of_money: float, tool_context: object, limit: int = 5) -> bool:
+        return sum_of_money > limit
+
+    def anything(**arguments: object) -> bool:
+        return True
+
+    assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=anything)])) == []
+    assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=large)])) == [
+        "Tool 'pay': `require_confirmation` is given the tool's parameters, and 'sum_of_money' is none."
+    ]

@@ -205,3 +205,37 @@ async def test_a_callback_that_raises_fails_the_invocation_without_its_text(serv
         kind, message = await failure(await env.client.start("apped", "x"))
     assert kind == "RuntimeError"
     assert message.startswith("Error in plugin 'bad' during 'before_agent_callback' callback: KeyError at ")
+
+
+async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(serve: Serve) -> None:
+    """The place where it was noticed is ours, and would tell the author nothing."""
+
+    def number(callback_context: CallbackContext) -> int:
+        return 42
+
+    def dictionary(callback_context: CallbackContext, llm_request: Any) -> dict[str, int]:
+        return {"answer": 42}
+
+    around = Agent(name="around", model=ScriptedModel(), before_agent_callback=number)
+    before = Agent(name="before", model=ScriptedModel(), before_model_callback=dictionary)
+    async with serve(around, before) as env:
+        assert await failure(await env.client.start("around", "x")) == (
+            "TypeError",
+            "`before_agent_callback` returned a value of type int; return a genai Content or None.",
+        )
+        assert await failure(await env.client.start("before", "x")) == (
+            "TypeError",
+            "`before_model_callback` returned a value of type dict; return an LlmResponse or None.",
+        )
+
+
+async def test_state_that_a_callback_cannot_store_is_named(serve: Serve) -> None:
+    """With the key, as when a tool stores it; the value is not told."""
+
+    def store(callback_context: CallbackContext) -> None:
+        callback_context.state["handle"] = object()
+
+    async with serve(Agent(name="a", model=ScriptedModel(), before_agent_callback=store)) as env:
+        kind, message = await failure(await env.client.start("a", "x"))
+    assert kind == "StateRefused"
+    assert "cannot store state 'handle': it is a value of type builtins.object" in message

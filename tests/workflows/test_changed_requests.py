@@ -8,6 +8,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
+from tests.workflows.said import failure
 from tools import BaseTool, FunctionTool, ToolContext
 from tools.native import GoogleSearchTool
 from tools.toolset import BaseToolset
@@ -98,3 +99,37 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
             await invocation.result()
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("contents", None, "`contents` of the request is a NoneType now; it has to be a list."),
+        ("contents", "text", "`contents` of the request is a str now; it has to be a list."),
+        ("contents", ["text"], "A callback put a value of type str where a type of genai belongs."),
+        ("config", None, "A callback put a value of type NoneType where a type of genai belongs."),
+    ],
+)
+async def test_a_request_that_a_callback_spoilt_fails_at_once(
+    serve: Serve, field: str, value: object, said: str
+) -> None:
+    """Another attempt would meet the same; the message says what was found where."""
+
+    def spoil(callback_context: Any, llm_request: Any) -> None:
+        setattr(llm_request, field, value)
+
+    async with serve(Agent(name="a", model=ScriptedModel(), before_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == ("TypeError", said)
+
+
+async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> None:
+    """As a request does."""
+
+    def spoil(callback_context: Any, llm_response: Any) -> None:
+        llm_response.content = "text"
+
+    async with serve(Agent(name="a", model=ScriptedModel(says("hi")), after_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == (
+            "TypeError",
+            "A callback put a value of type str where a type of genai belongs.",
+        )

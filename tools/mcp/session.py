@@ -17,6 +17,7 @@ from mcp.types import CONNECTION_CLOSED
 
 from tools.mcp.parameters import ConnectionParams, timeout_of
 from tools.mcp.transport import SENT, Sent, connected
+from waystation.core.errors import WaystationError
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +31,7 @@ CLOSE_TIMEOUT_S = 8.0
 Result = TypeVar("Result")
 
 
-class McpConnectionError(ConnectionError):
+class McpConnectionError(WaystationError, ConnectionError):
     """A server cannot be reached, or the connection to it broke."""
 
 

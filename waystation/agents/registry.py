@@ -27,6 +27,7 @@ from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent,
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
 
+_ADK = "; replace `google.adk` by `waystation` in the imports."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 
@@ -172,7 +173,8 @@ def _load(package: Path) -> Root:
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
     if other is None:
         raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")
-    raise InvalidAgent(package_name, f"`root_agent` is a {type(other).__name__}; assign an agent to that name.")
+    what = f"the class {other.__name__}" if isinstance(other, type) else f"a {type(other).__name__}"
+    raise InvalidAgent(package_name, f"`root_agent` is {what}; assign an agent to that name.")
 
 
 def _import(package: Path) -> list[ModuleType]:
@@ -190,8 +192,9 @@ def _import(package: Path) -> list[ModuleType]:
         SystemExit,
     ) as error:  # author code may raise anything; one bad package must not hide the rest
         _check_place(package, sys.modules.get(package.name))
+        hint = _ADK if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk") else ""
         raise InvalidAgent(
-            package.name, f"importing it failed at {_where(error, package)}: {type(error).__name__}: {error}"
+            package.name, f"importing it failed at {_where(error, package)}: {type(error).__name__}: {error}{hint}"
         ) from error
     for module in modules:
         _check_place(package, module)

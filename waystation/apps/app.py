@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from waystation.agents.base_agent import BaseAgent
-from waystation.plugins.base_plugin import BasePlugin
+from waystation.plugins.base_plugin import BasePlugin, misdeclared
 
 
 class App(BaseModel):
@@ -35,4 +35,7 @@ class App(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"Plugin with name '{name}' already registered.")
+        for plugin in plugins:
+            if mistakes := misdeclared(plugin):
+                raise ValueError(" ".join(mistakes))
         return plugins

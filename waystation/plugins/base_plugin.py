@@ -6,6 +6,7 @@ Source: adk-semantics 9.4.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 NO_EVENTS_TO_CHANGE = (
@@ -72,3 +73,20 @@ class BasePlugin:
 def overrides(plugin: BasePlugin, hook: str) -> bool:
     """Whether a plugin does anything at this hook."""
     return getattr(type(plugin), hook, None) is not getattr(BasePlugin, hook, None) or hook in vars(plugin)
+
+
+def misdeclared(plugin: BasePlugin) -> list[str]:
+    """Return, one sentence each, which hooks of a plugin do not take what they are given, which is by keyword."""
+    mistakes = []
+    for name, hook in vars(BasePlugin).items():
+        if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides(plugin, name):
+            continue
+        given = [parameter for parameter in inspect.signature(hook).parameters if parameter != "self"]
+        taken = inspect.signature(getattr(plugin, name))
+        try:
+            taken.bind(**dict.fromkeys(given))
+        except TypeError:
+            mistakes.append(
+                f"`{type(plugin).__name__}.{name}` takes {taken}, but is given ({', '.join(given)}) by keyword."
+            )
+    return mistakes
