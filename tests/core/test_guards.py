@@ -235,6 +235,16 @@ def test_what_still_waits_from_an_earlier_reply_is_closed_at_the_end() -> None:
     assert {id for id, _ in responses(log)} == {"fc-1", "fc-2"}
 
 
+def test_an_endless_loop_ends_though_callbacks_always_speak_for_its_agents() -> None:
+    """Their models are never called, so the budget of model calls alone would not end it."""
+    spoken = ModelReply(before=Said(content={"role": "model", "parts": [{"text": "closed"}]}), skipped=True)
+    stage = Stage(composite("loop", llm("a"), llm("b")), budget=5, a=[spoken] * 100, b=[spoken] * 100)
+    step = stage.play()
+    assert isinstance(step, Finish)
+    assert step.reason == "max_llm_calls: callbacks spoke for agents 5 times, which is the limit"
+    assert stage.asked == ["loop", "a", "b", "a", "b", "a"]
+
+
 def test_an_endless_loop_keeps_only_its_present_agent() -> None:
     """What it did before is in the events."""
     stage = Stage(composite("loop", llm("a"), llm("b")), budget=50)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
+from tests.workflows.said import content
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -65,6 +66,16 @@ async def test_agents_that_hand_over_to_one_another_for_ever_end_at_the_budget(s
         result = await invocation.result()
         assert await scheduled(invocation) == ["ping", "pong"] * 4 + ["ping"]
     assert (result.status, result.reason) == ("stopped", "max_llm_calls: the limit of 9 model calls is used up")
+
+
+async def test_a_loop_in_which_callbacks_always_speak_ends_at_the_budget(serve: Serve) -> None:
+    """Although no model is ever called."""
+    closed = always("closed", says("never"), before_agent_callback=lambda callback_context: content("closed today"))
+    async with serve(LoopAgent(name="loop", sub_agents=[closed])) as env:
+        invocation = await env.client.start("loop", "go", budget=Budget(max_llm_calls=4))
+        result = await invocation.result()
+        assert await scheduled(invocation) == ["loop", *["closed"] * 4]
+    assert (result.status, result.text) == ("stopped", "closed today")
 
 
 @pytest.mark.parametrize("limit", [1, 5, 7])

@@ -30,6 +30,8 @@ class Calls(Works):
         self.output: JsonObject | None = None
         """The latest structured answer."""
         self.model_replies = 0
+        self.spoken_for = 0
+        """How often callbacks spoke for an agent, so that its model was not called."""
 
     def _reply(self, now: float, number: int, work: Work, reply: ModelReply) -> None:
         phase, work.in_flight, work.phase_in_flight = work.phase_in_flight, None, None
@@ -48,6 +50,7 @@ class Calls(Works):
         self.concluded = self.concluded or reply.ends_invocation
         if reply.skipped or work.shape.kind != "llm":
             work.unread = False
+            self.spoken_for += reply.skipped and work.shape.kind == "llm"
             return
         self.model_replies += 1
         self.output = reply.output

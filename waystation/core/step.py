@@ -68,8 +68,12 @@ def next_step(log: Log) -> Step:
     for work in log.active:
         if phase := work.phase:
             limit = log.input.budget.max_llm_calls
-            if phase != "leave" and work.shape.kind == "llm" and log.model_calls >= limit:
-                return Finish(reason=f"max_llm_calls: the limit of {limit} model calls is used up")
+            if phase != "leave" and work.shape.kind == "llm":
+                if log.model_calls >= limit:
+                    return Finish(reason=f"max_llm_calls: the limit of {limit} model calls is used up")
+                # A loop whose agents never come to call their models would otherwise have no end.
+                if log.spoken_for >= limit:
+                    return Finish(reason=f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
             return CallModel(work.index, phase)
     performing = log.performing()
     return Perform(tuple(call.id for call in performing)) if performing else Wait()
