@@ -235,6 +235,19 @@ def test_what_still_waits_from_an_earlier_reply_is_closed_at_the_end() -> None:
     assert {id for id, _ in responses(log)} == {"fc-1", "fc-2"}
 
 
+def test_an_early_answer_is_in_the_events_though_the_function_never_returned() -> None:
+    """The invocation was cancelled while it ran."""
+    early = answered("fc-1", "respond", response={"n": 1})
+    log = log_of(said("go"), called("tool", kind="long_running"), early, [CancelRequested(), Ended("cancelled")])
+    assert responses(log) == [("fc-1", {"n": 1})]
+
+
+def test_nobody_is_busy_in_an_invocation_that_has_ended() -> None:
+    """Although a model was still to be told something."""
+    log = log_of(said("go"), called("tool"), returned("fc-1", {}), [CancelRequested(), Ended("cancelled")])
+    assert not log.busy
+
+
 def test_an_endless_loop_ends_though_callbacks_always_speak_for_its_agents() -> None:
     """Their models are never called, so the budget of model calls alone would not end it."""
     spoken = ModelReply(before=Said(content={"role": "model", "parts": [{"text": "closed"}]}), skipped=True)
