@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Serve
-from tests.workflows.outside import waiting
+from tests.workflows.outside import until, waiting
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
 from waystation.core.errors import InvalidAnswer
+from waystation.core.wire import PendingCall
 from waystation.testing import ScriptedModel, calls, responses, says
 
 CONFIG = {"credentialKey": "calendar", "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}}
@@ -84,6 +86,26 @@ async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve
         await invocation.approve()
         assert (await invocation.result()).text == "Monday is free."
     assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
+
+
+async def test_a_confirmed_call_that_then_needs_a_login_gets_both(serve: Serve) -> None:
+    """Two questions, one after the other; the answer to the second lets the tool run again."""
+    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
+    tool = FunctionTool(read_calendar, require_confirmation=True)
+    async with serve(Agent(name="secretary", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("secretary", "monday?")
+        [first] = await waiting(invocation, "fc-1")
+        await invocation.approve()
+        [second] = await until(lambda: logins(invocation), "a login that is needed")
+        assert (first.kind, second.kind, second.payload) == ("confirmation", "credential", CONFIG)
+        await invocation.approve()
+        assert (await invocation.result()).text == "Monday is free."
+    assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
+
+
+async def logins(invocation: Invocation) -> list[PendingCall]:
+    """Return the calls that wait for a credential."""
+    return [call for call in await invocation.pending() if call.kind == "credential"]
 
 
 async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
