@@ -266,6 +266,48 @@ def test_an_endless_loop_keeps_only_its_present_agent() -> None:
     assert [child.agent for child in stage.log.works[0].children] == ["a"]
 
 
+def test_the_further_run_of_a_stopped_agents_tool_is_not_wanted() -> None:
+    """It is an activity of its own; the one that has returned needs no stopping."""
+    asked = EventActions(requested_tool_confirmations={"fc-2-1": ToolConfirmation(hint="Sure?")})
+    stage = Stage(
+        composite("parallel", llm("a"), llm("b"), name="pa"),
+        a=[text("mine", actions=ESCALATE)],
+        b=[call("fc-2-1"), "I have asked."],
+    )
+    stage.ask()
+    stage.answer()
+    stage.ask()
+    stage.answer(3)
+    outcome = ToolOutcome(function_call_id="fc-2-1", response={}, actions=asked)
+    stage.log.append("fc-2-1", 0, CallReturned(outcome))
+    stage.ask()
+    stage.answer(4)
+    stage.log.append("s1", 0, answered("fc-2-1"))
+    assert stage.ask() == Perform(("fc-2-1",))
+    stage.answer(2)
+    assert stage.log.unwanted == {"fc-2-1~1"}
+
+
+def test_a_parallel_agent_that_escalates_still_says_its_last_word() -> None:
+    """Only its siblings are stopped."""
+    stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[call("fc-1-1"), "I have it"])
+    stage.ask()
+    stage.answer()
+    stage.ask()
+    stage.answer(2)
+    stage.perform(escalate=True)
+    assert stage.play() == Finish()
+    assert stage.said() == ["user: go", "a: I have it"]
+
+
+def test_an_agent_deeper_in_a_branch_does_not_stop_the_others() -> None:
+    """Only a direct child does; see adk-semantics 9.2."""
+    deep = composite("sequential", llm("a"), llm("b"), name="deep")
+    stage = Stage(composite("parallel", deep, llm("c"), name="pa"), a=[text("mine", actions=ESCALATE)])
+    assert stage.play() == Finish()
+    assert sorted(stage.said()) == ["a: mine", "b: done", "c: done", "user: go"]
+
+
 def test_the_agents_of_a_stopped_subtree_begin_nothing_more() -> None:
     """Nor those that a stopped sequence would have run next."""
     late: AgentShape = composite("sequential", llm("b"), llm("c"), name="late")
