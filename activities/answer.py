@@ -16,14 +16,19 @@ from waystation.core.work import Work
 
 
 def stored(agent: LlmAgent, work: Work, log: Log, content: JsonObject | None) -> JsonObject:
-    """Return what `output_key` stores when the agent says `content`: all that it said since it began, joined."""
+    """Return what `output_key` stores when the agent says `content`: all that it said in this turn, joined.
+
+    Once it has said something without calling anything, only a late answer makes it go on, and that is a new turn.
+    """
     if not agent.output_key or agent.output_schema or not (text := text_of(content)):
         return {}
     said = [
         event for event in log.events[work.entered_at :] if event.author == agent.name and event.branch == work.branch
     ]
     # Not function responses: the text beside one is what a called agent said.
-    before = "".join(text_of(event.content) for event in said if not event.function_responses())
+    spoken = [event for event in said if text_of(event.content) and not event.function_responses()]
+    ends = [i for i, event in enumerate(spoken) if not event.function_calls()]
+    before = "".join(text_of(event.content) for event in spoken[ends[-1] + 1 if ends else 0 :])
     return {agent.output_key: before + text}
 
 

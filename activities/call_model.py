@@ -88,7 +88,9 @@ class ModelCaller:
                 if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
                     turn = _Turn(agent, work, hooks, after, self._models, root.demo_model)
                     reply = await turn.reply(reply)
-        except (CallbackRaised, InstructionFailed) as error:
+        except CallbackRaised as error:
+            raise _failed(agent.name, error.kind, str(error), retry=error.passing) from None
+        except InstructionFailed as error:
             raise _failed(agent.name, error.kind, str(error)) from None
         except UserMessageChanged as error:
             raise _failed(agent.name, type(error).__name__, str(error)) from None

@@ -19,7 +19,7 @@ from tools.calling import invoke
 from tools.context import CallbackContext, ToolContext
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
-from waystation.core.errors import NotJson, WaystationError
+from waystation.core.errors import NotJson, StoreFailed, WaystationError
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
@@ -51,10 +51,14 @@ class CallbackRaised(WaystationError):
         told = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"`{name}` raised"
         self.cause = RuntimeError(f"{told} {error}") if plugin else error
         """What a model may be told."""
+        self.passing = isinstance(error, StoreFailed)
+        """Whether another attempt may succeed."""
         where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
         place = f" at {where.filename}:{where.lineno}" if where else ""
         # Those texts are ours, and say what to write.
-        raised = str(error) if isinstance(error, NotAwaited | NotJson) else f"{type(error).__name__}{place}."
+        raised = (
+            str(error) if isinstance(error, NotAwaited | NotJson | StoreFailed) else f"{type(error).__name__}{place}."
+        )
         super().__init__(f"`{name}` {error}" if isinstance(error, Misreturned) else f"{told} {raised}")
 
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from activities.hooks import CallbackRaised, Hooks, close_plugins
 from tools import BaseTool, CallbackContext, ToolContext
 from waystation.agents import Agent
+from waystation.core.errors import StoreFailed
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 
@@ -100,3 +101,15 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
     hooks = Hooks(Agent(name="a", on_tool_error_callback=[clean, clean]), [Locking("l")])
     await hooks.tool_cancelled(BaseTool(name="t", description=""), {}, ToolContext())
     assert cleaned == ["plugin CancelledError", "agent", "agent"]
+
+
+async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> None:
+    """Its text is ours, and an outage of the store is no mistake of the callback."""
+
+    def save(callback_context: CallbackContext) -> None:
+        raise StoreFailed("s3://bucket", "it timed out")
+
+    hooks = Hooks(Agent(name="a", before_agent_callback=save), [])
+    with pytest.raises(CallbackRaised, match="raised The store at s3://bucket failed: it timed out") as raised:
+        await hooks.around_agent("before_agent_callback", CallbackContext())
+    assert raised.value.passing

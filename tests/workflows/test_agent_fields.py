@@ -10,12 +10,12 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
-from tools import AgentTool, CallbackContext, ReadonlyContext, ToolContext
+from tools import AgentTool, CallbackContext, LongRunningFunctionTool, ReadonlyContext, ToolContext
 from tools.services import Services
 from waystation.agents import Agent, SequentialAgent
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core.event import Event
+from waystation.core.event import Event, text_of
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
 
@@ -73,6 +73,28 @@ async def test_the_answer_is_stored_under_the_output_key_all_of_it(serve: Serve)
     assert (model_of(second).requests[0].system_instruction or "").startswith(
         "Summarise: I am looking. It is warm.\n\nYou are"
     )
+
+
+async def test_a_late_answer_begins_the_text_under_the_output_key_anew(serve: Serve) -> None:
+    """As ADK's next run does; what was said while the call waited is no part of the answer."""
+
+    def ask(city: str) -> dict[str, str]:
+        return {"status": "pending"}
+
+    agent = speaks(
+        "first",
+        calls(("ask", {"city": "Bern"}), text="One moment. "),
+        says("I asked."),
+        says("It is warm."),
+        tools=[LongRunningFunctionTool(ask)],
+        output_key="report",
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("first", "weather?")
+        async for event in invocation.events():
+            if text_of(event.content) == "I asked.":
+                await invocation.approve("fc-1")
+        assert (await invocation.result()).state_delta == {"report": "It is warm."}
 
 
 async def test_an_output_schema_is_asked_for_and_parsed(serve: Serve) -> None:
