@@ -122,6 +122,22 @@ def test_the_result_of_an_earlier_run_that_comes_late_changes_nothing() -> None:
     assert next_step(log) == Perform(("fc-1",))
 
 
+@pytest.mark.parametrize("comment", ["https://app/callback?state=1&code=abc", "Bearer abcdefgh"])
+def test_a_comment_with_a_credential_in_it_is_refused(comment: str) -> None:
+    """People paste the address at which a login ended."""
+    log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
+    with pytest.raises(InvalidAnswer, match="looks like a secret: comment"):
+        approval.check(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
+
+
+def test_an_answer_to_a_long_running_call_that_had_its_login_is_a_tools_result() -> None:
+    """It may have a field of any name, as that of a call which needed no login."""
+    log = log_of(said("go"), called("tool", kind="long_running"), *needs_login("fc-1"), answered("fc-1"))
+    log.append("fc-1~1", 0, returned("fc-1", {"status": "pending"}, run=1, final=False))
+    answer = Answer(function_call_id="fc-1", action="respond", response={"code": "A-17"})
+    assert approval.check(log, answer, 0).id == "fc-1"
+
+
 def test_a_call_that_nobody_confirms_in_time_is_told_as_expired() -> None:
     """It never reads as an approval."""
     log = log_of(said("go"), called("tool"), *asks("fc-1"), expired("fc-1"))

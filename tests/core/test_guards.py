@@ -113,6 +113,40 @@ def test_an_agent_that_was_spoken_for_has_not_called_its_model() -> None:
     assert (log.model_calls, len(log.events)) == (0, 2)
 
 
+def test_callbacks_that_are_under_way_are_no_model_calls() -> None:
+    """Neither on leaving an agent nor on entering a composite."""
+    leaving = Stage(llm("a"), a=[ModelReply(content={"role": "model", "parts": []}, shape=llm("a", after=True))])
+    leaving.ask()
+    leaving.answer()
+    leaving.ask()
+    assert (leaving.asked, leaving.log.model_calls) == (["a", "a:leave"], 1)
+    entering = Stage(composite("sequential", composite("sequential", llm("a"), before=True, name="inner")))
+    entering.ask()
+    entering.answer()
+    entering.ask()
+    assert (entering.asked, entering.log.model_calls) == (["sequential", "inner"], 0)
+
+
+def test_an_agent_is_left_though_the_budget_is_used_up() -> None:
+    """Leaving it calls no model."""
+    last = ModelReply(content={"role": "model", "parts": [{"text": "end"}]}, shape=llm("a", after=True))
+    stage = Stage(llm("a"), budget=1, a=[last])
+    assert stage.play() == Finish()
+    assert stage.asked == ["a", "a:leave"]
+
+
+def test_what_an_earlier_run_gave_is_kept_for_the_further_one() -> None:
+    """It stands until that has returned, but the model does not go on with it."""
+    log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1"))
+    call = log.calls["fc-1"]
+    assert call.provisional
+    assert (call.provisional.response, call.response, call.responded) == (
+        {"status": "asked"},
+        {"status": "asked"},
+        False,
+    )
+
+
 def test_a_composite_that_was_spoken_for_runs_no_agent() -> None:
     """Whatever it consists of."""
     log = Log("inv")
@@ -127,6 +161,7 @@ def test_a_composite_that_was_spoken_for_runs_no_agent() -> None:
 def test_a_call_that_is_answered_while_its_model_thinks_runs_once_the_model_has_spoken() -> None:
     """Whether that calls further tools or not."""
     thinking = [said("go"), called("tool"), *asks("fc-1"), asked_model(), answered("fc-1")]
+    assert next_step(log_of(*thinking)) == Wait()
     assert next_step(log_of(*thinking, replied("I have asked."))) == Perform(("fc-1",))
     assert next_step(log_of(*thinking, called("other", id="fc-2"))) == Perform(("fc-1", "fc-2"))
 
