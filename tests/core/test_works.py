@@ -219,6 +219,24 @@ def test_an_answer_goes_to_the_agent_that_made_the_call() -> None:
     assert stage.asked == ["a", "a", "b", "a"]
 
 
+def test_an_answer_that_comes_while_its_agent_hands_over_is_not_lost_to_it() -> None:
+    """It is told of the answer beside the one that takes over."""
+    both = call("fc-2", "tool")
+    stage = Stage(llm("a"), a=[call("fc-1", kind="long_running"), both, "thanks"], b=["hello"])
+    stage.play()
+    pending = ToolOutcome(function_call_id="fc-1", response={"status": "pending"}, final=False)
+    stage.log.append("fc-1", 0, CallReturned(pending))
+    assert isinstance(stage.play(), Perform)
+    stage.log.append("s1", 0, answered("fc-1"))
+    handing = ToolOutcome(
+        function_call_id="fc-2", response={}, actions=EventActions(transfer_to_agent="b"), transfer=llm("b")
+    )
+    stage.log.append("fc-2", 0, CallReturned(handing))
+    assert stage.play() == Finish()
+    assert sorted(stage.asked) == ["a", "a", "a", "b"]
+    assert "a: thanks" in stage.said()
+
+
 def test_the_users_next_message_goes_to_the_last_agent_that_may_keep_it() -> None:
     """Unless that is the agent which was started."""
     there = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])

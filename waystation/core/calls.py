@@ -213,7 +213,8 @@ class Calls(Works):
             self._emit(now, work, {"role": "user", "parts": parts} if parts else None, actions)
         self._request(now, work, [call for call in asking if call not in first])
         if actions.transfer_to_agent:
-            work.unread = False
+            # Whoever takes over is told of the batch; of an answer to an earlier call, whoever made that.
+            work.unread = bool(work.held)
             self._begin_work(_target(actions.transfer_to_agent, fresh), work, work.branch)
         elif any(call.responded for call in fresh):
             work.unread = work.unread or not actions.skip_summarization
