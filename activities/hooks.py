@@ -32,6 +32,8 @@ CLOSE_TIMEOUT_S = 5.0
 """How long a plugin may take to close, as in ADK."""
 CLEANUP_S = 2.0
 """How long the callbacks of a cancelled call may take to clean up."""
+CALLBACK_TIMEOUT_S = 120.0
+"""How long one callback may take. One that never returns would hold its invocation up in silence, for hours."""
 
 
 class Misreturned(TypeError):
@@ -204,6 +206,12 @@ class Hooks:
 
 
 async def _called(callback: Callable[..., Any], given: JsonObject, order: Sequence[str] = ()) -> Any:
+    """Call a callback, and do not wait for it for ever."""
+    async with asyncio.timeout(CALLBACK_TIMEOUT_S):
+        return await _invoked(callback, given, order)
+
+
+async def _invoked(callback: Callable[..., Any], given: JsonObject, order: Sequence[str]) -> Any:
     """Call a callback by keyword; or by position, when its parameters have other names, which is ADK's rule too."""
     try:
         signature = inspect.signature(callback)

@@ -18,6 +18,8 @@ log = structlog.get_logger(__name__)
 
 CLOSE_TIMEOUT_S = 10.0
 """How long a toolset may take to close. Source: adk-semantics 10."""
+LIST_TIMEOUT_S = 60.0
+"""How long a toolset may take to say which tools it has. What connects to servers has shorter limits of its own."""
 
 
 async def toolbox(agent: LlmAgent, context: ReadonlyContext, *, wanted: str | None = None) -> dict[str, BaseTool]:
@@ -60,7 +62,8 @@ async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext
     """Return what a toolset gives, as far as it can be used."""
     kind = type(toolset).__name__
     try:
-        tools = await toolset.get_tools_with_prefix(context)
+        async with asyncio.timeout(LIST_TIMEOUT_S):
+            tools = await toolset.get_tools_with_prefix(context)
     except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
         # The text of other people's errors may quote credentials.
         reason = {"reason": str(error)} if isinstance(error, WaystationError) else {}

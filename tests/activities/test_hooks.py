@@ -9,6 +9,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from activities import hooks
 from activities.hooks import CallbackRaised, Hooks, close_plugins
 from tools import BaseTool, CallbackContext, ToolContext
 from waystation.agents import Agent
@@ -70,19 +71,33 @@ async def test_the_first_that_answers_ends_the_chain() -> None:
         before_agent_callback=[noting("empty", ""), noting("full", "x"), noting("never", "y")],
         before_tool_callback=[noting("none", None), noting("dict", {}), noting("never", {"y": 1})],
     )
-    hooks = Hooks(agent, [])
-    assert await hooks.around_agent("before_agent_callback", CallbackContext()) == "x"
-    assert await hooks.before_tool(BaseTool(name="t", description=""), {}, ToolContext()) == {}
+    own = Hooks(agent, [])
+    assert await own.around_agent("before_agent_callback", CallbackContext()) == "x"
+    assert await own.before_tool(BaseTool(name="t", description=""), {}, ToolContext()) == {}
     assert seen == ["empty", "full", "none", "dict"]
 
 
 async def test_a_model_callback_that_returns_something_else_is_told_so() -> None:
     """Only an LlmResponse can stand for one."""
-    hooks = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
+    own = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
     with pytest.raises(
         CallbackRaised, match="`after_model_callback` returned a value of type str; return an LlmResponse"
     ):
-        await hooks.after_model(CallbackContext(), LlmResponse())
+        await own.after_model(CallbackContext(), LlmResponse())
+
+
+async def test_a_callback_that_never_returns_fails_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold its invocation up in silence."""
+
+    async def hang(callback_context: CallbackContext) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(hooks, "CALLBACK_TIMEOUT_S", 0.01)
+    with pytest.raises(CallbackRaised, match="`before_agent_callback` raised TimeoutError") as raised:
+        await Hooks(Agent(name="a", before_agent_callback=hang), []).around_agent(
+            "before_agent_callback", CallbackContext()
+        )
+    assert raised.value.kind == "TimeoutError"
 
 
 async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
@@ -98,8 +113,8 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
         cleaned.append("agent")
         return {"recovered": "no"}
 
-    hooks = Hooks(Agent(name="a", on_tool_error_callback=[clean, clean]), [Locking("l")])
-    await hooks.tool_cancelled(BaseTool(name="t", description=""), {}, ToolContext())
+    own = Hooks(Agent(name="a", on_tool_error_callback=[clean, clean]), [Locking("l")])
+    await own.tool_cancelled(BaseTool(name="t", description=""), {}, ToolContext())
     assert cleaned == ["plugin CancelledError", "agent", "agent"]
 
 
@@ -109,7 +124,7 @@ async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> No
     def save(callback_context: CallbackContext) -> None:
         raise StoreFailed("s3://bucket", "it timed out")
 
-    hooks = Hooks(Agent(name="a", before_agent_callback=save), [])
+    own = Hooks(Agent(name="a", before_agent_callback=save), [])
     with pytest.raises(CallbackRaised, match="raised The store at s3://bucket failed: it timed out") as raised:
-        await hooks.around_agent("before_agent_callback", CallbackContext())
+        await own.around_agent("before_agent_callback", CallbackContext())
     assert raised.value.passing

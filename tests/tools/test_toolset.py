@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import MutableMapping
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -263,6 +264,19 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
             "error_type": "ConnectionError",
         }
     ]
+
+
+async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the model call up in silence."""
+
+    class Hanging(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            await asyncio.Event().wait()
+            return []
+
+    monkeypatch.setattr(import_module("tools.toolbox"), "LIST_TIMEOUT_S", 0.01)
+    assert await names(Hanging(), Calculator()) == ["add", "sub"]
+    assert [(line["event"], line["error_type"]) for line in logs] == [("toolset.failed", "TimeoutError")]
 
 
 async def test_a_tool_that_no_model_takes_is_left_out_alone(logs: Logs) -> None:
