@@ -15,6 +15,7 @@ from tests.differential.tables import (
     results,
     state,
     stores,
+    toolsets,
 )
 
 TABLES = (
@@ -44,6 +45,7 @@ TABLES = (
     stores.ARTIFACTS,
     stores.MEMORY,
     ready_made.TABLE,
+    toolsets.TOOLSETS,
 )
 
 SCENARIOS: dict[str, Scenario] = {}
