@@ -390,17 +390,3 @@ async def test_artifacts_are_filled_into_instructions(serve: Serve) -> None:
         events = (await invocation.log()).events
     assert (model_of(agent).requests[0].system_instruction or "").startswith("Closed on Sundays.\n\n")
     assert events[1].actions.artifact_delta == {"hours.txt": 0}
-
-
-async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None:
-    """ADK's guide has samples without `await`, which would do nothing in silence."""
-
-    def save(callback_context: CallbackContext) -> None:
-        callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake
-
-    async with serve(speaks("guide", before_agent_callback=save)) as env:
-        invocation = await env.client.start("guide", "hello")
-        with pytest.raises(WorkflowFailureError) as failed:
-            await invocation.result()
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.message.startswith("`before_agent_callback` raised `save_artifact` of the context did no")

@@ -2,12 +2,23 @@
 
 from typing import Any
 
+import pytest
 from google.genai import types
-from temporalio.client import WorkflowHistory
+from temporalio.client import WorkflowFailureError, WorkflowHistory
+from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
 from tests.workflows.outside import told
-from tools import AgentTool, FunctionTool, Services, ToolContext, load_artifacts, load_memory, preload_memory
+from tools import (
+    AgentTool,
+    CallbackContext,
+    FunctionTool,
+    Services,
+    ToolContext,
+    load_artifacts,
+    load_memory,
+    preload_memory,
+)
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core.event import text_of
@@ -174,3 +185,17 @@ async def test_a_worker_uses_the_services_that_it_is_given(serve: Serve) -> None
         "report.txt",
         "user:latest",
     ]
+
+
+async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None:
+    """ADK's guide has samples without `await`, which would do nothing in silence."""
+
+    def save(callback_context: CallbackContext) -> None:
+        callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake
+
+    async with serve(Agent(name="guide", model=ScriptedModel(), before_agent_callback=save)) as env:
+        invocation = await env.client.start("guide", "hello")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await invocation.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.message.startswith("`before_agent_callback` raised `save_artifact` of the context did no")
