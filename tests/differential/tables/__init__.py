@@ -5,6 +5,7 @@ from tests.differential.tables import (
     agent_tool,
     agents,
     arguments,
+    auth,
     callbacks,
     calls,
     confirmation,
@@ -46,6 +47,7 @@ TABLES = (
     stores.MEMORY,
     ready_made.TABLE,
     toolsets.TOOLSETS,
+    auth.TABLE,
 )
 
 SCENARIOS: dict[str, Scenario] = {}
