@@ -8,6 +8,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from activities.credentials import InMemoryCredentialService
+from waystation.testing.fake_oauth import FakeOAuth
+
 
 @pytest.fixture
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
@@ -17,3 +20,16 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
     with capture_logs() as entries:
         yield entries
     structlog.configure(**before)
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeOAuth]:
+    """A provider with one client."""
+    with FakeOAuth() as provider:
+        yield provider
+
+
+@pytest.fixture
+def store() -> InMemoryCredentialService:
+    """A store of credentials."""
+    return InMemoryCredentialService()

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,19 +40,6 @@ if TYPE_CHECKING:
 
 CANARY = "canary-92ce4d"
 BEARER = AuthConfig(auth_scheme=HTTPBearer())
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeOAuth]:
-    """A provider with one client."""
-    with FakeOAuth() as provider:
-        yield provider
-
-
-@pytest.fixture
-def store() -> InMemoryCredentialService:
-    """A store of credentials."""
-    return InMemoryCredentialService()
 
 
 def bearer(token: str = CANARY) -> AuthCredential:

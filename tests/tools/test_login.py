@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -24,19 +23,6 @@ from tools.auth import (
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import REDIRECT_URI, FakeOAuth
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeOAuth]:
-    """A provider with one client."""
-    with FakeOAuth() as provider:
-        yield provider
-
-
-@pytest.fixture
-def store() -> InMemoryCredentialService:
-    """A store of credentials."""
-    return InMemoryCredentialService()
 
 
 def test_a_request_shows_where_to_log_in_and_no_secret(provider: FakeOAuth, store: InMemoryCredentialService) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,19 +28,6 @@ from tools.auth import (
 from waystation.core.errors import AuthorizationFailed, CredentialStoreError
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import FakeOAuth
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeOAuth]:
-    """A provider with one client."""
-    with FakeOAuth() as provider:
-        yield provider
-
-
-@pytest.fixture
-def store() -> InMemoryCredentialService:
-    """A store of credentials."""
-    return InMemoryCredentialService()
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,13 @@
 Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 from waystation.core import responses
-from waystation.core.call import CallState
+from waystation.core.call import Asked, CallState
 from waystation.core.entry import Failure
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, parts_of
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
-from waystation.core.wire import NO_USAGE, Answer, Confirmation, ModelReply, Said, ToolOutcome
+from waystation.core.wire import NO_USAGE, Answer, Call, Confirmation, ModelReply, Said, ToolOutcome
 from waystation.core.work import Work
 from waystation.core.works import Works
 
@@ -57,7 +54,8 @@ class Calls(Works):
         if work.shape.keeps_turn:
             self._next_turn = work.agent
         work.closing = reply.closing
-        called = [_call(call, part, now, number, work) for call, part in zip(reply.calls, _said(reply), strict=True)]
+        said = parts_of(reply.content, "functionCall")
+        called = [_call(call, part, now, number, work) for call, part in zip(reply.calls, said, strict=True)]
         work.batch = [*(call for call in work.batch if call.performing), *called]
         work.calls_made += len(called)
         self.calls.update((call.id, call) for call in called)
@@ -255,7 +253,7 @@ class Calls(Works):
             self._state.apply(actions)
 
 
-def _call(call: Any, part: JsonObject, now: float, number: int, work: Work) -> CallState:
+def _call(call: Call, part: JsonObject, now: float, number: int, work: Work) -> CallState:
     state = CallState(
         call=call,
         name=part.get("name") or "",
@@ -270,11 +268,7 @@ def _call(call: Any, part: JsonObject, now: float, number: int, work: Work) -> C
     return state
 
 
-def _said(reply: ModelReply) -> Iterator[JsonObject]:
-    yield from parts_of(reply.content, "functionCall")
-
-
-def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Any, Confirmation] | None:
+def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
     """Return what a tool asked for from inside, if it did."""
     actions = outcome.actions or NO_ACTIONS
     if config := actions.requested_auth_configs.get(call_id):

@@ -17,6 +17,7 @@ from waystation.core.entry import (
     Refused,
 )
 from waystation.core.errors import InvalidInput
+from waystation.core.event import parts_of
 from waystation.core.payload import decode
 from waystation.core.wire import WORKFLOW, InvocationResult, ModelReply, ToolOutcome, parse_input
 
@@ -41,8 +42,7 @@ def model_reply(number: int, data: bytes) -> ModelReplied | ModelLost:
         reply = ModelReply.model_validate(decode(data))
     except (ValidationError, ValueError):
         return ModelLost(number, _unreadable("reply of the model"))
-    calls = [part for part in (reply.content or {}).get("parts") or () if "functionCall" in part]
-    if len(calls) != len(reply.calls):
+    if len(parts_of(reply.content, "functionCall")) != len(reply.calls):
         return ModelLost(number, _unreadable("reply of the model"))
     return ModelReplied(number, reply)
 
