@@ -45,7 +45,9 @@ from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
 from waystation.core.errors import WaystationError
-from waystation.core.wire import MODEL_ACTIVITY, SEARCH_ATTRIBUTES, TASK_QUEUE, ModelCallInput, ToolCallInput
+from waystation.core.model_call import ModelCallInput
+from waystation.core.tool_call import ToolCallInput
+from waystation.core.wire import MODEL_ACTIVITY, SEARCH_ATTRIBUTES, TASK_QUEUE
 from waystation.logs import configure_logs
 from workflows.invocation import AgentInvocation
 from workflows.ports import data_of, raw

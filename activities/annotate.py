@@ -22,8 +22,9 @@ from tools.output_schema import ResponseRefused, SetModelResponseTool
 from tools.transfer import TransferToAgentTool
 from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions
+from waystation.core.model_call import Call, Confirmation
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
-from waystation.core.wire import Call, Confirmation, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
 
 events = structlog.get_logger("waystation.activities")

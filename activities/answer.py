@@ -10,8 +10,8 @@ from tools.output_schema import OUTPUT_SCHEMA, parsed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.event import EventActions, text_of
 from waystation.core.log import Log
+from waystation.core.model_call import ModelReply, Said
 from waystation.core.payload import JsonObject
-from waystation.core.wire import ModelReply, Said
 from waystation.core.work import Work
 
 

@@ -12,9 +12,9 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import shape_of
 from waystation.core.errors import NotJson, WaystationError
 from waystation.core.event import NO_ACTIONS, EventActions, text_of
+from waystation.core.model_call import ModelReply, Phase, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
-from waystation.core.wire import ModelReply, Phase, Said
 from waystation.core.work import Work
 
 

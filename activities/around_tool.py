@@ -13,7 +13,7 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import shape_of, transfer_target
 from waystation.core.event import merge_actions
 from waystation.core.payload import JsonObject
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from waystation.core import ids, summary
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import ForeignHistory, ModelOverloaded, ModelRefused, NotJson, UnknownAgent
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
+from waystation.core.model_call import ModelCallInput, ModelReply
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, digest, encode, plain
-from waystation.core.wire import ModelCallInput, ModelReply
 from waystation.core.work import Work
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 

@@ -33,7 +33,7 @@ from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory, UnknownAgent
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, copy_json
-from waystation.core.wire import ToolCallInput, ToolOutcome
+from waystation.core.tool_call import ToolCallInput, ToolOutcome
 
 events = structlog.get_logger("waystation.activities")
 

@@ -19,7 +19,7 @@ from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
-from waystation.core.wire import ToolCallInput
+from waystation.core.tool_call import ToolCallInput
 from waystation.core.work import Work
 
 

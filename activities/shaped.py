@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from tools.base import BaseTool
+from waystation.core.budget import Usage
 from waystation.core.payload import JsonObject, plain
-from waystation.core.wire import Usage
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.llm_request import LlmRequest as EditableRequest
 

@@ -23,8 +23,8 @@ from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 from waystation.core.entry import Body
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import Log
+from waystation.core.model_call import Position
 from waystation.core.projection import Scheduled, Sources, catch_up, position_of
-from waystation.core.wire import Position
 from waystation.history import HistoryReader, decoded
 from workflows.ports import HAND_OVER
 

@@ -19,8 +19,8 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.connect import connect
+from waystation.core.budget import Budget
 from waystation.core.entry import Body
-from waystation.core.wire import Budget
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
 from worker import create_worker

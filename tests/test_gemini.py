@@ -15,9 +15,9 @@ import pytest
 
 from activities.models import gemini as adapter
 from activities.models.gemini import Gemini
+from waystation.core.budget import Usage
 from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Usage
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.fake_gemini import FakeGemini
 

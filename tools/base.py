@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tools.context import ToolContext
+from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Confirmation, Effect
 
 OnError = Literal["tell", "raise"]
 

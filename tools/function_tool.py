@@ -15,8 +15,8 @@ from tools.declaration import declaration
 from tools.signature import EMPTY, Signature, doc_of, name_of
 from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 log = structlog.get_logger(__name__)
 

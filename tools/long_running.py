@@ -6,8 +6,8 @@ from typing import Any
 
 from tools.base import OnError
 from tools.function_tool import FunctionTool
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 NOTE = (
     "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not "

@@ -13,7 +13,7 @@ from waystation.core.errors import NotJson
 from waystation.core.event import NO_ACTIONS, EventActions
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
 from waystation.core.secrets import masked
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 MAX_ERROR_BYTES = 4096
 _MAX_NAME_BYTES = 200

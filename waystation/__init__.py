@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from waystation.apps import App
     from waystation.client.agent_client import AgentClient, Invocation
     from waystation.code_executors import BuiltInCodeExecutor
+    from waystation.core.answer import PendingCall
+    from waystation.core.budget import Budget, Usage
     from waystation.core.errors import (
         AlreadyAnswered,
         AnswerRefused,
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
         WaystationError,
     )
     from waystation.core.event import Event, EventActions, ToolConfirmation
-    from waystation.core.wire import Budget, InvocationResult, PendingCall, Usage
+    from waystation.core.wire import InvocationResult
     from waystation.models import BaseLlm, LlmRequest, LlmResponse
     from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 

@@ -13,6 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.core import approval, ids, results
+from waystation.core.answer import Answer, parse_answer
 from waystation.core.call import CallState
 from waystation.core.entry import (
     AnswerCounted,
@@ -26,9 +27,10 @@ from waystation.core.entry import (
 )
 from waystation.core.errors import AnswerRefused, InvalidAnswer
 from waystation.core.log import Log
+from waystation.core.model_call import Phase, Position
 from waystation.core.payload import JsonObject, encode
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Wait, next_step
-from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, Answer, Phase, Position, parse_answer
+from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
 from workflows.pending import Noticeboard
 from workflows.perform import call_agent, call_model, call_tool
 from workflows.ports import all_data, data_of, hand_over, now, raw

@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 from waystation.core import summary
+from waystation.core.answer import PendingCall
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.wire import (
@@ -16,7 +17,6 @@ from waystation.core.wire import (
     SEARCH_STATUS,
     SEARCH_USER,
     InvocationInput,
-    PendingCall,
 )
 
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)

@@ -11,16 +11,10 @@ from waystation.core import ids, responses, results, summary
 from waystation.core.call import CallState
 from waystation.core.entry import Body, CallLost, Failure, ModelLost
 from waystation.core.log import Log
+from waystation.core.model_call import ModelCallInput, Phase, Position
 from waystation.core.payload import encode
-from waystation.core.wire import (
-    MODEL_ACTIVITY,
-    WORKFLOW,
-    InvocationInput,
-    ModelCallInput,
-    Phase,
-    Position,
-    ToolCallInput,
-)
+from waystation.core.tool_call import ToolCallInput
+from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from workflows.ports import data_of, failure_of, raw
 
 MODEL_TIMEOUT = timedelta(minutes=10)

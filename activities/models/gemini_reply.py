@@ -3,9 +3,9 @@
 Not by way of the SDK's types: they drop part fields that they do not know, and recode thought signatures.
 """
 
+from waystation.core.budget import Usage
 from waystation.core.errors import ModelOverloaded
 from waystation.core.payload import JsonObject, decode
-from waystation.core.wire import Usage
 from waystation.models import LlmResponse
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"

@@ -16,8 +16,9 @@ from waystation.client.connect import connect
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import Log
+from waystation.core.model_call import Position
 from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
-from waystation.core.wire import Position, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader
 from waystation.models import LlmRequest, LlmResponse

@@ -11,6 +11,7 @@ from tests.cli.conftest import command
 from tests.cli.shell import ROOT, Shell
 from waystation.cli.worker_process import WorkerProcess
 from waystation.core import wire
+from waystation.core.answer import Answer, PendingCall
 from waystation.embedded import EmbeddedServer
 
 README = (ROOT / "README.md").read_text()
@@ -114,7 +115,7 @@ async def test_the_options_of_the_readme_exist() -> None:
 def test_the_contract_lists_the_fields_that_exist() -> None:
     """A field that is added to the wire types is documented."""
     internal = {"root", "depth"}
-    for model in (wire.InvocationInput, wire.InvocationResult, wire.Answer, wire.PendingCall):
+    for model in (wire.InvocationInput, wire.InvocationResult, Answer, PendingCall):
         missing = [name for name in model.model_fields if f"`{name}`" not in CONTRACT and name not in internal]
         assert missing == [], model.__name__
     for name in (wire.WORKFLOW, wire.ANSWER_SIGNAL, wire.ANSWER_UPDATE, wire.MEMO_PENDING, *wire.SEARCH_ATTRIBUTES):

@@ -13,9 +13,9 @@ from rich.text import Text
 from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.cli.target import Target
+from waystation.core.answer import PendingCall
 from waystation.core.event import Event, EventActions
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
 STEERING = set("\x1b\x07\r\x08\x9b\u202e\u2028\x7f")

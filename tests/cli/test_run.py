@@ -10,7 +10,7 @@ from tests.conftest import Serve
 from tools import AgentTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.wire import PendingCall
+from waystation.core.answer import PendingCall
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 

@@ -9,21 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waystation.core import approval, ids, projection, prompt, results
+from waystation.core.answer import parse_answer
 from waystation.core.entry import AnswerCounted, AnswerIgnored, Began, CancelRequested, Ended, Failure, ModelCalled
 from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
+from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Fact, Sources, catch_up
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
-from waystation.core.wire import (
-    InvocationInput,
-    InvocationResult,
-    ModelCallInput,
-    ModelReply,
-    Position,
-    ToolOutcome,
-    parse_answer,
-)
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput, InvocationResult
 
 
 @dataclass

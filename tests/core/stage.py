@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+from waystation.core.budget import Budget
 from waystation.core.entry import Began, CallReturned, ModelCalled, ModelReplied
 from waystation.core.event import EventActions
 from waystation.core.log import Log
+from waystation.core.model_call import Call, ModelReply, Said
 from waystation.core.shape import AgentKind, AgentShape
 from waystation.core.step import CallModel, Perform, Step, next_step
-from waystation.core.wire import Budget, Call, InvocationInput, ModelReply, Said, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput
 
 
 def llm(name: str, **fields: Any) -> AgentShape:

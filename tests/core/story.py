@@ -3,6 +3,7 @@
 from typing import Any
 
 from waystation.core import ids
+from waystation.core.answer import Answer
 from waystation.core.entry import (
     AnswerCounted,
     Began,
@@ -18,8 +19,10 @@ from waystation.core.entry import (
 )
 from waystation.core.event import EventActions
 from waystation.core.log import Log
+from waystation.core.model_call import Call, Confirmation, ModelReply
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Answer, Call, Confirmation, InvocationInput, ModelReply, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput
 
 
 def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.core.story import answered, called, expired, log_of, returned, said
+from waystation.core.answer import Answer
 from waystation.core.approval import check, decide_signal
 from waystation.core.call import DEFAULT_DEADLINE_S
 from waystation.core.entry import AnswerCounted, AnswerIgnored
@@ -18,7 +19,6 @@ from waystation.core.errors import (
     UnknownCall,
 )
 from waystation.core.log import Log
-from waystation.core.wire import Answer
 
 
 def waiting(**fields: Any) -> Log:

@@ -6,12 +6,12 @@ import pytest
 
 from tests.core.story import answered, called, expired, log_of, replied, responses, returned, said
 from waystation.core import approval, prompt
+from waystation.core.answer import Answer
 from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
 from waystation.core.payload import digest
 from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
-from waystation.core.wire import Answer
 
 CONFIG = {"credentialKey": "github", "authScheme": {"type": "oauth2"}}
 

@@ -18,9 +18,11 @@ from waystation.core.entry import (
 )
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
+from waystation.core.model_call import Confirmation, ModelReply, Said
 from waystation.core.shape import AgentShape
 from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
-from waystation.core.wire import Confirmation, InvocationInput, InvocationResult, ModelReply, Said, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput, InvocationResult
 
 ESCALATE = EventActions(escalate=True)
 

@@ -9,23 +9,17 @@ from hypothesis import strategies as st
 
 from tests.core.simulation import Simulation
 from waystation.core import ids, prompt
+from waystation.core.budget import Budget
 from waystation.core.entry import AnswerCounted, Failure
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
+from waystation.core.model_call import Call, Confirmation, ModelReply, Said
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Projection
 from waystation.core.shape import AgentShape
 from waystation.core.step import CallModel
-from waystation.core.wire import (
-    Budget,
-    Call,
-    Confirmation,
-    InvocationInput,
-    InvocationResult,
-    ModelReply,
-    Said,
-    ToolOutcome,
-)
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput, InvocationResult
 from waystation.core.work import Work
 
 KINDS = ["function", "function", "long_running", "gated", "answered", "agent", "transfer"]

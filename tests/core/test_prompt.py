@@ -109,7 +109,7 @@ def test_requests_to_confirm_are_not_shown_to_the_model() -> None:
 def test_thought_signatures_pass_through_untouched() -> None:
     """Parts are kept as the provider sent them."""
     from waystation.core.entry import ModelReplied
-    from waystation.core.wire import Call, ModelReply
+    from waystation.core.model_call import Call, ModelReply
 
     part = {"functionCall": {"id": "fc-1", "name": "a", "args": {}}, "thoughtSignature": "c2ln", "newField": 1}
     reply = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id="fc-1"),))

@@ -7,7 +7,7 @@ from tests.core.test_prompt import brief
 from waystation.core import prompt, quoted
 from waystation.core.entry import CallReturned
 from waystation.core.shape import AgentShape
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 
 def shown(stage: Stage, agent: str, *, branch: str | None = None, current_turn_only: bool = False) -> list[str]:

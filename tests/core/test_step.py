@@ -15,10 +15,10 @@ from tests.core.story import (
     returned,
     said,
 )
+from waystation.core.budget import Budget
 from waystation.core.entry import CancelRequested
 from waystation.core.event import EventActions
 from waystation.core.step import CallModel, Cancel, Finish, Perform, Wait, next_step
-from waystation.core.wire import Budget
 
 
 def test_a_message_is_shown_to_the_model() -> None:

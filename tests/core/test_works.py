@@ -12,9 +12,10 @@ from waystation.core.entry import (
     ModelLost,
 )
 from waystation.core.event import EventActions
+from waystation.core.model_call import Confirmation, ModelReply, Said
 from waystation.core.shape import AgentShape
 from waystation.core.step import Finish, Perform, Wait, next_step
-from waystation.core.wire import Confirmation, ModelReply, Said, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 ESCALATE = EventActions(escalate=True)
 

@@ -12,11 +12,12 @@ from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Re
 from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.budget import Budget
 from waystation.core.errors import ModelRefused
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.step import Wait, next_step
-from waystation.core.wire import DEFAULT_APP, Budget
+from waystation.core.wire import DEFAULT_APP
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 LIMIT_S = 30.0

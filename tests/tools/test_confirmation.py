@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tools import BaseTool, FunctionTool, ToolContext
+from waystation.core.model_call import Confirmation
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Confirmation
 
 ADK_HINT = (
     "Please approve or reject the tool call pay() by responding with a FunctionResponse with an expected "

@@ -21,7 +21,7 @@ from pydantic import BaseModel, computed_field
 
 from tools import ToolContext, failure_of, outcome_of
 from waystation.core.payload import decode
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 
 class Color(enum.Enum):

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from tools import FunctionTool, LongRunningFunctionTool, ToolContext, describe, failure_of, outcome_of
 from waystation.core.event import EventActions
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 
 def context(**state: Any) -> ToolContext:

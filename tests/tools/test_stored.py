@@ -11,7 +11,7 @@ from tools import FunctionTool, Services, Session, ToolContext, failure_of, outc
 from tools.awaited import NotAwaited
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core.event import Event, EventActions
-from waystation.core.wire import ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 from waystation.memory import InMemoryMemoryService, MemoryEntry
 
 TEXT = types.Part.from_text(text="hello")

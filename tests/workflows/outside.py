@@ -12,11 +12,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.answer import PendingCall
 from waystation.core.errors import AnswerRefused
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses
 

@@ -11,8 +11,8 @@ from tests.workflows.outside import until, waiting
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
 from waystation.core.errors import InvalidAnswer
-from waystation.core.wire import PendingCall
 from waystation.testing import ScriptedModel, calls, responses, says
 
 CONFIG = {"credentialKey": "calendar", "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}}

@@ -11,7 +11,7 @@ from tests.workflows.said import content
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.wire import Budget
+from waystation.core.budget import Budget
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
 

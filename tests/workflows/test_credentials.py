@@ -20,9 +20,9 @@ from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
 from tools.authenticated import AuthenticatedFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth

@@ -11,8 +11,8 @@ from tests.conftest import Serve
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.budget import Budget
 from waystation.core.errors import ModelOverloaded, ModelRefused
-from waystation.core.wire import Budget
 from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
 
 

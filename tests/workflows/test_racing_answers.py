@@ -11,8 +11,8 @@ from tests.workflows.outside import Till, asked, ignored, ignored_in, quiet, ref
 from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.answer import Action
 from waystation.core.errors import AlreadyAnswered
-from waystation.core.wire import Action
 from waystation.testing import ScriptedModel, calls, says
 
 PATIENT = timedelta(seconds=60)

@@ -8,7 +8,7 @@ from tests.conftest import Serve
 from tests.workflows.said import fails, failure, heard, pay
 from tools import AgentTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.agents import Agent
-from waystation.core.wire import Budget
+from waystation.core.budget import Budget
 from waystation.testing import ScriptedModel, calls, responses, says
 
 

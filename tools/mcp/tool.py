@@ -16,8 +16,8 @@ from tools.declaration import declaration
 from tools.mcp.session import McpSessions, OutcomeUnknown
 from tools.readonly_context import ReadonlyContext
 from tools.signature import Signature, name_of
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
 """Returns the headers that requests for this context carry; None when the user has been asked for a credential."""

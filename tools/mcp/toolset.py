@@ -22,8 +22,8 @@ from tools.mcp.tool import McpTool, plain_result
 from tools.readonly_context import ReadonlyContext
 from tools.toolset import BaseToolset, ToolPredicate
 from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 log = structlog.get_logger(__name__)
 

@@ -23,8 +23,8 @@ from tools.openapi.specification import Operation, is_absolute
 from tools.readonly_context import ReadonlyContext
 from tools.signature import Signature, name_of
 from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 if TYPE_CHECKING:
     import httpx2

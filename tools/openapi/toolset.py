@@ -11,8 +11,8 @@ from tools.openapi.tool import RestApiTool, Settings
 from tools.readonly_context import ReadonlyContext
 from tools.toolset import BaseToolset, ToolPredicate
 from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Effect
 
 if TYPE_CHECKING:
     import httpx2

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from waystation.core.budget import MAX_MODEL_CALLS, Budget
 from waystation.core.payload import JsonObject
-from waystation.core.wire import MAX_MODEL_CALLS, Budget
 
 _ACCEPTED = ("tool_thread_pool_config", "streaming_mode", "telemetry", "get_session_config")
 """Fields of ADK's RunConfig that change nothing here: sync tools always run in threads, and events stream anyway."""

@@ -12,8 +12,8 @@ from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.cli.watch import pending_below
 from waystation.client.agent_client import AgentClient
+from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Action, PendingCall
 
 
 async def pending(client: AgentClient, out: Output, target: Target, *, id: str | None) -> Exit:

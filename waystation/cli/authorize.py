@@ -12,7 +12,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.watch import pending_below
 from waystation.client.agent_client import AgentClient
-from waystation.core.wire import PendingCall
+from waystation.core.answer import PendingCall
 
 
 async def authorize(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
     from waystation.client.agent_client import AgentClient
+    from waystation.core.answer import Action
     from waystation.core.payload import JsonObject
-    from waystation.core.wire import Action
 
 CREDENTIALS = Path(".waystation") / "credentials"
 """Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""

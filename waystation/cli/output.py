@@ -11,8 +11,8 @@ from rich.text import Text
 
 from waystation.cli import render
 from waystation.cli.target import Target
+from waystation.core.answer import PendingCall
 from waystation.core.event import Event
-from waystation.core.wire import PendingCall
 
 PIPE_WIDTH = 100
 """Columns of a table that goes to a file or another program; other lines are not wrapped there."""

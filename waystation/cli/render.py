@@ -14,10 +14,10 @@ from rich.style import Style
 from rich.text import Text
 
 from waystation.core import summary
+from waystation.core.answer import PendingCall
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 
 MAX_JSON = 300
 """Characters of a response or a value that people are shown; `--json` shows all of it."""

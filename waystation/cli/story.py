@@ -26,8 +26,8 @@ from waystation.cli.output import Output, error
 from waystation.cli.target import Target, program_name, shown, temporal_name
 from waystation.cli.worker_process import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.answer import Action, PendingCall
 from waystation.core.errors import WaystationError
-from waystation.core.wire import Action, PendingCall
 from waystation.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]

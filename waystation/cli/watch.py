@@ -16,8 +16,9 @@ from waystation.cli.exits import Exit
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.answer import PendingCall
 from waystation.core.log import Log
-from waystation.core.wire import InvocationResult, PendingCall
+from waystation.core.wire import InvocationResult
 
 UNCLAIMED_S = 3.0
 """How long an invocation may lie untouched before its user is told that no worker may be running."""

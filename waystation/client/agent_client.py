@@ -23,6 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.client.connect import connect
 from waystation.client.credentials import CredentialKeeper
 from waystation.core import approval, errors, summary
+from waystation.core.answer import Action, PendingCall, parse_answer
+from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest, encode
@@ -35,12 +37,8 @@ from waystation.core.wire import (
     SEARCH_PENDING,
     TASK_QUEUE,
     WORKFLOW,
-    Action,
-    Budget,
     InvocationInput,
     InvocationResult,
-    PendingCall,
-    parse_answer,
 )
 from waystation.history import HistoryReader, decoded, project
 

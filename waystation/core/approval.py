@@ -8,6 +8,7 @@ duplicate.
 from collections.abc import Sequence
 
 from waystation.core import ids
+from waystation.core.answer import Answer, parse_answer
 from waystation.core.call import CallState
 from waystation.core.entry import AnswerCounted, AnswerIgnored
 from waystation.core.errors import (
@@ -21,7 +22,7 @@ from waystation.core.errors import (
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.secrets import secret_keys
-from waystation.core.wire import ANSWER_SIGNAL, Answer, parse_answer
+from waystation.core.wire import ANSWER_SIGNAL
 
 REQUEST_ACTIONS = {
     "confirmation": frozenset({"approve", "reject", "edit"}),

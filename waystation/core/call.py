@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from waystation.core import ids
+from waystation.core.answer import Answer, PendingCall
+from waystation.core.model_call import Call, Confirmation
 from waystation.core.payload import JsonObject, digest
-from waystation.core.wire import Answer, Call, Confirmation, PendingCall, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """Every wait ends; see design D3. 30 days unless the tool says otherwise."""

@@ -4,12 +4,15 @@ Source: adk-semantics 7.1; one event for each batch, parts and actions in call o
 """
 
 from waystation.core import responses
+from waystation.core.answer import Answer
+from waystation.core.budget import NO_USAGE
 from waystation.core.call import Asked, CallState
 from waystation.core.entry import Failure
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, parts_of
+from waystation.core.model_call import Call, Confirmation, ModelReply, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
-from waystation.core.wire import NO_USAGE, Answer, Call, Confirmation, ModelReply, Said, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
 from waystation.core.works import Works
 

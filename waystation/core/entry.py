@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from waystation.core.answer import Answer
+from waystation.core.model_call import ModelReply
 from waystation.core.payload import Recorded
-from waystation.core.wire import Answer, InvocationInput, InvocationResult, ModelReply, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput, InvocationResult
 
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 

@@ -30,7 +30,7 @@
     │   └── TooLarge              … because of its size (tools.outcome)
     ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
     ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
-    ├── StoreFailed               artifacts or memories are not reached
+    ├── StoreFailed               artifacts, memories or large payloads are not reached
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     └── NotReplayable             recorded and present code disagree
 
@@ -193,7 +193,7 @@ class InputValidationError(WaystationError, ValueError):
 
 
 class StoreFailed(WaystationError):
-    """The place where artifacts or memories are kept did not do what was asked of it."""
+    """The place where artifacts, memories or large payloads are kept did not do what was asked of it."""
 
     def __init__(self, place: str, problem: str) -> None:
         self.place, self.problem = place, problem

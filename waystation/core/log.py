@@ -7,6 +7,7 @@ is a function of its entries; nothing is ever taken back, so a reader may follow
 from typing import assert_never
 
 from waystation.core import ids, responses
+from waystation.core.answer import PendingCall
 from waystation.core.call import CallState
 from waystation.core.calls import Calls
 from waystation.core.entry import (
@@ -31,7 +32,7 @@ from waystation.core.event import text_of
 from waystation.core.message import user_content
 from waystation.core.shape import AgentShape
 from waystation.core.state import StateFold
-from waystation.core.wire import InvocationInput, InvocationResult, PendingCall
+from waystation.core.wire import InvocationInput, InvocationResult
 from waystation.core.work import Work
 
 NOBODY = "waystation"

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from waystation.core.errors import NotJson
@@ -69,6 +69,12 @@ def decode_foreign(data: bytes) -> Any:
         NotJson: It is, but is too deep, or has numbers out of range.
     """
     return plain(decode(data))
+
+
+def faults(error: ValidationError) -> str:
+    """Return which fields are wrong and why, without their values."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
 
 
 def digest(value: object) -> str:

@@ -4,8 +4,8 @@ One projection serves the prompt builder, live streams, readers of closed and ex
 it builds equals what the workflow holds; tests compare the two for every kept history.
 
 A workflow does not apply what arrives in the order of the history: within one workflow task it is given signals and
-updates before results. Every command says explicitly which entries were applied before it (`wire.Position`); only for
-what came after the last command is that rule applied here.
+updates before results. Every command says explicitly which entries were applied before it (`Position`); only for what
+came after the last command is that rule applied here.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from pydantic import ValidationError
 
 from waystation.core import ids, results
+from waystation.core.answer import parse_answer
 from waystation.core.approval import decide_signal
 from waystation.core.entry import (
     AnswerCounted,
@@ -30,8 +31,8 @@ from waystation.core.entry import (
 )
 from waystation.core.errors import ForeignHistory, InvalidAnswer
 from waystation.core.log import Log
+from waystation.core.model_call import Position
 from waystation.core.payload import decode
-from waystation.core.wire import Position, parse_answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Mapping
 
+from waystation.core.answer import Answer
 from waystation.core.call import CallState
 from waystation.core.entry import Failure
 from waystation.core.event import EventActions, texts_of
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Answer, InvocationResult, ToolOutcome
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."
 """ADK's wire literal, see adk-semantics 2.1."""

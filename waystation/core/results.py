@@ -18,8 +18,10 @@ from waystation.core.entry import (
 )
 from waystation.core.errors import InvalidInput
 from waystation.core.event import parts_of
+from waystation.core.model_call import ModelReply
 from waystation.core.payload import decode
-from waystation.core.wire import WORKFLOW, InvocationResult, ModelReply, ToolOutcome, parse_input
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import WORKFLOW, InvocationResult, parse_input
 
 
 def _unreadable(what: str) -> Failure:

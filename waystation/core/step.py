@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from waystation.core.entry import Failure
 from waystation.core.log import Log
-from waystation.core.wire import Phase
+from waystation.core.model_call import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from waystation.core.answer import PendingCall
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 
 MAX_LINE = 120
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)

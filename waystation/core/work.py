@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from waystation.core.call import CallState
+from waystation.core.model_call import Phase, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
-from waystation.core.wire import Phase, Said
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from waystation.core.budget import Usage
 from waystation.core.payload import JsonObject
-from waystation.core.wire import Usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

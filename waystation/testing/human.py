@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
-from waystation.core.wire import PendingCall
 
 
 class ScriptedHuman:

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from waystation.core.budget import Usage
 from waystation.core.event import parts_of, text_of
 from waystation.core.payload import JsonObject
 from waystation.core.quoted import BEGIN
-from waystation.core.wire import Usage
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 Reply: TypeAlias = LlmResponse | str | Exception

@@ -1,0 +1,78 @@
+"""What waits for a person, and how it is answered."""
+
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from waystation.core.errors import InvalidAnswer, NotJson
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign, faults
+
+Action = Literal["approve", "reject", "edit", "respond", "progress"]
+
+
+class Answer(Recorded):
+    """What an approver sends, by signal or by update."""
+
+    function_call_id: str = Field(min_length=1, max_length=200)
+    action: Action
+    response: JsonObject | None = None
+    args: JsonObject | None = None
+    comment: str | None = None
+    by: str | None = None
+    """Who says to have answered; a claim, not a verified identity."""
+    digest: str | None = None
+    answer_id: str | None = None
+    wake: bool = True
+    """For `progress`: whether the model is called with it at once."""
+    token: str | None = Field(default=None, repr=False, exclude=True)
+
+
+class PendingCall(Recorded):
+    """One call that waits for a person, as seen from outside."""
+
+    function_call_id: str
+    invocation_id: str
+    agent: str
+    tool: str
+    args: JsonObject
+    kind: Literal["confirmation", "credential", "long_running"]
+    digest: str
+    hint: str = ""
+    payload: Any = None
+    """Any JSON."""
+    interim: JsonObject | None = None
+    """The latest intermediate response, which the model has seen."""
+    requested_at: float
+    """Seconds since 1970."""
+    deadline: float
+    """Seconds since 1970; an answer after it does not count."""
+    user_id: str
+    session_id: str | None = None
+
+
+def parse_answer(data: bytes) -> Answer:
+    """Read an answer.
+
+    Raises:
+        InvalidAnswer: It is not JSON, or lacks what the contract requires.
+    """
+    if len(data) > MAX_VALUE_BYTES:
+        # The server takes more, but accepting an update repeats it, and so would sending it on to an activity.
+        raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
+    try:
+        answer = Answer.model_validate(decode_foreign(data))
+    except ValidationError as error:
+        raise InvalidAnswer(f"The answer is invalid: {faults(error)}.") from None
+    except NotJson as error:
+        raise InvalidAnswer(f"The answer cannot be recorded: it has {error.found}.") from None
+    except ValueError:
+        raise InvalidAnswer(
+            'The answer is not JSON; send one object such as {"function_call_id": "fc-1", "action": "approve"}.'
+        ) from None
+    if answer.action == "respond" and answer.response is None:
+        raise InvalidAnswer("The action `respond` needs a `response` object.")
+    if answer.action == "progress" and answer.response is None:
+        raise InvalidAnswer("The action `progress` needs a `response` object.")
+    if answer.action == "edit" and answer.args is None:
+        raise InvalidAnswer("The action `edit` needs an `args` object.")
+    return answer

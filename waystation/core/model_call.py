@@ -1,0 +1,120 @@
+"""What the model activity is told and what it reports: a reply, annotated with all that is needed to carry it out."""
+
+from typing import Any, Literal
+
+from waystation.core.budget import Usage
+from waystation.core.event import EventActions
+from waystation.core.payload import JsonObject, Recorded
+from waystation.core.shape import AgentShape
+
+Effect = Literal["read", "repeatable", "once"]
+CallKind = Literal["function", "long_running", "agent", "answered"]
+Phase = Literal["enter", "turn", "leave"]
+
+
+class Confirmation(Recorded):
+    """What a person is asked before a tool may run."""
+
+    hint: str = ""
+    payload: Any = None
+    """Any JSON."""
+
+
+class Call(Recorded):
+    """What the workflow must know to carry out one function call of a reply; name and arguments are in the content."""
+
+    id: str
+    """Minted by the engine; the same everywhere."""
+    model_id: str | None = None
+    """The model's own id, kept only to be echoed to its provider."""
+    kind: CallKind = "function"
+    response: JsonObject | None = None
+    """For `answered`: the response that was already clear when the reply was read, such as for an unknown tool."""
+    actions: EventActions | None = None
+    """For `answered`: what the call does all the same, such as a transfer."""
+    transfer: AgentShape | None = None
+    """For `answered` with a transfer in its `actions`: the agent that continues."""
+    confirmation: Confirmation | None = None
+    """Present when a person has to agree before the tool runs."""
+    agent: str | None = None
+    """For `agent`: the name of the agent that is called."""
+    message: str | None = None
+    """For `agent`: what it is told, when that is not the argument `request`."""
+    skip_summarization: bool = False
+    after: bool = False
+    """For `agent`: whether the agent's answer passes through `after_tool` callbacks, in an activity of its own."""
+    effect: Effect = "repeatable"
+    timeout_s: float | None = None
+    retries: int = 0
+    heartbeat_timeout_s: float | None = None
+    task_queue: str | None = None
+    deadline_s: float | None = None
+    """How long a person may take to answer, from the moment the call waits."""
+
+
+class Position(Recorded):
+    """How far the log had grown when a command was issued: which entries are new, never what they say."""
+
+    at: int
+    """Length of the log when the previous command was issued."""
+    new: tuple[str, ...]
+    """References of the entries applied since then, in the order in which the workflow applied them."""
+
+
+class ModelCallInput(Position):
+    """Input of the model activity."""
+
+    agent: str
+    root: str
+    number: int
+    turn: int = 0
+    """Which of the agents at work in this invocation is meant; they are numbered as they begin."""
+    phase: Phase = "turn"
+    """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` ones run."""
+
+
+class Said(Recorded):
+    """What callbacks around an agent said or changed; an event of its own."""
+
+    content: JsonObject | None = None
+    actions: EventActions | None = None
+
+
+class ModelReply(Recorded):
+    """What a model answered, annotated with all that is needed to carry it out."""
+
+    content: JsonObject | None = None
+    """Genai Content as JSON; function calls carry the engine's ids."""
+    calls: tuple[Call, ...] = ()
+    """One for each function call in the content, in order."""
+    finish_reason: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    usage: Usage | None = None
+    model_version: str | None = None
+    grounding_metadata: JsonObject | None = None
+    citation_metadata: JsonObject | None = None
+    definition: str = ""
+    """Digest of the agent's definition that made this reply."""
+    search_attributes: bool = False
+    """Whether Waystation's search attributes are registered; an upsert of others would stick the workflow."""
+    duration_s: float = 0.0
+    actions: EventActions | None = None
+    """State written around the model call."""
+    shape: AgentShape | None = None
+    """What the agent is, when it is entered and more than a model loop: agents that it runs, callbacks on leaving."""
+    before: Said | None = None
+    """What `before_agent` callbacks said; the event precedes the model's."""
+    skipped: bool = False
+    """Whether `before_agent` spoke for the agent, so that neither its model nor its children are asked."""
+    closing: Said | None = None
+    """What the agent says once the calls of this reply have responses; the agent is then done, and the model is not
+    called again."""
+    output: JsonObject | None = None
+    """What the final text says, parsed, when the agent has an `output_schema`."""
+    after: Said | None = None
+    """What `after_agent` callbacks said, in the phase `leave`."""
+    ends_invocation: bool = False
+    """Whether a plugin's `before_run` spoke for the whole invocation."""
+    mark: str = ""
+    """Tells the attempts of one model call apart."""
