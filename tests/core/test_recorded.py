@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, entry, event, wire
+from waystation.core import call, entry, event, segment, wire
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    assert all((call, entry, event, wire))  # imported, so that their types are known
+    assert all((call, entry, event, segment, wire))  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -52,6 +52,7 @@ REQUIRED = {
     },
     "Position": {"at", "new"},
     "Said": set[str](),
+    "SegmentRef": {"digest", "size", "entries"},
     "ToolCallInput": {"at", "new", "function_call_id", "root"},
     "ToolConfirmation": set[str](),
     "ToolOutcome": {"function_call_id"},
