@@ -161,7 +161,9 @@ _NAMES_BY_MODULE = {
         "UnknownAgent UnknownCall WaystationError"
     ),
     "waystation.core.event": "Event EventActions ToolConfirmation",
-    "waystation.core.wire": "Budget InvocationResult PendingCall Usage",
+    "waystation.core.answer": "PendingCall",
+    "waystation.core.budget": "Budget Usage",
+    "waystation.core.wire": "InvocationResult",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
     "waystation.plugins": "BasePlugin ReflectAndRetryToolPlugin TrackingScope",
 }
