@@ -173,14 +173,31 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
         (Agent(name="a", before_agent_callback=lambda: None), "`before_agent_callback` takes (), but is given (callb"),
         (Agent(name="a", instruction=lambda: ""), "`instruction` takes (), but is given (context)."),
         (Agent(name="a", output_schema=object()), "its `output_schema` has no JSON schema ("),
+        (Agent(name="a", output_schema=object), "its `output_schema` allows anything, so it says nothing;"),
+        (
+            Agent(name="a", generate_content_config={"temperature": "warm"}),
+            "its `generate_content_config` is wrong: temperature: Input should be a valid number",
+        ),
     ],
-    ids=["kind", "arity", "provider", "schema"],
+    ids=["kind", "arity", "provider", "schema", "empty schema", "config"],
 )
 def test_mistakes_in_an_agent_are_found_before_it_runs(agent: BaseAgent, problem: str) -> None:
     """Each with the agent's name and the remedy."""
     root = SequentialAgent(name="root", sub_agents=[agent])
     [found] = authoring_problems(root)
     assert str(found).startswith(f"Agent 'a': {problem}")
+
+
+def test_an_agent_below_itself_is_found() -> None:
+    """Directly or further down: such a tree has no end."""
+    outer, inner = SequentialAgent(name="outer"), SequentialAgent(name="inner")
+    outer.sub_agents.append(inner)
+    inner.sub_agents.append(outer)
+    found = [str(problem) for problem in authoring_problems(outer)]
+    assert [text for text in found if "below itself" in text] == [
+        f"Agent {name!r}: it is below itself in its own `sub_agents`, so that it would have no end; put a clone there."
+        for name in ("outer", "inner")
+    ]
 
 
 def test_callbacks_may_name_their_parameters_as_they_like() -> None:

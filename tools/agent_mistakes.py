@@ -4,12 +4,15 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
 from tools.output_schema import json_schema
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.tree import kind_of
 from waystation.core.errors import InvalidAgent
+from waystation.core.payload import faults
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
     "before_agent_callback": ("callback_context",),
@@ -43,22 +46,50 @@ def _problems(agent: BaseAgent) -> Iterator[str]:
                 f"its sub-agent {child.name!r} belongs to {child.parent_agent.name!r}; an agent can have one parent: "
                 f"use `{child.name}.clone()`, with another name."
             )
+    if any(agent is below for child in agent.sub_agents for below in _subtree(child)):
+        yield "it is below itself in its own `sub_agents`, so that it would have no end; put a clone there."
     for name, given in CALLBACKS.items():
         for callback in listed(getattr(agent, name, None)):
             if problem := _callback_problem(callback, given):
                 yield f"`{name}` {problem}"
     if isinstance(agent, LlmAgent):
-        if agent.output_schema is not None:
-            try:
-                json_schema(agent.output_schema)
-            except Exception as error:  # noqa: BLE001  # whatever a schema raises, it is of no use
-                yield f"its `output_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
-        for name in ("instruction", "global_instruction"):
-            provider = getattr(agent, name)
-            if callable(provider) and (problem := _callback_problem(provider, ("context",))):
-                yield f"`{name}` {problem}"
+        yield from _model_problems(agent)
     if isinstance(agent, LoopAgent) and agent.max_iterations is None and not agent.sub_agents:
         yield "a LoopAgent without `sub_agents` and `max_iterations` does nothing; give it agents."
+
+
+def _model_problems(agent: LlmAgent) -> Iterator[str]:
+    """Yield what is wrong with what an agent wants its model to be told."""
+    if agent.output_schema is not None:
+        try:
+            if not json_schema(agent.output_schema):
+                yield "its `output_schema` allows anything, so it says nothing; use a pydantic model, or leave it out."
+        except Exception as error:  # noqa: BLE001  # whatever a schema raises, it is of no use
+            yield f"its `output_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
+    if agent.generate_content_config is not None:
+        # Here, because few agents have one, and genai takes a while to import.
+        from google.genai.types import GenerateContentConfig
+
+        try:
+            GenerateContentConfig.model_validate(agent.generate_content_config)
+        except ValidationError as error:
+            yield f"its `generate_content_config` is wrong: {faults(error)}."
+    for name in ("instruction", "global_instruction"):
+        provider = getattr(agent, name)
+        if callable(provider) and (problem := _callback_problem(provider, ("context",))):
+            yield f"`{name}` {problem}"
+
+
+def _subtree(agent: object) -> Iterator[object]:
+    """Yield an agent and those below it, each once, though the tree may contain itself."""
+    seen: set[int] = set()
+    waiting = [agent]
+    while waiting:
+        found = waiting.pop()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting.extend(found.sub_agents if isinstance(found, BaseAgent) else ())
 
 
 def _callback_problem(callback: Any, given: tuple[str, ...]) -> str | None:

@@ -117,8 +117,11 @@ def _manager(tool: str, auth_config: AuthConfig | None) -> CredentialManager | N
     if auth_config is None:
         log.warning("authentication.missing", tool=tool, problem="no auth_config is given; it runs without credential")
         return None
+    from tools.auth.config import AuthConfig
     from tools.auth.manager import CredentialManager
 
+    if not isinstance(auth_config, AuthConfig):
+        raise InvalidTool(tool, f"`auth_config` is a {type(auth_config).__name__}; give an AuthConfig.")
     try:
         return CredentialManager(auth_config)
     except ValueError as error:

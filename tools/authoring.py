@@ -117,6 +117,8 @@ def _tool(item: object) -> BaseTool:
         return item
     if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
         raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
+    if isinstance(item, type):
+        raise InvalidTool(item.__name__, "a class was put into `tools`; put a function there that makes and uses one.")
     if not callable(item):
         shown = reprlib.repr(item)
         raise InvalidTool(shown, f"a {type(item).__name__} was put into `tools`; put functions and BaseTools there.")

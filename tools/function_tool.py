@@ -139,6 +139,13 @@ class FunctionTool(BaseTool):
         mandatory = (name for name in wanted.annotations if wanted.python.parameters[name].default is EMPTY)
         return [name for name in mandatory if name not in given]
 
+    def setting_problems(self) -> list[str]:
+        """Return what is wrong with the settings, one sentence each."""
+        problems = super().setting_problems()
+        if not (isinstance(self.require_confirmation, bool) or callable(self.require_confirmation)):
+            problems.append(f"`require_confirmation` is {self.require_confirmation!r}; use True, False or a function.")
+        return problems
+
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
         prepared = self._prepared(args)

@@ -193,9 +193,10 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
             "oauth2 required for credential type oauth2",
         ),
         (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is none of OpenAPI's"),
+        ("google", "`auth_config` is a str; give an AuthConfig"),
     ],
 )
-def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: AuthConfig, said: str) -> None:
+def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: Any, said: str) -> None:
     """So `worker.py check` reports it."""
     with pytest.raises(InvalidTool, match=said):
         AuthenticatedFunctionTool(read_calendar, auth_config=config)

@@ -126,6 +126,7 @@ def test_names_that_models_do_not_take_are_refused(name: str) -> None:
     [
         ("pay", """Tool "'pay'": a str was put into `tools`; put functions and BaseTools there."""),
         (BaseTool, "Tool 'BaseTool': a class was put into `tools`; put an instance of it there."),
+        (dict, "Tool 'dict': a class was put into `tools`; put a function there that makes and uses one."),
     ],
 )
 def test_what_is_no_tool_is_refused(item: object, message: str) -> None:

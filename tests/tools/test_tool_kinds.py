@@ -65,6 +65,10 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
         ({"effect": "never"}, "Tool 'ask': `effect` is 'never'; use 'read', 'repeatable' or 'once'."),
         ({"on_error": "ignore"}, "Tool 'ask': `on_error` is 'ignore'; use 'tell' or 'raise'."),
         ({"task_queue": ""}, "Tool 'ask': `task_queue` is ''; use the name of a task queue."),
+        (
+            {"require_confirmation": "yes"},
+            "Tool 'ask': `require_confirmation` is 'yes'; use True, False or a function.",
+        ),
     ],
 )
 def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:
