@@ -61,8 +61,9 @@ ACTIVITIES = 100
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
 """How long threads may take to end once no tool is waited for."""
-HEARTBEAT_THROTTLE = timedelta(seconds=1)
-"""Bounds how late a running tool hears of its cancellation."""
+HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
+"""Bounds how late a reader hears of new text of a model, and a running tool of its cancellation. Activities beat once a
+second all the same unless they have something to tell."""
 
 OPTIONS: Mapping[str, Any] = {
     # No author code enters a workflow, so the sandbox would guard only code that the tests replay in it.

@@ -3,6 +3,7 @@
 import secrets
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from activities.heartbeat import beating
 from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.instructions import InstructionFailed
 from activities.models.choice import Models
+from activities.partials import telling
 from activities.request import request_of, speakers, tools_for
 from activities.view import Views
 from tools.base import BaseTool
@@ -83,10 +85,11 @@ class ModelCaller:
         hooks = Hooks(agent, root.plugins_of(agent))
         contexts = Contexts.of(log, work, self._services, ids.model_replied(given.number))
         try:
-            with beating():
+            with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
                 if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
-                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model)
+                    on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
+                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model, on_text)
                     reply = await turn.reply(reply)
         except CallbackRaised as error:
             raise _failed(agent.name, error.kind, str(error), retry=error.passing) from None
@@ -131,6 +134,8 @@ class _Turn:
     contexts: Contexts
     models: Models
     demo: object
+    on_text: Callable[[str], None] | None
+    """What the model calls with pieces of its text."""
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Return `entered` with what the model said."""
@@ -146,7 +151,7 @@ class _Turn:
         model, changing = self._model(), speakers(self.agent, tools)
         if not (changing or self.hooks.around_models):
             try:
-                return _checked(await model.generate(request))
+                return _checked(await model.generate(request, on_text=self.on_text))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
                 raise self._failure(error) from None
         from activities.shaped import ShapedRequest, shaped_response
@@ -165,7 +170,7 @@ class _Turn:
             # Of what callbacks put into the request; the text names places, not values.
             raise _failed(self.agent.name, type(error).__name__, str(error)) from None
         try:
-            given = await model.generate(final)
+            given = await model.generate(final, on_text=self.on_text)
         except Exception as error:  # noqa: BLE001  # adapters raise anything
             answer = await self.hooks.on_model_error(context, shaped.editable, error)
             if answer is None:

@@ -12,7 +12,7 @@ from tools.context import CallbackContext, ToolContext
 from tools.readonly_context import ReadonlyContext
 from tools.services import Services
 from tools.session import Session
-from waystation.agents.run_config import RunConfig
+from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.event import EventActions, ToolConfirmation
@@ -105,7 +105,9 @@ class Contexts:
             "session": session,
             "custom_metadata": started.metadata,
             "run_config": RunConfig(
-                max_llm_calls=max(started.budget.max_llm_calls, 1), custom_metadata=started.metadata or None
+                max_llm_calls=max(started.budget.max_llm_calls, 1),
+                custom_metadata=started.metadata or None,
+                streaming_mode=StreamingMode.SSE if started.streaming else StreamingMode.NONE,
             ),
         }
 

@@ -31,4 +31,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} {found[0]} = {result:g}")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -21,4 +21,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} In the calendar: {', '.join(answer['events'])}.")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

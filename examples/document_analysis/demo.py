@@ -37,4 +37,4 @@ def _told(answer: dict[str, object]) -> str:
     return f"It failed. {answer.get('error')}"
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

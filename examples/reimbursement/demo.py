@@ -62,4 +62,4 @@ def _text(answer: dict[str, object]) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -35,4 +35,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return calls(("get_stock_price", wanted))
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -23,4 +23,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} {len(said.split())} words, which begin: {first}")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

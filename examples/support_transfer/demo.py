@@ -20,4 +20,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} The main agent answers: {said}")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -22,4 +22,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} {news.get('status')}: {', '.join(details) or 'no details'}.")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -26,4 +26,4 @@ def reply(request: LlmRequest) -> LlmResponse:
     return says(f"{NAME} {known or 'I know nothing about you'}.")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

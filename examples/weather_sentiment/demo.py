@@ -36,4 +36,4 @@ def _report(weather: dict[str, object]) -> object:
     return weather.get("report") or weather.get("error_message") or weather.get("error")
 
 
-demo_model = FunctionModel(reply)
+demo_model = FunctionModel(reply, pace_s=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -9,20 +10,28 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from waystation.core.budget import MAX_MODEL_CALLS, Budget
 from waystation.core.payload import JsonObject
 
-_ACCEPTED = ("tool_thread_pool_config", "streaming_mode", "telemetry", "get_session_config")
-"""Fields of ADK's RunConfig that change nothing here: sync tools always run in threads, and events stream anyway."""
+_ACCEPTED = ("tool_thread_pool_config", "telemetry", "get_session_config")
+"""Fields of ADK's RunConfig that change nothing here, such as that sync tools run in threads: they always do."""
+
+
+class StreamingMode(Enum):
+    """Whether text is shown while a model still says it. ADK's third mode, `BIDI`, is for live audio."""
+
+    NONE = None
+    SSE = "sse"
 
 
 class RunConfig(BaseModel):
     """What ADK's RunConfig says and this engine can do; other fields are refused. Source: adk-semantics 0.8.
 
-    `max_llm_calls` becomes the invocation's budget, `custom_metadata` its metadata.
+    `max_llm_calls` becomes the invocation's budget, `custom_metadata` its metadata, `streaming_mode` its `streaming`.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     max_llm_calls: int = MAX_MODEL_CALLS
     custom_metadata: JsonObject | None = None
+    streaming_mode: StreamingMode = StreamingMode.NONE
     ignored: tuple[str, ...] = Field(default=(), exclude=True)
     """Names of the fields that were given, accepted and change nothing."""
 
@@ -40,6 +49,11 @@ class RunConfig(BaseModel):
         if limit < 1:
             raise ValueError(f"{limit} would let the model never be called; ADK's `unlimited` is not supported.")
         return limit
+
+    @property
+    def streaming(self) -> bool:
+        """Whether to start an invocation with `streaming`."""
+        return self.streaming_mode is StreamingMode.SSE
 
     def budget(self) -> Budget:
         """Return the budget to start an invocation with."""

@@ -62,6 +62,9 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Follow, and show text while a model says it; `run --stream` starts such.")
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
 CallId = Annotated[
     str | None, typer.Argument(metavar="CALL", help="Id of the call, such as fc-1; needed when several wait.")
@@ -97,6 +100,7 @@ def run(
     state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, an object.")] = None,
     user: Annotated[str | None, typer.Option(help="Whom the agent serves.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as something waits for a person.")] = False,
+    stream: Stream = False,
     json: AsJson = False,
 ) -> None:
     """Start an invocation and follow it to its end. Ctrl-C ends the following, never the invocation."""
@@ -108,7 +112,7 @@ def run(
         from waystation.cli.watch import run
 
         given = {"id": id, "state": initial, "user_id": user}
-        return await run(client, out, target, agent=agent, message=message, detach=detach, **given)
+        return await run(client, out, target, agent=agent, message=message, detach=detach, stream=stream, **given)
 
     _perform(ctx, action, json=json, invocation=id)
 
@@ -118,6 +122,7 @@ def events(
     ctx: typer.Context,
     id: Id,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the invocation ends.")] = False,
+    stream: Stream = False,
     json: AsJson = False,
 ) -> None:
     """Print what happened in an invocation. No worker has to run."""
@@ -125,7 +130,7 @@ def events(
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.watch import events
 
-        return await events(client, out, target, id=id, follow=follow)
+        return await events(client, out, target, id=id, follow=follow, stream=stream)
 
     _perform(ctx, action, json=json, invocation=id)
 

@@ -13,9 +13,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from waystation.cli.exits import Exit
+from waystation.cli.growing import GrowingText
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.streams import Pieces, ticks, with_pieces
 from waystation.core.answer import PendingCall
 from waystation.core.log import Log
 from waystation.core.wire import InvocationResult
@@ -29,8 +31,11 @@ CHILDREN_S = 1.0
 class Watcher:
     """Follows one invocation and writes what happens."""
 
-    def __init__(self, client: AgentClient, invocation: Invocation, out: Output, target: Target) -> None:
+    def __init__(
+        self, client: AgentClient, invocation: Invocation, out: Output, target: Target, *, partial: bool = False
+    ) -> None:
         self._client, self._invocation, self._out, self._target = client, invocation, out, target
+        self._partial, self._growing = partial, GrowingText(out)
         self._shown = 0
         self._told: set[tuple[str, str]] = set()
 
@@ -42,9 +47,6 @@ class Watcher:
                 if detach:
                     return Exit.OK
                 continue
-            for event in log.events[self._shown :]:
-                self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
-            self._shown = len(log.events)
             waiting = [] if log.busy else log.pending()
             if _calls_agents(log):
                 waiting += await pending_below(self._client, self._invocation.id)
@@ -55,9 +57,10 @@ class Watcher:
 
     async def _ticks(self) -> AsyncIterator[Log | None]:
         """Yield the log when it has grown or called agents may wait; None once when nobody takes it up."""
-        logs = self._invocation.follow()
+        coming_ticks = ticks(self._invocation, partial=self._partial)
         log: Log | None = None
-        coming: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
+        seen = 0
+        coming: asyncio.Task[tuple[Log, Pieces]] = asyncio.ensure_future(anext(coming_ticks))
         patience: float | None = UNCLAIMED_S
         try:
             while True:
@@ -65,13 +68,16 @@ class Watcher:
                 done, _ = await asyncio.wait((coming,), timeout=pause)
                 if done:
                     try:
-                        log = coming.result()
+                        log, pieces = coming.result()
                     except StopAsyncIteration:
                         return
+                    self._show(log, pieces)
                     if log.entries:
                         patience = None
-                    coming = asyncio.ensure_future(anext(logs))
-                    yield log
+                    coming = asyncio.ensure_future(anext(coming_ticks))
+                    if len(log.entries) > seen or not seen:
+                        seen = len(log.entries)
+                        yield log
                 elif log is not None and log.entries:
                     yield log
                 else:
@@ -81,6 +87,11 @@ class Watcher:
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration):
                 await coming
+
+    def _show(self, log: Log, pieces: Pieces) -> None:
+        for event in with_pieces(log, self._shown, pieces):
+            self._out.record({"event": event.to_json()}) if self._out.json else self._growing.write(event)
+        self._shown = len(log.events)
 
     async def _explain_silence(self) -> None:
         queue = self._client.task_queue
@@ -94,6 +105,7 @@ class Watcher:
         self._told.update((call.invocation_id, call.function_call_id) for call in new)
         if not new:
             return
+        self._growing.interrupt()
         if self._out.json:
             self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
         else:
@@ -101,6 +113,7 @@ class Watcher:
             self._out.line()
 
     async def _ending(self) -> Exit:
+        self._growing.interrupt()
         try:
             result = await self._invocation.result()
         except WorkflowFailureError as error:
@@ -125,10 +138,11 @@ async def run(
     agent: str,
     message: str,
     detach: bool,
+    stream: bool = False,
     **options: Any,
 ) -> Exit:
     """Start an invocation and follow it."""
-    invocation = await client.start(agent, message, **options)
+    invocation = await client.start(agent, message, streaming=stream, **options)
     try:
         if out.json:
             out.record({"invocation_id": invocation.id, "existed": invocation.existed})
@@ -136,28 +150,30 @@ async def run(
             out.line(f"invocation {invocation.id}", style="bold")
         if invocation.existed:
             out.remark("It was started before; what was said then stands, and this message was not used.")
-        return await Watcher(client, invocation, out, target).to_the_end(detach=detach)
+        return await Watcher(client, invocation, out, target, partial=stream).to_the_end(detach=detach)
     except asyncio.CancelledError:
         out.remark(f"\nNot watched any more; the invocation goes on: {target.follow_command(invocation.id)}")
         raise
 
 
-async def events(client: AgentClient, out: Output, target: Target, *, id: str, follow: bool) -> Exit:
+async def events(client: AgentClient, out: Output, target: Target, *, id: str, follow: bool, stream: bool) -> Exit:
     """Write the events of an invocation, and what it waits for."""
     invocation = client.invocation(id)
+    growing = GrowingText(out)
     log: Log | None = None
     shown = 0
-    async for log in invocation.follow() if follow else _once(invocation):
-        for event in log.events[shown:]:
-            out.record(event.to_json()) if out.json else out.event(event)
+    async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):
+        for event in with_pieces(log, shown, pieces):
+            out.record(event.to_json()) if out.json else growing.write(event)
         shown = len(log.events)
+    growing.interrupt()
     if log is not None and not out.json and log.ended is None:
         out.waits(log.pending(), target)
     return Exit.OK
 
 
-async def _once(invocation: Invocation) -> AsyncIterator[Log]:
-    yield await invocation.log()
+async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, Pieces]]:
+    yield await invocation.log(), Pieces(invocation)
 
 
 async def pending_below(client: AgentClient, id: str) -> list[PendingCall]:

@@ -17,11 +17,13 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import SearchAttributeKey, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.connect import connect
 from waystation.client.credentials import CredentialKeeper
+from waystation.client.streams import stream
 from waystation.core import approval, errors, summary
 from waystation.core.answer import Action, PendingCall, parse_answer
 from waystation.core.budget import Budget
@@ -87,6 +89,7 @@ class AgentClient:
         app: str | None = None,
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
+        streaming: bool = False,
     ) -> "Invocation":
         """Start an invocation and return at once.
 
@@ -101,6 +104,7 @@ class AgentClient:
             app: The application; artifacts, memories and credentials of different ones are apart.
             budget: What it may use.
             metadata: Recorded with the input, not shown to the model.
+            streaming: Whether text can be read while a model still says it; see `Invocation.stream`.
         """
         optional = {
             "state": dict(state) if state else None,
@@ -109,6 +113,7 @@ class AgentClient:
             "app": app,
             "budget": budget.model_dump() if budget else None,
             "metadata": dict(metadata) if metadata else None,
+            "streaming": streaming,
         }
         given = {
             "agent": agent,
@@ -138,6 +143,10 @@ class AgentClient:
     def invocation(self, id: str, *, run_id: str | None = None) -> "Invocation":
         """Return the invocation of that id, whether or not it exists."""
         return Invocation(self, self.temporal.get_workflow_handle(id, run_id=run_id))
+
+    def stream(self, id: str, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
+        """Yield the events of an invocation as they are recorded; see `Invocation.stream`."""
+        return self.invocation(id).stream(start=start, partial=partial)
 
     async def pending(self) -> list[PendingCall]:
         """Return what waits for a person in the whole namespace, oldest first. No worker has to run."""
@@ -181,6 +190,11 @@ class Invocation:
         """Id of the invocation, which is that of its workflow."""
         return self.handle.id
 
+    @property
+    def converter(self) -> DataConverter:
+        """How the client reads payloads."""
+        return self._client.temporal.data_converter
+
     async def result(self) -> InvocationResult:
         """Wait for the end and return the result.
 
@@ -196,7 +210,7 @@ class Invocation:
     async def log(self) -> Log:
         """Return the log as of now, rebuilt from history. No worker has to run."""
         history = await self.history()
-        events = await decoded(history.events, self._client.temporal.data_converter)
+        events = await decoded(history.events, self.converter)
         return project(WorkflowHistory(self.id, events)).log
 
     async def state(self) -> JsonObject:
@@ -204,20 +218,23 @@ class Invocation:
         return (await self.log()).state
 
     async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """Yield the events from index `start` on, as they are recorded.
-
-        Args:
-            start: How many events to pass over.
-            follow: Whether to go on until the invocation ends; otherwise only what is recorded already.
-        """
-        if not follow:
+        """Yield the events from index `start` on: as `stream`, or, without `follow`, those recorded already."""
+        if follow:
+            async for event in stream(self, start=start):
+                yield event
+        else:
             for event in (await self.log()).events[start:]:
                 yield event
-            return
-        async for log in self.follow():
-            while start < len(log.events):
-                yield log.events[start]
-                start += 1
+
+    def stream(self, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
+        """Yield events as they are recorded, until the invocation ends; afterwards all of them at once.
+
+        Args:
+            start: How many events to pass over; to resume, the `index` of the last one that was seen plus 1.
+            partial: Whether to yield text that a model has not finished saying, too, as events that are `partial`;
+                see `waystation.core.partial`. There is some only if the invocation was started with `streaming`.
+        """
+        return stream(self, start=start, partial=partial)
 
     async def follow(self) -> AsyncIterator[Log]:
         """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
@@ -226,7 +243,7 @@ class Invocation:
         pages = self.handle.fetch_history_events(wait_new_event=True)
         while pages.current_page is None or pages.next_page_token:
             await pages.fetch_next_page()
-            page = await decoded(pages.current_page or (), self._client.temporal.data_converter)
+            page = await decoded(pages.current_page or (), self.converter)
             projection.feed(reader.read(page))
             projection.flush()
             yield projection.log

@@ -76,6 +76,12 @@ class Event(Recorded):
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
 
+    @property
+    def index(self) -> int | None:
+        """Its place among the events of its invocation, from 0; None for partial text, which has none."""
+        number = self.id.rpartition("/e")[2]
+        return int(number) - 1 if not self.partial and number.isdecimal() else None
+
     def to_json(self) -> JsonObject:
         """Return ADK's JSON form of the event."""
         shown = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -79,6 +79,11 @@ class Log(Calls):
         """Whether a model or a tool works, or is about to."""
         return any(work.busy or work.phase for work in self.active)
 
+    @property
+    def models_at_work(self) -> dict[int, Work]:
+        """For whom models work now, by the numbers of the calls; those of stopped agents left out."""
+        return {number: work for number, work in self._asked.items() if not (work.over or self.ended)}
+
     def waiting(self) -> list[CallState]:
         """Return the calls that wait for a person, in the order in which they were made."""
         return [call for call in self._open_calls() if call.waiting]

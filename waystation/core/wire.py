@@ -50,6 +50,8 @@ class InvocationInput(Recorded):
     app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
     budget: Budget = Budget()
     metadata: JsonObject = {}
+    streaming: bool = False
+    """Whether workers tell the text of a model call while it still grows; see `waystation.core.partial`."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent in whose tree `agent` is found; set for agents that other agents call."""
     depth: int = 0

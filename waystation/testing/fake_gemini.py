@@ -79,6 +79,7 @@ class _Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     drop: bool = False
+    hold: asyncio.Event | None = None
 
 
 class FakeGemini:
@@ -125,6 +126,7 @@ class FakeGemini:
         finish_reason: str = "STOP",
         usage: JsonObject | None = None,
         raw: JsonObject | Sequence[JsonObject] | None = None,
+        hold: asyncio.Event | None = None,
     ) -> None:
         """Script a reply of the model.
 
@@ -139,10 +141,11 @@ class FakeGemini:
             usage: `usageMetadata`; 10 tokens in and 5 out by default.
             raw: A whole `GenerateContentResponse` instead of all other arguments, or the list of those that a
                 streaming request gets; a request that does not stream then gets the first.
+            hold: When streamed, all but the first piece waits until this is set.
         """
         if raw is not None:
             chunks = [raw] if isinstance(raw, Mapping) else list(raw)
-            self._script.append(_Answer(whole=_json(chunks[0]), events=[_json(chunk) for chunk in chunks]))
+            self._script.append(_Answer(whole=_json(chunks[0]), events=[_json(chunk) for chunk in chunks], hold=hold))
             return
         counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
         signed = {"thoughtSignature": thought_signature} if thought_signature else {}
@@ -158,7 +161,7 @@ class FakeGemini:
         chunks = [_response([piece]) for piece in pieces] + [_response(turn)] * bool(turn)
         chunks.append(_response([{"text": "", **text_signed}], finish_reason, counts))
         whole = _response([*thoughts, *said, *turn], finish_reason, counts)
-        self._script.append(_Answer(whole=_json(whole), events=[_json(chunk) for chunk in chunks]))
+        self._script.append(_Answer(whole=_json(whole), events=[_json(chunk) for chunk in chunks], hold=hold))
 
     def fault(
         self,
@@ -171,6 +174,8 @@ class FakeGemini:
         drop: bool = False,
         delay_s: float = 0.0,
         malformed: bool = False,
+        text: str = "Half of",
+        hold: asyncio.Event | None = None,
     ) -> None:
         """Script a fault.
 
@@ -183,12 +188,14 @@ class FakeGemini:
             drop: Answer 200 and close the connection in the middle of the body.
             delay_s: Wait before answering, at most a minute; for time-outs.
             malformed: Answer 200 with a body that is not JSON.
+            text: With `drop`: what the model says before.
+            hold: With `drop`: when streamed, the connection stays open until this is set.
         """
         if not 0 <= delay_s <= MAX_DELAY_S:
             raise ValueError(f"delay_s is {delay_s}; a test waits between 0 and {MAX_DELAY_S:.0f} seconds.")
         if drop or malformed:
-            sent = _json(_response([{"text": "Half of"}])) if drop else b'{"candidates": ['
-            self._script.append(_Answer(whole=sent, events=[sent], drop=drop, delay_s=delay_s))
+            sent = _json(_response([{"text": text}])) if drop else b'{"candidates": ['
+            self._script.append(_Answer(whole=sent, events=[sent], drop=drop, delay_s=delay_s, hold=hold))
             return
         sent = body.encode() if isinstance(body, str) else _json(body or {})
         sent = sent if body is not None else _refused(status, message).whole
@@ -279,6 +286,8 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
         data = b"data: " + event + b"\r\n\r\n"
         writer.write(b"%x\r\n%b\r\n" % (len(data), data))
         await writer.drain()
+        if answer.hold is not None:
+            await answer.hold.wait()
     if chunked and not answer.drop:
         writer.write(b"0\r\n\r\n")
     await writer.drain()

@@ -1,6 +1,8 @@
 """Models for tests and demonstrations: deterministic, in process, never presented as intelligence."""
 
+import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -29,13 +31,15 @@ def calls(*wanted: tuple[str, JsonObject], text: str | None = None) -> LlmRespon
 class FunctionModel(BaseLlm):
     """A model that is a function of the request; the same conversation gives the same reply in every process."""
 
-    def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]], *, pace_s: float = 0.0) -> None:
+        """`pace_s` is how long it takes to say a word to those who want to see its text grow."""
+        self._function, self._pace_s = function, pace_s
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return what the function returns."""
         reply = self._function(request)
-        return _response(await reply if inspect.isawaitable(reply) else reply)
+        response = _response(await reply if inspect.isawaitable(reply) else reply)
+        return await _said(response, on_text, self._pace_s)
 
 
 class ScriptedModel(BaseLlm):
@@ -54,7 +58,16 @@ class ScriptedModel(BaseLlm):
         self.requests.append(request)
         if not self._replies:
             return says("(The script has no further reply.)")
-        return _response(self._replies.pop(0))
+        return await _said(_response(self._replies.pop(0)), on_text, 0.0)
+
+
+async def _said(response: LlmResponse, on_text: Callable[[str], None] | None, pace_s: float) -> LlmResponse:
+    """Say the text of a response word by word to whoever listens, and return it."""
+    if on_text is not None:
+        for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text_of(response.content)):
+            on_text(word)
+            await asyncio.sleep(pace_s)
+    return response
 
 
 def _response(reply: Reply) -> LlmResponse:

@@ -1,0 +1,96 @@
+"""Text that grows: every reader is shown each piece once, and what an earlier attempt said is void."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waystation.core.event import Event
+from waystation.core.partial import MAX_WINDOW_CHARS, PARTIAL, PartialText, PartialTexts, Piece, TextWindow
+
+
+def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
+    """Return what is told of a call in which these were said."""
+    window = TextWindow(agent="a", number=1, attempt=attempt, mark=mark)
+    for text in texts:
+        window.add(text)
+    return window.told()
+
+
+def test_each_piece_is_shown_once() -> None:
+    """Looking twice at the same text shows nothing new."""
+    texts = PartialTexts()
+    assert list(texts.look(1, 1, said("It "))) == [Piece(1, 1, 0, "It ")]
+    assert list(texts.look(1, 1, said("It "))) == []
+    assert list(texts.look(1, 1, said("It ", "rains"))) == [Piece(1, 1, 3, "rains")]
+
+
+def test_a_reader_who_comes_late_is_shown_the_newest_text_with_its_place() -> None:
+    """The window is bounded; what came before is in the recorded event."""
+    told = said("x" * MAX_WINDOW_CHARS, "late")
+    (piece,) = PartialTexts().look(1, 1, told)
+    assert (piece.offset, len(piece.text), piece.text[-4:]) == (4, MAX_WINDOW_CHARS, "late")
+
+
+def test_another_attempt_makes_void_what_was_shown_before_it_speaks() -> None:
+    """The heartbeat still tells of the attempt that failed: that is not shown again."""
+    texts = PartialTexts()
+    first = said("It ")
+    assert [piece.text for piece in texts.look(1, 1, first)] == ["It "]
+    assert list(texts.look(1, 2, first)) == [Piece(1, 1, 3, void=True)]
+    assert list(texts.look(1, 2, first)) == []
+    assert list(texts.look(1, 2, said("Well", attempt=2))) == [Piece(1, 2, 0, "Well")]
+
+
+def test_an_attempt_that_an_operator_reset_begins_anew_under_the_same_number() -> None:
+    """Attempts have marks, because a reset counts from 1 again."""
+    texts = PartialTexts()
+    list(texts.look(1, 1, said("It rains", mark="one")))
+    assert list(texts.look(1, 1, said("It rains today", mark="two"))) == [
+        Piece(1, 1, 8, void=True),
+        Piece(1, 1, 0, "It rains today"),
+    ]
+
+
+def test_a_call_that_was_recorded_is_complete_and_one_that_was_lost_is_void() -> None:
+    """Nothing is said of a call of which nothing was shown."""
+    texts = PartialTexts()
+    list(texts.look(1, 1, said("It ")))
+    assert list(texts.close(1, replied=True)) == [Piece(1, 1, 3, complete=True)]
+    assert list(texts.close(1)) == []
+    assert texts.shown == ()
+
+
+def test_half_of_a_surrogate_pair_is_replaced() -> None:
+    """It could not be sent as UTF-8; lengths stay those of the text."""
+    assert said("a\ud83d", "b") == said("a\N{REPLACEMENT CHARACTER}b")
+
+
+def test_a_piece_is_a_partial_event_without_an_index() -> None:
+    """Nothing resumes from it, and its id is none of a recorded event."""
+    event = Piece(2, 1, 5, "rain").event(invocation_id="i/e7", author="a", branch="p.a", timestamp=1.0)
+    assert (event.partial, event.index, event.is_final_response()) == (True, None, False)
+    assert event.custom_metadata == {PARTIAL: {"model_call": 2, "attempt": 1, "offset": 5}}
+    assert Event(id="i/e7/e3", invocation_id="i/e7", author="a", timestamp=1.0).index == 2
+
+
+@given(
+    st.lists(st.lists(st.text(max_size=3 * MAX_WINDOW_CHARS // 2), max_size=6), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_whoever_looks_now_and_then_gets_the_text_or_knows_where_it_lacks(attempts: list[list[str]], chance) -> None:  # type: ignore[no-untyped-def]
+    """What is shown since the last void piece agrees with what was said, wherever it was placed."""
+    texts = PartialTexts()
+    shown: dict[int, str] = {}
+    for attempt, pieces in enumerate(attempts, 1):
+        window = TextWindow(agent="a", number=1, attempt=attempt)
+        whole = ""
+        for text in ["", *pieces]:
+            window.add(text)
+            whole += text
+            if chance.random() < 0.5:
+                for piece in texts.look(1, attempt, window.told()):
+                    if piece.void:
+                        shown.clear()
+                    else:
+                        assert piece.offset >= max((at + len(part) for at, part in shown.items()), default=0)
+                        shown[piece.offset] = piece.text
+                assert all(whole[at : at + len(part)] == part for at, part in shown.items())

@@ -1,0 +1,79 @@
+"""Text that grows while a model says it, for people: each of it once."""
+
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.cli.output import Output
+from waystation.core.event import Event, text_of
+from waystation.core.partial import PARTIAL
+from waystation.core.payload import JsonObject
+
+HANGING = " " * len("00:00:00  ")
+
+
+class GrowingText:
+    """Writes the events of a stream: pieces as they come, and of recorded events what the pieces have not said."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._said: dict[int, str | None] = {}
+        """By model call: what was written of it; None when some was missed."""
+        self._open: int | None = None
+        """The model call whose line is not finished."""
+        self._complete: str | None = None
+
+    def write(self, event: Event) -> None:
+        """Write one event."""
+        if event.partial:
+            self._partial(event, dict((event.custom_metadata or {}).get(PARTIAL) or {}))
+            return
+        said, self._complete = self._complete, None
+        text = text_of(event.content)
+        if said and text.startswith(said):
+            self._words(text[len(said) :].rstrip())
+            event = _without_text(event)
+        self.interrupt()
+        self._out.event(event)
+
+    def interrupt(self) -> None:
+        """Finish the line, so that something else can be written."""
+        if self._open is not None:
+            self._out.line()
+            self._open = None
+
+    def _partial(self, event: Event, facts: JsonObject) -> None:
+        number = int(facts.get("model_call") or 0)
+        if facts.get("void"):
+            self.interrupt()
+            self._out.line(Text(f"{HANGING}that does not count: attempt {facts.get('attempt')} failed", style="dim"))
+            self._said.pop(number, None)
+        elif facts.get("complete"):
+            # What was begun before the line of another call is not one piece with what follows.
+            self._complete = self._said.pop(number, None) if self._open == number else None
+        else:
+            self._grow(event, number, int(facts.get("offset") or 0))
+
+    def _grow(self, event: Event, number: int, offset: int) -> None:
+        piece = text_of(event.content)
+        said = self._said.get(number, "")
+        missed = said is None or offset != len(said)
+        if self._open != number:
+            self.interrupt()
+            self._open = number
+            prefix = Text(f"{self._out.margin}{render.clock(event.timestamp)}  ", style="dim")
+            prefix.append(render.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
+            self._out.console.print(prefix, end="", soft_wrap=True)
+        elif missed:
+            self._words("…")
+        self._words(piece)
+        self._said[number] = None if missed or said is None else said + piece
+
+    def _words(self, text: str) -> None:
+        lines = (render.safe(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
+        self._out.console.print(Text(f"\n{self._out.margin}{HANGING}".join(lines)), end="", soft_wrap=True)
+        self._out.console.file.flush()
+
+
+def _without_text(event: Event) -> Event:
+    parts = [p for p in (event.content or {}).get("parts") or () if p.get("thought") or "text" not in p]
+    return event.model_copy(update={"content": {**(event.content or {}), "parts": parts}})
