@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, entry, event, segment, wire
+from waystation.core import call, entry, event, partial, segment, wire
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    assert all((call, entry, event, segment, wire))  # imported, so that their types are known
+    assert all((call, entry, event, partial, segment, wire))  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -46,6 +46,7 @@ REQUIRED = {
     "InvocationResult": set[str](),
     "ModelCallInput": {"at", "new", "agent", "root", "number"},
     "ModelReply": set[str](),
+    "PartialText": {"agent", "number", "attempt", "offset", "text", "length"},
     "PendingCall": {
         "function_call_id", "invocation_id", "agent", "tool", "args", "kind", "digest", "requested_at", "deadline",
         "user_id",
