@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.annotate import Annotator, problem_of
 from activities.answer import closing_of, output_of, stored, structured
 from activities.around_agent import Around, UserMessageChanged
+from activities.compaction import Compactor
 from activities.contexts import Contexts
 from activities.heartbeat import beating
 from activities.hooks import CallbackRaised, Hooks, recorded
@@ -31,6 +32,7 @@ from tools.services import NO_SERVICES, Services
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids, summary
+from waystation.core.compaction import Compaction
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import ForeignHistory, ModelOverloaded, ModelRefused, NotJson, UnknownAgent
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
@@ -63,6 +65,7 @@ class ModelCaller:
     ) -> None:
         self._registry, self._views, self._models = registry, views, models
         self._search_attributes, self._services = search_attributes, services
+        self._compactor = Compactor(models)
 
     async def call(self, given: ModelCallInput) -> bytes:
         """Return an encoded `ModelReply`.
@@ -88,8 +91,9 @@ class ModelCaller:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
                 if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
+                    compaction = await self._compactor.compaction(root, agent, work, log, contexts.step)
                     on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
-                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model, on_text)
+                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model, on_text, compaction)
                     reply = await turn.reply(reply)
         except CallbackRaised as error:
             raise _failed(agent.name, error.kind, str(error), retry=error.passing) from None
@@ -136,16 +140,18 @@ class _Turn:
     demo: object
     on_text: Callable[[str], None] | None
     """What the model calls with pieces of its text."""
+    compaction: Compaction | None
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Return `entered` with what the model said."""
         context = self.contexts.callback("model")
         tools = await tools_for(self.agent, self.contexts)
         attempt = activity.info().attempt
-        request = await request_of(self.agent, self.work, self.contexts, tools, attempt)
+        request = await request_of(self.agent, self.work, self.contexts, tools, attempt, self.compaction)
         response = await self._response(request, tools, context)
         reply = await self._annotated(response, tools, context, entered)
-        return reply.model_copy(update={"definition": definition_digest(self.agent, request)})
+        definition = definition_digest(self.agent, request)
+        return reply.model_copy(update={"definition": definition, "compaction": self.compaction})
 
     async def _response(self, request: LlmRequest, tools: dict[str, BaseTool], context: CallbackContext) -> LlmResponse:
         model, changing = self._model(), speakers(self.agent, tools)

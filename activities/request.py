@@ -17,6 +17,7 @@ from tools.transfer import TransferToAgentTool
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
 from waystation.core import prompt
+from waystation.core.compaction import Compaction
 from waystation.core.payload import JsonObject
 from waystation.core.work import Work
 from waystation.models import LlmRequest
@@ -36,9 +37,16 @@ async def tools_for(agent: LlmAgent, contexts: Contexts, *, wanted: str | None =
 
 
 async def request_of(
-    agent: LlmAgent, work: Work, contexts: Contexts, tools: Mapping[str, BaseTool], attempt: int
+    agent: LlmAgent,
+    work: Work,
+    contexts: Contexts,
+    tools: Mapping[str, BaseTool],
+    attempt: int,
+    compaction: Compaction | None = None,
 ) -> LlmRequest:
     """Return the request as the agent's declaration makes it, without what its tools change in it.
+
+    `compaction` is a summary that is not recorded yet.
 
     Raises:
         InstructionFailed: An instruction cannot be put together.
@@ -49,6 +57,7 @@ async def request_of(
         agent=agent.name,
         branch=work.branch,
         current_turn_only=agent.include_contents == "none",
+        summary=compaction.event(contexts.log.invocation_id, work.branch) if compaction else None,
     )
     config = config_of(agent)
     if agent.output_schema and not agent.tools:

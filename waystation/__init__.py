@@ -39,7 +39,14 @@ if TYPE_CHECKING:
         url_context,
     )
     from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
-    from waystation.apps import App
+    from waystation.agents.context_cache_config import ContextCacheConfig
+    from waystation.apps import (
+        App,
+        BaseEventsSummarizer,
+        EventsCompactionConfig,
+        LlmEventSummarizer,
+        ResumabilityConfig,
+    )
     from waystation.client.agent_client import AgentClient, Invocation
     from waystation.code_executors import BuiltInCodeExecutor
     from waystation.core.answer import PendingCall
@@ -64,7 +71,7 @@ if TYPE_CHECKING:
         UnknownCall,
         WaystationError,
     )
-    from waystation.core.event import Event, EventActions, ToolConfirmation
+    from waystation.core.event import Event, EventActions, EventCompaction, ToolConfirmation
     from waystation.core.wire import InvocationResult
     from waystation.models import BaseLlm, LlmRequest, LlmResponse
     from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
@@ -79,6 +86,7 @@ __all__ = [
     "App",
     "AuthoringError",
     "BaseAgent",
+    "BaseEventsSummarizer",
     "BaseLlm",
     "BasePlugin",
     "BaseTool",
@@ -87,11 +95,14 @@ __all__ = [
     "BuiltInCodeExecutionTool",
     "BuiltInCodeExecutor",
     "CallbackContext",
+    "ContextCacheConfig",
     "CrewaiTool",
     "DigestMismatch",
     "EnterpriseWebSearchTool",
     "Event",
     "EventActions",
+    "EventCompaction",
+    "EventsCompactionConfig",
     "Expired",
     "ForeignHistory",
     "FunctionTool",
@@ -104,6 +115,7 @@ __all__ = [
     "InvocationResult",
     "LangchainTool",
     "LlmAgent",
+    "LlmEventSummarizer",
     "LlmRequest",
     "LlmResponse",
     "LongRunningFunctionTool",
@@ -117,6 +129,7 @@ __all__ = [
     "PendingCall",
     "ReadonlyContext",
     "ReflectAndRetryToolPlugin",
+    "ResumabilityConfig",
     "RunConfig",
     "SequentialAgent",
     "ToolConfirmation",
@@ -152,7 +165,8 @@ _NAMES_BY_MODULE = {
         "url_context"
     ),
     "waystation.agents": "Agent BaseAgent LlmAgent LoopAgent ParallelAgent RunConfig SequentialAgent",
-    "waystation.apps": "App",
+    "waystation.agents.context_cache_config": "ContextCacheConfig",
+    "waystation.apps": "App BaseEventsSummarizer EventsCompactionConfig LlmEventSummarizer ResumabilityConfig",
     "waystation.code_executors": "BuiltInCodeExecutor",
     "waystation.client.agent_client": "AgentClient Invocation",
     "waystation.core.errors": (
@@ -160,7 +174,7 @@ _NAMES_BY_MODULE = {
         "InvalidAnswer InvalidInput InvocationError ModelError ModelOverloaded ModelRefused NotAllowed NotReplayable "
         "UnknownAgent UnknownCall WaystationError"
     ),
-    "waystation.core.event": "Event EventActions ToolConfirmation",
+    "waystation.core.event": "Event EventActions EventCompaction ToolConfirmation",
     "waystation.core.answer": "PendingCall",
     "waystation.core.budget": "Budget Usage",
     "waystation.core.wire": "InvocationResult",

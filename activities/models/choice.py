@@ -32,13 +32,22 @@ class Models:
         """
         if isinstance(self._override, BaseLlm):
             return self._override
-        model = agent.canonical_model
+        return self.named(agent.canonical_model, agent.name, demo)
+
+    def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
+        """Return the model that is given, or has this name, for work on behalf of an agent.
+
+        Raises:
+            ModelRefused: As for `of`.
+        """
         if isinstance(model, BaseLlm):
             return model
+        if isinstance(self._override, BaseLlm):
+            return self._override
         if self._override == DEMO or (demo is not None and not has_key()):
             if not isinstance(demo, BaseLlm):
                 raise ModelRefused(
-                    f"Agent {agent.name!r} has no offline stand-in; its package would define `demo_model`. "
+                    f"Agent {agent!r} has no offline stand-in; its package would define `demo_model`. "
                     "Set GOOGLE_API_KEY to use Gemini."
                 )
             return demo

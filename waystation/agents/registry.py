@@ -22,7 +22,7 @@ from types import ModuleType
 
 from tools import agents_below, authoring_problems
 from waystation.agents.base_agent import BaseAgent
-from waystation.apps.app import App
+from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, UnknownAgent
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
@@ -53,6 +53,8 @@ class Root:
     """The offline stand-in that the package brings for trying it without an API key."""
     plugins: Sequence[BasePlugin] = ()
     """Those of the package's `app`."""
+    compaction: EventsCompactionConfig | None = None
+    """When the events of conversations with the package's `app` are summarised."""
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that accompany an agent of the tree: not one called with `include_plugins=False`."""
@@ -111,7 +113,9 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
 
 def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None) -> Root:
     agent = _agent_of(given)
-    return Root(agent, place, tree_of(agent), demo, given.plugins if isinstance(given, App) else ())
+    if isinstance(given, App):
+        return Root(agent, place, tree_of(agent), demo, given.plugins, given.events_compaction_config)
+    return Root(agent, place, tree_of(agent), demo)
 
 
 def _agent_of(given: BaseAgent | App) -> BaseAgent:

@@ -1,5 +1,8 @@
 """Where ADK has `google.adk.apps`."""
 
 from waystation.apps.app import App
+from waystation.apps.base_events_summarizer import BaseEventsSummarizer
+from waystation.apps.configs import EventsCompactionConfig, ResumabilityConfig
+from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 
-__all__ = ["App"]
+__all__ = ["App", "BaseEventsSummarizer", "EventsCompactionConfig", "LlmEventSummarizer", "ResumabilityConfig"]

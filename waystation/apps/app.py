@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from waystation.agents.base_agent import BaseAgent
+from waystation.agents.context_cache_config import ContextCacheConfig
+from waystation.apps.configs import EventsCompactionConfig, ResumabilityConfig
 from waystation.plugins.base_plugin import BasePlugin, misdeclared
+
+__all__ = ["App", "EventsCompactionConfig", "ResumabilityConfig"]
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
 
 class App(BaseModel):
@@ -18,14 +25,21 @@ class App(BaseModel):
     name: str
     root_agent: BaseAgent
     plugins: list[BasePlugin] = Field(default_factory=list)
-    resumability_config: Any = None
+    events_compaction_config: EventsCompactionConfig | None = None
+    """When older events are summarised; never unless given."""
+    context_cache_config: ContextCacheConfig | None = None
+    """Accepted and without effect: providers cache the prefixes of prompts unasked."""
+    resumability_config: ResumabilityConfig | None = None
     """Accepted and without effect: every invocation can be resumed."""
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if not name.isidentifier() or name == "user":
-            raise ValueError(f"{name!r} cannot be an app's name; use letters, digits and underscores, and not `user`.")
+        if not _NAME.fullmatch(name) or name == "user":
+            raise ValueError(
+                f"{name!r} cannot be an app's name; begin with a letter, go on with letters, digits, `_` and `-`; "
+                "`user` is taken."
+            )
         return name
 
     @field_validator("plugins")

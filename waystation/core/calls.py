@@ -7,6 +7,7 @@ from waystation.core import responses
 from waystation.core.answer import Answer
 from waystation.core.budget import NO_USAGE
 from waystation.core.call import Asked, CallState
+from waystation.core.compaction import Compaction
 from waystation.core.entry import Failure
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, parts_of
 from waystation.core.model_call import Call, Confirmation, ModelReply, Said
@@ -36,6 +37,8 @@ class Calls(Works):
     def _reply(self, now: float, number: int, work: Work, reply: ModelReply) -> None:
         phase, work.in_flight, work.phase_in_flight = work.phase_in_flight, None, None
         self.usage = self.usage + (reply.usage or NO_USAGE)
+        if reply.compaction:
+            self.usage = self.usage + (reply.compaction.usage or NO_USAGE)
         if work.over:  # it was stopped meanwhile
             return
         if phase == "leave":
@@ -64,6 +67,7 @@ class Calls(Works):
         self.calls.update((call.id, call) for call in called)
         work.open.update((call.id, call) for call in called if call.answerable)
         self._apply(reply.actions)
+        self._compact(now, work, reply.compaction)
         self._emit(
             now,
             work,
@@ -77,6 +81,7 @@ class Calls(Works):
             model_version=reply.model_version,
             grounding_metadata=reply.grounding_metadata,
             citation_metadata=reply.citation_metadata,
+            custom_metadata=reply.compaction.failed() if reply.compaction else None,
         )
         self._request(now, work, [call for call in called if call.gate == "waiting"])
         for call in called:
@@ -250,6 +255,10 @@ class Calls(Works):
         if said and (said.content or said.actions):
             self._apply(said.actions)
             self._emit(now, work, said.content, said.actions or NO_ACTIONS)
+
+    def _compact(self, now: float, work: Work, compaction: Compaction | None) -> None:
+        if compaction and (actions := compaction.actions()):
+            self._emit(now, work, None, actions, author="user", **compaction.fields())
 
     def _apply(self, actions: EventActions | None) -> None:
         if actions:

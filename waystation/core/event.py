@@ -7,7 +7,7 @@ defines, so unknown part fields such as thought signatures pass through untouche
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 from pydantic.alias_generators import to_camel
 
 from waystation.core.payload import JsonObject, Recorded
@@ -28,6 +28,39 @@ _ADK_JSON = ConfigDict(
 """Recorded under Python's names; shown to readers under ADK's."""
 
 
+class EventCompaction(Recorded):
+    """A summary that stands for older events in prompts."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    start_timestamp: float
+    end_timestamp: float
+    compacted_content: JsonObject
+    """Genai Content as JSON."""
+
+    @field_validator("compacted_content", mode="before")
+    @classmethod
+    def _as_json(cls, content: Any) -> Any:
+        # Summarizers written for ADK give genai's own type, which core does not import.
+        dump = getattr(content, "model_dump", None)
+        return dump(mode="json", by_alias=True, exclude_none=True) if dump else content
+
+
+class Covered(Recorded):
+    """Which events a summary stands for. By id, because many events share one moment."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    first: str
+    """Id of the first event of the range; the summary is shown in its place."""
+    last: str
+    """Id of the last one. Events between them on branches that the summary's own does not see are not covered."""
+    kept: tuple[str, ...] = ()
+    """Ids of events in between that stay visible: those of open calls, and the user's newest message."""
+    count: int = 0
+    """How many events it stands for."""
+
+
 class EventActions(Recorded):
     """What a call changed besides answering the model."""
 
@@ -45,6 +78,7 @@ class EventActions(Recorded):
     requested_auth_configs: dict[str, JsonObject] = {}
     """By function-call id: what to authorise, without any secret."""
     render_ui_widgets: tuple[JsonObject, ...] = ()
+    compaction: EventCompaction | None = None
 
 
 NO_ACTIONS = EventActions()
@@ -55,13 +89,14 @@ class Event(Recorded):
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
-    id: str
+    id: str = ""
+    """Empty only in what a summarizer returns."""
     invocation_id: str
     author: str
     """`user`, or the name of the agent."""
     branch: str | None = None
     """Path of the parallel agents that the author runs under; agents on other branches do not see the event."""
-    timestamp: float
+    timestamp: float = 0.0
     """Seconds since 1970, by the workflow's clock."""
     content: JsonObject | None = None
     actions: EventActions = NO_ACTIONS
@@ -75,6 +110,13 @@ class Event(Recorded):
     citation_metadata: JsonObject | None = None
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
+    covered: Covered | None = None
+    """Which events a summary stands for; not in ADK, whose readers ignore it."""
+
+    @staticmethod
+    def new_id() -> str:
+        """Return no id: a summarizer written for ADK calls this, and the engine mints the ids."""
+        return ""
 
     @property
     def index(self) -> int | None:

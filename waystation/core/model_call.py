@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from waystation.core.budget import Usage
+from waystation.core.compaction import Compaction
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.shape import AgentShape
@@ -116,5 +117,7 @@ class ModelReply(Recorded):
     """What `after_agent` callbacks said, in the phase `leave`."""
     ends_invocation: bool = False
     """Whether a plugin's `before_run` spoke for the whole invocation."""
+    compaction: Compaction | None = None
+    """The summary that was made before the model was asked; its event precedes the model's."""
     mark: str = ""
     """Tells the attempts of one model call apart."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from waystation.core import ids, quoted
+from waystation.core import compaction, ids, quoted
+from waystation.core.branch import sees
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
@@ -24,6 +25,8 @@ class _Shown:
     """Parts that respond to calls, each with the call's id, in order."""
     attached: tuple[JsonObject, ...] = ()
     """The parts beside responses."""
+    summary: bool = False
+    """Whether it stands for older events."""
     begins_turn: bool = False
     """Whether an agent that is shown only the current turn is shown this and what follows."""
 
@@ -36,7 +39,12 @@ _shown: WeakKeyDictionary[Log, dict[str, list[_Shown | None]]] = WeakKeyDictiona
 
 
 def contents(
-    log: Log, *, agent: str | None = None, branch: str | None = None, current_turn_only: bool = False
+    log: Log,
+    *,
+    agent: str | None = None,
+    branch: str | None = None,
+    current_turn_only: bool = False,
+    summary: Event | None = None,
 ) -> list[JsonObject]:
     """Return the contents of the next request to the model of `agent`, oldest first.
 
@@ -44,11 +52,18 @@ def contents(
     the request together with its call. Calls that were made meanwhile are never left out, unlike in ADK, because a
     model that does not see its call makes it again. What other agents did is quoted; what happens on other branches is
     not seen. With `current_turn_only` the request begins with the latest word of the user or of another agent.
+    Otherwise summaries stand for the events that they cover; `summary` is the event of one that is not in the log yet.
     """
     agent = agent or log.agent
     known = _shown.setdefault(log, {}).setdefault(agent, [])
     known.extend(_show(log, event, agent) for event in log.events[len(known) :])
-    shown = [item for item, event in zip(known, log.events, strict=True) if item and _visible(event.branch, branch)]
+    summaries = [] if current_turn_only else compaction.standing([*log.events, *([summary] if summary else ())], branch)
+    gone = compaction.hidden(log.events, summaries)
+    shown: list[_Shown] = []
+    for index, (item, event) in enumerate(zip(known, log.events, strict=True)):
+        shown += [_Shown(each.content, summary=True) for each in summaries if each.first == index]
+        if item and index not in gone and sees(branch, event.branch):
+            shown.append(item)
     if current_turn_only:
         shown = shown[_start_of_turn(shown) :]
     responses: dict[str, JsonObject] = {}
@@ -69,11 +84,6 @@ def contents(
         if parts:
             result.append({"role": "user", "parts": parts})
     return result
-
-
-def _visible(event_branch: str | None, branch: str | None) -> bool:
-    """Whether an event is seen on a branch: it is where it happened, or further up."""
-    return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 
 def _show(log: Log, event: Event, agent: str) -> _Shown | None:
@@ -143,7 +153,7 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
         if not answered.isdisjoint(shown[index].calls):
             kept = [*shown[:index], *shown[index + 1 :]] if between_calls else shown[:index]
             return [*kept, shown[index]]
-        between_calls = between_calls or bool(shown[index].calls)
+        between_calls = between_calls or bool(shown[index].calls) or shown[index].summary
     return shown
 
 

@@ -1,0 +1,18 @@
+"""Where ADK has `google.adk.agents.context_cache_config`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ContextCacheConfig(BaseModel):
+    """How ADK keeps prompts cached at the provider. Accepted and without effect: providers cache prefixes unasked."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    cache_intervals: int = Field(default=10, ge=1, le=100)
+    ttl_seconds: int = Field(default=1800, gt=0)
+    min_tokens: int = Field(default=0, ge=0)
+    create_http_options: Any = None

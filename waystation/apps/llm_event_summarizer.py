@@ -1,0 +1,122 @@
+"""Where ADK has `google.adk.apps.llm_event_summarizer`. Prompt and format are those of ADK 2.13."""
+
+import copy
+from typing import Any, Self
+
+from waystation.apps.base_events_summarizer import BaseEventsSummarizer
+from waystation.core.errors import ModelError, ModelRefused
+from waystation.core.event import Event, EventActions, EventCompaction
+from waystation.core.payload import JsonObject
+from waystation.models import BaseLlm, LlmRequest
+
+CREDENTIAL_REQUEST = "adk_request_credential"
+
+
+class LlmEventSummarizer(BaseEventsSummarizer):
+    """Has a model write the summary."""
+
+    _DEFAULT_PROMPT_TEMPLATE = (
+        "The following is a conversation history between a user and an AI agent."
+        " It may or may not start from a compacted history. Please identify and"
+        " reiterate the user request, summarize the context so far, focusing on"
+        " key decisions made and information obtained, as well as any unresolved"
+        " questions or tasks. "
+        "CRITICAL INSTRUCTIONS: "
+        "1. Explicitly identify and state the primary language used by the user "
+        'at the top of your summary (e.g., "Conversation Language: English"). '
+        "2. If the agent called any tools, accurately list the exact tool names "
+        "used to maintain tool grounding. "
+        "The rest of the summary should be concise and capture the"
+        " essence of the interaction.\n\n{conversation_history}"
+    )
+    _MAX_TOOL_CONTENT_CHARS = 2000
+
+    def __init__(self, llm: BaseLlm | str, prompt_template: str | None = None) -> None:
+        """Remember model and prompt.
+
+        Args:
+            llm: A model, or the name of one, which is found as an agent's is.
+            prompt_template: With the placeholder `{conversation_history}`.
+        """
+        if not isinstance(llm, BaseLlm | str):
+            raise TypeError(f"llm is a {type(llm).__name__}; give a model, or the name of one.")
+        self._llm = llm
+        self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)
+        self._prompt_template = prompt_template or self._DEFAULT_PROMPT_TEMPLATE
+        if "{conversation_history}" not in self._prompt_template:
+            raise ValueError("prompt_template lacks {conversation_history}, where the events go.")
+
+    @property
+    def llm(self) -> BaseLlm | str:
+        """The model, or its name, as it was given."""
+        return self._llm
+
+    def using(self, llm: BaseLlm) -> Self:
+        """Return the same summarizer with the model that its name stands for."""
+        bound = copy.copy(self)
+        bound._llm = llm
+        return bound
+
+    async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
+        """Return the model's summary.
+
+        Raises:
+            ModelError: The model gave none.
+        """
+        if not events:
+            return None
+        if isinstance(self._llm, str):
+            raise ModelRefused(f"The model {self._llm!r} of the summarizer has a name only; pass the model itself.")
+        text = self._prompt_template.format(conversation_history=self._format_events_for_prompt(events))
+        contents: list[JsonObject] = [{"role": "user", "parts": [{"text": text}]}]
+        response = await self._llm.generate(LlmRequest(model=self._name, contents=contents))
+        if response.error_code:
+            raise ModelError(f"The model that summarises stopped with {response.error_code}.")
+        if not response.content:
+            return None
+        compaction = EventCompaction(
+            start_timestamp=events[0].timestamp,
+            end_timestamp=events[-1].timestamp,
+            compacted_content={**_plain(response.content), "role": "model"},
+        )
+        return Event(
+            author="user",
+            actions=EventActions(compaction=compaction),
+            invocation_id=Event.new_id(),
+            usage_metadata=response.usage.model_dump(exclude_defaults=True) if response.usage else None,
+            model_version=response.model_version or self._name,
+        )
+
+    def _format_events_for_prompt(self, events: list[Event]) -> str:
+        """Return the events as text: what was said and thought, which tools were called, and what they answered."""
+        lines: list[str] = []
+        for event in events:
+            parts = _plain(event.content).get("parts") or []
+            if any(_names_a_credential(part) for part in parts):
+                continue
+            for part in parts:
+                if text := part.get("text"):
+                    lines.append(f"{event.author}{' (thought)' if part.get('thought') else ''}: {text}")
+                if call := part.get("functionCall"):
+                    args = self._truncate(str(call.get("args")))
+                    lines.append(f"{event.author} called tool: {call.get('name')}({args})")
+                if answer := part.get("functionResponse"):
+                    response = self._truncate(str(answer.get("response")))
+                    lines.append(f"Tool response from {answer.get('name')}: {response}")
+        return "\n".join(lines)
+
+    def _truncate(self, text: str) -> str:
+        limit = self._MAX_TOOL_CONTENT_CHARS
+        return text if len(text) <= limit else f"{text[:limit]}... [truncated {len(text) - limit} chars]"
+
+
+def _plain(content: Any) -> JsonObject:
+    """Return a content as JSON, whether it is so already or has genai's type."""
+    dump = getattr(content, "model_dump", None)
+    plain: JsonObject = dump(mode="json", by_alias=True, exclude_none=True) if dump else content or {}
+    return plain
+
+
+def _names_a_credential(part: JsonObject) -> bool:
+    named = part.get("functionCall") or part.get("functionResponse") or {}
+    return bool(named.get("name") == CREDENTIAL_REQUEST)
