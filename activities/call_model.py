@@ -260,7 +260,7 @@ class _Turn:
         if annotator.answered:
             closing = closing_of(self.agent, annotator.answer)
             reply = reply.model_copy(update={"closing": closing, "output": output_of(annotator.answer)})
-        actions = merge_actions([own, *annotator.written, EventActions(state_delta=state)])
+        actions = merge_actions([own, *annotator.written, EventActions(state_delta=state) if state else NO_ACTIONS])
         return reply.model_copy(update={"actions": None if actions == NO_ACTIONS else actions})
 
 

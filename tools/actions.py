@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from tools.state import State
-from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.event import NO_ACTIONS, EventActions, ToolConfirmation
 from waystation.core.payload import JsonObject, plain
 
 
@@ -21,10 +21,11 @@ class Actions(BaseModel):
     transfer_to_agent: str | None = None
     transfer_reason: str | None = None
     escalate: bool | None = None
-    artifact_delta: dict[str, int] = {}
-    requested_tool_confirmations: dict[str, ToolConfirmation] = {}
-    requested_auth_configs: dict[str, JsonObject] = {}
-    render_ui_widgets: list[JsonObject] = []
+    # Factories, since pydantic takes ten times as long to copy a default; every context has actions.
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
+    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
+    requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
+    render_ui_widgets: list[JsonObject] = Field(default_factory=list)
 
     _state: State = PrivateAttr(default_factory=State)
 
@@ -48,8 +49,11 @@ class Actions(BaseModel):
             ValidationError: A dictionary was filled with something of another type.
         """
         delta, removed = self._state.delta()
+        given = {name: value for name, value in self if value is not None and value != {} and value != []}
+        if not (given or delta or removed):
+            return NO_ACTIONS
         # Made plain, since pydantic writes a lone surrogate in a key of dict[str, int] as something else, in silence.
-        return EventActions(state_delta=delta, removed_keys=removed, **plain(dict(self)))
+        return EventActions(state_delta=delta, removed_keys=removed, **plain(given))
 
 
 class _StateDelta(MutableMapping[str, Any]):

@@ -168,8 +168,9 @@ def merge_actions(batch: Sequence[EventActions]) -> EventActions:
     Later calls win over earlier ones, whichever finished last; dictionaries merge recursively. Source: ADK 2.13, see
     adk-semantics 7.1.
     """
-    if len(batch) == 1:
-        return batch[0]
+    batch = [actions for actions in batch if actions is not NO_ACTIONS]
+    if len(batch) < 2:
+        return batch[0] if batch else NO_ACTIONS
     merged = EventActions()
     state: JsonObject = {}
     removed: dict[str, None] = {}
