@@ -62,6 +62,8 @@ class Around:
         shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
         if shape == AgentShape(name=self.agent.name):
             shape = None  # as the workflow takes an agent to be that it knows nothing of
+        if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
+            return ModelReply(shape=shape)
         context = self.contexts.callback("agent")
         if self._first and self.hooks.plugins:
             await self._see_message(context)

@@ -4,11 +4,9 @@ python -m benchmarks.engine ADDRESS [FILE]      a worker process; `danger` appen
 """
 
 import asyncio
-import logging
 import sys
 from pathlib import Path
 
-import structlog
 from temporalio.client import Client
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
@@ -107,6 +105,4 @@ async def serving(address: str, witness: Path | None = None) -> Worker:
 
 
 if __name__ == "__main__":
-    # The floor logs nothing either; and nobody reads this process's standard output.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     run_until_orphaned(serving(sys.argv[1], *map(Path, sys.argv[2:])))

@@ -64,7 +64,7 @@ class WorkerProcess:
 
 
 def run_until_orphaned(serving: Coroutine[Any, Any, Worker]) -> None:
-    """Serve a worker until standard input ends. Both sides run on uvloop and log JSON, as `worker.py` does."""
+    """Serve a worker until standard input ends. Both sides run on uvloop and log as `worker.py` does."""
 
     async def serve() -> None:
         async with await serving:
