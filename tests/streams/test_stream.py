@@ -7,6 +7,7 @@ import pytest
 
 from activities.models.gemini import Gemini
 from tests.conftest import Serve
+from tests.streams.held import Held
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -152,15 +153,8 @@ async def test_what_callbacks_may_change_is_not_shown_before(serve: Serve, gemin
 
 async def test_agents_that_speak_side_by_side_are_told_apart(serve: Serve) -> None:
     """Each piece has its author, its branch and the number of its call."""
-    gate = asyncio.Event()
-
-    class Held(ScriptedModel):
-        async def generate(self, request, *, on_text=None):  # type: ignore[no-untyped-def]
-            response = await super().generate(request, on_text=on_text)
-            await gate.wait()
-            return response
-
-    both: list[BaseAgent] = [Agent(name=name, model=Held(f"I am {name}.")) for name in ("left", "right")]
+    models = {name: Held(f"I am {name}.") for name in ("left", "right")}
+    both: list[BaseAgent] = [Agent(name=name, model=model) for name, model in models.items()]
     async with serve(ParallelAgent(name="both", sub_agents=both)) as env:
         invocation = await env.client.start("both", "Who?", streaming=True)
         shown: dict[str, str] = {}
@@ -168,7 +162,8 @@ async def test_agents_that_speak_side_by_side_are_told_apart(serve: Serve) -> No
             if event.partial and event.content:
                 shown[f"{event.branch}"] = shown.get(f"{event.branch}", "") + text_of(event.content)
             if shown == {"both.left": "I am left.", "both.right": "I am right."}:
-                gate.set()
+                for model in models.values():
+                    model.go_on.set()
         assert shown == {"both.left": "I am left.", "both.right": "I am right."}
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from waystation.cli import INTERRUPTED
+from waystation.cli.web import web
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -241,6 +242,9 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
         return await create(client, out)
 
     _perform(ctx, action, json=json)
+
+
+app.command()(web)
 
 
 def _answer(

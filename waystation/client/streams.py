@@ -7,8 +7,8 @@ stream costs no history and asks no worker; one of an invocation that waits for 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +33,17 @@ LOOK_S = 0.1
 """How often heartbeats are looked at while a model speaks; workers send no more of them."""
 
 
-async def stream(invocation: "Invocation", *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
+async def stream(invocation: "Invocation", *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
     """Yield events from index `start` on; see `Invocation.stream`."""
     shown = start
-    async for log, pieces in ticks(invocation, partial=partial):
-        for event in with_pieces(log, shown, pieces):
-            yield event
-        shown = max(shown, len(log.events))
+    async with aclosing(ticks(invocation, partial=partial)) as coming:
+        async for log, pieces in coming:
+            for event in with_pieces(log, shown, pieces):
+                yield event
+            shown = max(shown, len(log.events))
 
 
-async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncIterator[tuple[Log, Pieces]]":
+async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncGenerator[tuple[Log, Pieces]]":
     """Yield the log when it has grown, and, with `partial`, when a model has said more."""
     pieces = Pieces(invocation)
     logs = invocation.follow()

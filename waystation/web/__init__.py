@@ -1,0 +1,1 @@
+"""Invocations over HTTP, for browsers and programs: `waystation web`. Installed with the extra `web`."""

@@ -1,0 +1,89 @@
+"""Pages for people: rendered here, and complete without JavaScript."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from waystation.cli import render
+from waystation.client.agent_client import AgentClient
+from waystation.core.event import Event
+from waystation.core.wire import WORKFLOW
+from waystation.web.streams import Refused, found, recorded, status_of
+
+HERE = Path(__file__).parent
+LISTED = 30
+SHOWN = 1_000
+"""Events on a page; of a longer invocation the last ones."""
+
+
+class Pages:
+    """The pages of one web server."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        )
+        self._templates.filters["segment"] = lambda id: quote(id, safe="")
+
+    async def index(self, request: Request) -> Response:
+        """Answer with the latest invocations."""
+        wanted = request.query_params.get("id", "").strip()
+        if wanted:
+            return RedirectResponse(f"/invocations/{quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
+        query = f"WorkflowType = '{WORKFLOW}'"
+        latest: list[dict[str, str]] = []
+        async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED):
+            status = execution.status.name.lower() if execution.status is not None else "unknown"
+            began = render.clock(execution.start_time.timestamp())
+            latest.append({"id": execution.id, "status": status, "began": began})
+        return self._page("index.html", latest=latest)
+
+    async def invocation(self, request: Request) -> Response:
+        """Answer with what happened in an invocation."""
+        invocation, described = await found(self._client, request)
+        events = await recorded(invocation)
+        left_out = max(0, len(events) - SHOWN)
+        status = status_of(described)
+        return self._page(
+            "invocation.html",
+            id=invocation.id,
+            status=status,
+            running=status == "running",
+            rows=rows(events[left_out:]),
+            left_out=left_out,
+            next=len(events),
+        )
+
+    async def rows(self, request: Request) -> Response:
+        """Answer with the rows of the events from `?start=` on, for a page that grows."""
+        start = request.query_params.get("start", "0")
+        if not (start.isascii() and start.isdecimal()):
+            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "start is no number.")
+        invocation, _ = await found(self._client, request)
+        return self._page("rows.html", rows=rows((await recorded(invocation))[int(start) :][:SHOWN]))
+
+    def problem(self, refused: Refused) -> Response:
+        """Answer with what went wrong."""
+        return self._page("problem.html", status=refused.status, message=refused.message)
+
+    def _page(self, name: str, *, status: object = None, **given: object) -> Response:
+        code = status if isinstance(status, HTTPStatus) else HTTPStatus.OK
+        return HTMLResponse(self._templates.get_template(name).render(status=status, **given), code)
+
+
+def rows(events: Sequence[Event]) -> list[dict[str, object]]:
+    """Return what a page says of events: when, and line by line what happened."""
+    return [
+        {
+            "index": event.index,
+            "time": render.clock(event.timestamp),
+            "lines": [{"kind": line.kind, "who": line.who, "text": line.text} for line in render.lines_of(event)],
+        }
+        for event in events
+    ]
