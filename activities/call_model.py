@@ -91,7 +91,9 @@ class ModelCaller:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
                 if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
-                    compaction = await self._compactor.compaction(root, agent, work, log, contexts.step)
+                    compaction = await self._compactor.compaction(
+                        root, agent, work, contexts.conversation, contexts.step
+                    )
                     on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
                     turn = _Turn(agent, work, hooks, after, self._models, root.demo_model, on_text, compaction)
                     reply = await turn.reply(reply)

@@ -23,9 +23,9 @@ from waystation.core import prompt
 from waystation.core.budget import Usage
 from waystation.core.compaction import Compaction
 from waystation.core.compaction_range import Conversed, Range
+from waystation.core.conversation import Conversation
 from waystation.core.errors import ModelError, NotJson, WaystationError
 from waystation.core.event import Event
-from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode, plain
 from waystation.core.work import Work
 
@@ -50,15 +50,18 @@ class Compactor:
         self._models, self._timeout_s = models, timeout_s
         self._made: OrderedDict[tuple[str, str], Compaction] = OrderedDict()
 
-    async def compaction(self, root: Root, agent: LlmAgent, work: Work, log: Log, step: str) -> Compaction | None:
+    async def compaction(
+        self, root: Root, agent: LlmAgent, work: Work, said: Conversation, step: str
+    ) -> Compaction | None:
         """Return the summary that is due before the model call `step`, or why it could not be made; None if none is."""
         config = root.compaction
         if config is None or agent.include_contents == "none":
             return None
+        log = said.log
         if made := self._made.get((log.invocation_id, step)):  # for an attempt before this one
             return made
-        contents = functools.partial(prompt.contents, log, agent=agent.name, branch=work.branch)
-        chosen = _due(config, Conversed.of(log, work), contents)
+        contents = functools.partial(prompt.contents, said, agent=agent.name, branch=work.branch)
+        chosen = _due(config, Conversed.of(said, work), contents)
         if chosen is None:
             return None
         about = {"agent": agent.name, "invocation_id": log.invocation_id, "trigger": chosen.trigger}

@@ -15,6 +15,7 @@ from tools.session import Session
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids
 from waystation.core.call import CallState
+from waystation.core.conversation import Conversation
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
@@ -34,11 +35,20 @@ class Contexts:
     services: Services
     step: str = ""
     """Id of the activity, for what callbacks do in it."""
+    said: Conversation | None = None
+    """What the invocation is part of, when there were earlier ones."""
 
     @classmethod
-    def of(cls, log: Log, work: Work, services: Services, step: str = "") -> "Contexts":
+    def of(
+        cls, log: Log, work: Work, services: Services, step: str = "", said: Conversation | None = None
+    ) -> "Contexts":
         """Return what makes contexts for `work`, with the state as it is recorded."""
-        return cls(log, work.agent, work.branch, log.state, services, step)
+        return cls(log, work.agent, work.branch, log.state, services, step, said)
+
+    @property
+    def conversation(self) -> Conversation:
+        """What was said before the invocation and in it."""
+        return self.said or Conversation(self.log)
 
     def after(self, actions: EventActions | None) -> "Contexts":
         """Return the same over the state as it is once `actions` have been applied."""
@@ -97,7 +107,7 @@ class Contexts:
             app_name=started.app,
             user_id=started.user_id,
             state=self.state,
-            events=tuple(self.log.events),
+            events=tuple(self.conversation.events),
         )
         return about | {
             "user_id": started.user_id,

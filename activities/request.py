@@ -53,7 +53,7 @@ async def request_of(
     """
     instructions = await instructions_of(agent, contexts, set_response=SET_MODEL_RESPONSE in tools)
     contents = prompt.contents(
-        contexts.log,
+        contexts.conversation,
         agent=agent.name,
         branch=work.branch,
         current_turn_only=agent.include_contents == "none",

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from waystation.core import ids
 from waystation.core.branch import sees
 from waystation.core.compaction import Compaction, Summary, Trigger, hidden, standing
+from waystation.core.conversation import Conversation
 from waystation.core.event import Covered, Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
@@ -62,8 +63,10 @@ class Conversed:
     is_open: IsOpen
 
     @classmethod
-    def of(cls, log: Log, work: Work) -> "Conversed":
-        """Return what the agent of `work` sees of a log."""
+    def of(cls, conversation: Conversation | Log, work: Work) -> "Conversed":
+        """Return what the agent of `work` sees of a conversation."""
+        conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
+        log = conversation.log
         held = {
             response["id"]
             for other in log.active
@@ -73,10 +76,10 @@ class Conversed:
         }
 
         def is_open(event: Event, call_id: str) -> bool:
-            call = log.calls.get(call_id) if event.invocation_id == log.invocation_id else None
+            call = conversation.call((event.invocation_id, call_id))
             return call is not None and (not call.closed or call_id in held)
 
-        return cls(log.events, work.agent, work.branch, log.invocation_id, is_open)
+        return cls(conversation.events, work.agent, work.branch, log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
         """Whether the agent sees an event at all, summarised or not. Summaries are none of these."""

@@ -3,12 +3,14 @@
 Sources: adk-semantics 13.3 for the order, 3.7 for what follows an answer, 0.4 for ids, 9.1 for other agents' turns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from waystation.core import compaction, ids, quoted
 from waystation.core.branch import sees
+from waystation.core.call import CallState
+from waystation.core.conversation import CallKey, Conversation, Earlier
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
@@ -19,10 +21,10 @@ class _Shown:
     """What a model is shown of one event."""
 
     content: JsonObject
-    calls: tuple[str, ...] = ()
-    """Ids of the function calls in it, in order."""
-    responses: tuple[tuple[str, JsonObject], ...] = ()
-    """Parts that respond to calls, each with the call's id, in order."""
+    calls: tuple[CallKey, ...] = ()
+    """The function calls in it, in order."""
+    responses: tuple[tuple[CallKey, JsonObject], ...] = ()
+    """Parts that respond to calls, each with the call, in order."""
     attached: tuple[JsonObject, ...] = ()
     """The parts beside responses."""
     summary: bool = False
@@ -34,12 +36,12 @@ class _Shown:
 OPEN: JsonObject = {"status": "pending"}
 """Providers refuse a call without a response, and a model that does not see its call makes it again."""
 
-_shown: WeakKeyDictionary[Log, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
-"""What was made of a log's events so far, by agent: they never change, and every step asks for all of them."""
+_shown: WeakKeyDictionary[Log | Earlier, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
+"""What was made of events so far, by agent: they never change, and every step asks for all of them."""
 
 
 def contents(
-    log: Log,
+    conversation: Conversation | Log,
     *,
     agent: str | None = None,
     branch: str | None = None,
@@ -54,20 +56,21 @@ def contents(
     not seen. With `current_turn_only` the request begins with the latest word of the user or of another agent.
     Otherwise summaries stand for the events that they cover; `summary` is the event of one that is not in the log yet.
     """
-    agent = agent or log.agent
-    known = _shown.setdefault(log, {}).setdefault(agent, [])
-    known.extend(_show(log, event, agent) for event in log.events[len(known) :])
-    summaries = [] if current_turn_only else compaction.standing([*log.events, *([summary] if summary else ())], branch)
-    gone = compaction.hidden(log.events, summaries)
+    if isinstance(conversation, Log):
+        conversation = Conversation(conversation)
+    agent = agent or conversation.log.agent
+    known, events = _known(conversation, agent), conversation.events
+    summaries = [] if current_turn_only else compaction.standing([*events, *([summary] if summary else ())], branch)
+    gone = compaction.hidden(events, summaries)
     shown: list[_Shown] = []
-    for index, (item, event) in enumerate(zip(known, log.events, strict=True)):
+    for index, (item, event) in enumerate(zip(known, events, strict=True)):
         shown += [_Shown(each.content, summary=True) for each in summaries if each.first == index]
         if item and index not in gone and sees(branch, event.branch):
             shown.append(item)
     if current_turn_only:
         shown = shown[_start_of_turn(shown) :]
-    responses: dict[str, JsonObject] = {}
-    attached: dict[str, tuple[JsonObject, ...]] = {}
+    responses: dict[CallKey, JsonObject] = {}
+    attached: dict[CallKey, tuple[JsonObject, ...]] = {}
     for item in shown:
         if item.responses:
             responses.update(item.responses)
@@ -78,16 +81,29 @@ def contents(
             continue
         result.append(item.content)
         parts: list[JsonObject] = []
-        for call_id in item.calls:
-            parts.append(responses.get(call_id) or _still_open(log, call_id))
-            parts.extend(attached.get(call_id, ()))
+        for key in item.calls:
+            parts.append(responses.get(key) or _still_open(conversation, key))
+            parts.extend(attached.get(key, ()))
         if parts:
             result.append({"role": "user", "parts": parts})
     return result
 
 
-def _show(log: Log, event: Event, agent: str) -> _Shown | None:
-    """Return what the model of an agent is shown of an event; None for nothing."""
+def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
+    """Return what the model of an agent is shown of each event."""
+    earlier, log = conversation.earlier, conversation.log
+    own = _shown.setdefault(log, {}).setdefault(agent, [])
+    own.extend(_show(log.calls, event, agent) for event in log.events[len(own) :])
+    if not conversation.count:
+        return own
+    before = _shown.setdefault(earlier, {}).setdefault(agent, [])
+    unknown = earlier.events[len(before) : conversation.count]
+    before.extend(_show(earlier.calls_of(event.invocation_id), event, agent) for event in unknown)
+    return [*before[: conversation.count], *own]
+
+
+def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
+    """Return what the model of an agent is shown of an event; None for nothing. `known` are the invocation's calls."""
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
@@ -95,14 +111,17 @@ def _show(log: Log, event: Event, agent: str) -> _Shown | None:
     named = (*calls, *answered)
     if all(map(_is_invisible, parts)) or (named and all(ids.requesting_call(id) != id for id in named)):
         return None
-    if _is_foreign(log, event, agent):
+    if _is_foreign(known, event, agent):
         said = quoted.content(event)
         return _Shown(said, begins_turn=event.author != "user" and not _is_transfer(event)) if said else None
-    own = [_own_id(log, part) for part in parts]
+    own = [_own_id(known, part) for part in parts]
     return _Shown(
         content={"role": "model", "parts": own} if calls else event.content or {},
-        calls=calls,
-        responses=tuple(zip(answered, (part for part in own if part.get("functionResponse")), strict=True)),
+        calls=tuple((event.invocation_id, id) for id in calls),
+        responses=tuple(
+            ((event.invocation_id, id), part)
+            for id, part in zip(answered, (part for part in own if part.get("functionResponse")), strict=True)
+        ),
         attached=tuple(part for part in parts if "functionResponse" not in part),
         begins_turn=event.author == "user" and not answered,
     )
@@ -115,11 +134,11 @@ def _is_invisible(part: JsonObject) -> bool:
     return part.get("text") == "" and len(part) == 1
 
 
-def _is_foreign(log: Log, event: Event, agent: str) -> bool:
+def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
     """Whether an event is another agent's: said by it, or a response to a call of its own."""
     if event.author not in (agent, "user"):
         return True
-    answered = (log.calls.get(response["id"]) for response in event.function_responses())
+    answered = (known.get(response["id"]) for response in event.function_responses())
     return any(call is not None and call.agent != agent for call in answered)
 
 
@@ -131,12 +150,12 @@ def _is_transfer(event: Event) -> bool:
 
 def _start_of_turn(shown: Sequence[_Shown]) -> int:
     """Return where the current turn begins; a call belongs to it if only its response does."""
-    unmatched: set[str] = set()
-    known = {call_id for item in shown for call_id in item.calls}
+    unmatched: set[CallKey] = set()
+    known = {key for item in shown for key in item.calls}
     for index in range(len(shown) - 1, -1, -1):
         item = shown[index]
         unmatched -= set(item.calls)
-        unmatched |= {call_id for call_id, _ in item.responses if call_id in known}
+        unmatched |= {key for key, _ in item.responses if key in known}
         if item.begins_turn and not unmatched:
             return index
     return 0
@@ -147,7 +166,7 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
 
     Only talk came in between: it is left out. Other calls did: all stays, and the answered call moves behind it.
     """
-    answered = {call_id for call_id, _ in shown[-1].responses} if shown else set()
+    answered = {key for key, _ in shown[-1].responses} if shown else set()
     between_calls = False
     for index in range(len(shown) - 2, -1, -1) if answered else ():
         if not answered.isdisjoint(shown[index].calls):
@@ -157,17 +176,19 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
     return shown
 
 
-def _still_open(log: Log, call_id: str) -> JsonObject:
-    """Return a response to a call that waits in silence, while its agent, having handed over, is handed back to."""
-    return _own_id(log, {"functionResponse": {"id": call_id, "name": log.calls[call_id].name, "response": OPEN}})
+def _still_open(conversation: Conversation, key: CallKey) -> JsonObject:
+    """Return a response to a call that waits in silence: of an agent that is handed back to, or of another message."""
+    call = conversation.call(key)
+    assert call is not None
+    return _own_id({call.id: call}, {"functionResponse": {"id": call.id, "name": call.name, "response": OPEN}})
 
 
-def _own_id(log: Log, part: JsonObject) -> JsonObject:
+def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
     """Return the part with the model's own id of the call in place of the engine's, or with none."""
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}
-            call = log.calls.get(part[kind].get("id"))
+            call = known.get(part[kind].get("id"))
             if call and call.call.model_id:
                 body["id"] = call.call.model_id
             return {**part, kind: body}
