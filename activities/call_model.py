@@ -23,7 +23,7 @@ from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.instructions import InstructionFailed
 from activities.models.choice import Models
 from activities.partials import telling
-from activities.request import request_of, speakers, tools_for
+from activities.request import model_name, request_of, speakers, tools_for
 from activities.view import Views
 from tools.base import BaseTool
 from tools.context import CallbackContext
@@ -36,6 +36,7 @@ from waystation.core.compaction import Compaction
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import ForeignHistory, ModelOverloaded, ModelRefused, NotJson, UnknownAgent
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
+from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, digest, encode, plain
 from waystation.core.work import Work
@@ -87,6 +88,7 @@ class ModelCaller:
         work = log.works[given.turn]
         hooks = Hooks(agent, root.plugins_of(agent))
         contexts = Contexts.of(log, work, self._services, ids.model_replied(given.number))
+        spending: JsonObject = {}
         try:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
@@ -95,8 +97,11 @@ class ModelCaller:
                         root, agent, work, contexts.conversation, contexts.step
                     )
                     on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
-                    turn = _Turn(agent, work, hooks, after, self._models, root.demo_model, on_text, compaction)
+                    turn = _Turn(
+                        agent, work, hooks, after, self._models, root.demo_model, on_text, compaction, given.wrap_up
+                    )
                     reply = await turn.reply(reply)
+                    spending = _spending(info.attempt, agent, log)
         except CallbackRaised as error:
             raise _failed(agent.name, error.kind, str(error), retry=error.passing) from None
         except InstructionFailed as error:
@@ -111,6 +116,8 @@ class ModelCaller:
                 "search_attributes": self._search_attributes,
                 "duration_s": round(time.perf_counter() - started, 4),
                 "mark": secrets.token_hex(3),
+                "wrap_up": given.wrap_up,
+                **spending,
             }
         )
         events.info(
@@ -143,20 +150,22 @@ class _Turn:
     on_text: Callable[[str], None] | None
     """What the model calls with pieces of its text."""
     compaction: Compaction | None
+    wrap_up: str | None
+    """Why it has to answer now; it is then given no tools."""
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Return `entered` with what the model said."""
         context = self.contexts.callback("model")
-        tools = await tools_for(self.agent, self.contexts)
+        tools = {} if self.wrap_up else await tools_for(self.agent, self.contexts)
         attempt = activity.info().attempt
-        request = await request_of(self.agent, self.work, self.contexts, tools, attempt, self.compaction)
+        request = await request_of(self.agent, self.work, self.contexts, tools, attempt, self.compaction, self.wrap_up)
         response = await self._response(request, tools, context)
         reply = await self._annotated(response, tools, context, entered)
         definition = definition_digest(self.agent, request)
         return reply.model_copy(update={"definition": definition, "compaction": self.compaction})
 
     async def _response(self, request: LlmRequest, tools: dict[str, BaseTool], context: CallbackContext) -> LlmResponse:
-        model, changing = self._model(), speakers(self.agent, tools)
+        model, changing = self._model(), [] if self.wrap_up else speakers(self.agent, tools)
         if not (changing or self.hooks.around_models):
             try:
                 return _checked(await model.generate(request, on_text=self.on_text))
@@ -264,6 +273,12 @@ class _Turn:
             reply = reply.model_copy(update={"closing": closing, "output": output_of(annotator.answer)})
         actions = merge_actions([own, *annotator.written, EventActions(state_delta=state) if state else NO_ACTIONS])
         return reply.model_copy(update={"actions": None if actions == NO_ACTIONS else actions})
+
+
+def _spending(attempt: int, agent: LlmAgent, log: Log) -> JsonObject:
+    """Return what is recorded of a model call for the sake of the budget."""
+    priced = log.input is not None and log.input.budget.prices
+    return {"attempt": attempt, "model": model_name(agent) if priced else None}
 
 
 def _checked(response: LlmResponse) -> LlmResponse:

@@ -84,7 +84,9 @@ class Instructions:
         return [*contents[:at], *self.prefix, *contents[at:]]
 
 
-async def instructions_of(agent: LlmAgent, contexts: Contexts, *, set_response: bool) -> Instructions:
+async def instructions_of(
+    agent: LlmAgent, contexts: Contexts, *, set_response: bool, transfers: bool = True
+) -> Instructions:
     """Return the agent's instructions.
 
     Raises:
@@ -111,7 +113,7 @@ async def instructions_of(agent: LlmAgent, contexts: Contexts, *, set_response: 
     made.append(identity)
     if set_response:
         made.append(_SET_RESPONSE)
-    if targets := transfer_targets(agent):
+    if transfers and (targets := transfer_targets(agent)):
         made.append(transfer_text(agent, targets))
     return made
 

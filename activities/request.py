@@ -22,6 +22,8 @@ from waystation.core.payload import JsonObject
 from waystation.core.work import Work
 from waystation.models import LlmRequest
 
+WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
+
 
 async def tools_for(agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None) -> dict[str, BaseTool]:
     """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's.
@@ -43,15 +45,20 @@ async def request_of(
     tools: Mapping[str, BaseTool],
     attempt: int,
     compaction: Compaction | None = None,
+    wrap_up: str | None = None,
 ) -> LlmRequest:
     """Return the request as the agent's declaration makes it, without what its tools change in it.
 
-    `compaction` is a summary that is not recorded yet.
+    `compaction` is a summary that is not recorded yet; `wrap_up` says why the model has to answer now, without tools.
 
     Raises:
         InstructionFailed: An instruction cannot be put together.
     """
-    instructions = await instructions_of(agent, contexts, set_response=SET_MODEL_RESPONSE in tools)
+    instructions = await instructions_of(
+        agent, contexts, set_response=SET_MODEL_RESPONSE in tools, transfers=not wrap_up
+    )
+    if wrap_up:
+        instructions.append(WRAP_UP.format(reason=wrap_up))
     contents = prompt.contents(
         contexts.conversation,
         agent=agent.name,
@@ -60,12 +67,13 @@ async def request_of(
         summary=compaction.event(contexts.log.invocation_id, work.branch) if compaction else None,
     )
     config = config_of(agent)
-    if agent.output_schema and not agent.tools:
+    if agent.output_schema and (wrap_up or not agent.tools):
         schema = json_schema(agent.output_schema)
         config = {**config, "responseMimeType": "application/json", "responseJsonSchema": schema}
     name = model_name(agent)
     native: list[JsonObject] = []
-    for tool in (*tools.values(), *([BuiltInCodeExecutionTool()] if agent.code_executor else ())):
+    executed = agent.code_executor and not wrap_up
+    for tool in (*tools.values(), *([BuiltInCodeExecutionTool()] if executed else ())):
         if isinstance(tool, NativeTool) and not has_say(tool):
             name = tool.model or name
             try:

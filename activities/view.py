@@ -64,7 +64,7 @@ class Views:
         Raises:
             ForeignHistory: The history does not hold what the position refers to.
         """
-        run = self._runs.setdefault(run_id, _Run(Log(workflow_id)))
+        run = self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
         self._runs.move_to_end(run_id)
         async with run.lock:
             if not catch_up(run.log, position, run.sources, time.time()):
@@ -82,7 +82,7 @@ class Views:
 
     def expect(self, workflow_id: str, run_id: str, ref: str, body: Body, size: int) -> None:
         """Remember what a workflow of this process was given; its activities will come for it."""
-        self._runs.setdefault(run_id, _Run(Log(workflow_id)))
+        self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
         self._runs.move_to_end(run_id)
         self.put(run_id, ref, body, size)
         self._trim()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient, Invocation
     from waystation.code_executors import BuiltInCodeExecutor
     from waystation.core.answer import PendingCall
-    from waystation.core.budget import Budget, Usage
+    from waystation.core.budget import Budget, Grant, Price, Spent, Usage
     from waystation.core.errors import (
         AlreadyAnswered,
         AnswerRefused,
@@ -108,6 +108,7 @@ __all__ = [
     "FunctionTool",
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
+    "Grant",
     "InvalidAnswer",
     "InvalidInput",
     "Invocation",
@@ -127,11 +128,13 @@ __all__ = [
     "NotReplayable",
     "ParallelAgent",
     "PendingCall",
+    "Price",
     "ReadonlyContext",
     "ReflectAndRetryToolPlugin",
     "ResumabilityConfig",
     "RunConfig",
     "SequentialAgent",
+    "Spent",
     "ToolConfirmation",
     "ToolContext",
     "TrackingScope",
@@ -176,7 +179,7 @@ _NAMES_BY_MODULE = {
     ),
     "waystation.core.event": "Event EventActions EventCompaction ToolConfirmation",
     "waystation.core.answer": "PendingCall",
-    "waystation.core.budget": "Budget Usage",
+    "waystation.core.budget": "Budget Grant Price Spent Usage",
     "waystation.core.wire": "InvocationResult",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
     "waystation.plugins": "BasePlugin ReflectAndRetryToolPlugin TrackingScope",

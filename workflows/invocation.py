@@ -84,8 +84,8 @@ class AgentInvocation:
             while True:
                 self._leave_unwanted()
                 match next_step(self._log):
-                    case CallModel(turn, phase):
-                        self._call_model(turn, phase)
+                    case CallModel(turn, phase, wrap_up):
+                        self._call_model(turn, phase, wrap_up)
                     case Perform(calls):
                         self._perform(calls)
                         await self._change()
@@ -103,11 +103,12 @@ class AgentInvocation:
             await self._cancel()
             raise
 
-    def _call_model(self, turn: int, phase: Phase) -> None:
+    def _call_model(self, turn: int, phase: Phase, wrap_up: str | None) -> None:
         number = self._log.steps + 1
         position = self._position()
-        self._record(ids.model_called(number, turn), ModelCalled(number, turn))
-        self._begin(ids.model_replied(number), call_model(self._log, number, turn, phase, position))
+        called = ModelCalled(number, turn, wrap_up is not None)
+        self._record(ids.model_called(number, turn, called.wrap_up), called)
+        self._begin(ids.model_replied(number), call_model(self._log, number, turn, phase, wrap_up, position))
 
     def _perform(self, calls: Sequence[str]) -> None:
         for call_id in calls:

@@ -43,11 +43,18 @@ MAX_INLINE_ARGS = 4_096
 an approver added. The activity reads what is larger from the log."""
 
 
-async def call_model(log: Log, number: int, turn: int, phase: Phase, position: Position) -> Body:
+async def call_model(log: Log, number: int, turn: int, phase: Phase, wrap_up: str | None, position: Position) -> Body:
     """Have the model activity called; return its entry."""
     agent = log.works[turn].agent
     call = ModelCallInput(
-        agent=agent, root=log.root, number=number, turn=turn, phase=phase, at=position.at, new=position.new
+        agent=agent,
+        root=log.root,
+        number=number,
+        turn=turn,
+        phase=phase,
+        wrap_up=wrap_up,
+        at=position.at,
+        new=position.new,
     )
     try:
         reply = await workflow.execute_activity(
@@ -117,7 +124,7 @@ async def call_agent(log: Log, call: CallState) -> Body:
         user_id=started.user_id,
         session_id=started.session_id,
         app=started.app,
-        budget=started.budget,
+        budget=log.share(call.id),
         root=log.root,
         depth=started.depth + 1,
         origin=started.origin or log.invocation_id,

@@ -35,7 +35,7 @@ class PendingCall(Recorded):
     agent: str
     tool: str
     args: JsonObject
-    kind: Literal["confirmation", "credential", "long_running"]
+    kind: Literal["confirmation", "credential", "long_running", "budget"]
     digest: str
     hint: str = ""
     payload: Any = None

@@ -27,6 +27,7 @@ from waystation.core.wire import ANSWER_SIGNAL
 REQUEST_ACTIONS = {
     "confirmation": frozenset({"approve", "reject", "edit"}),
     "credential": frozenset({"approve", "reject"}),
+    "budget": frozenset({"approve", "reject"}),
 }
 LONG_RUNNING_ACTIONS = frozenset({"approve", "reject", "respond", "progress"})
 
@@ -76,6 +77,11 @@ def check(log: Log, answer: Answer, now: float) -> CallState:
         )
     if call.gate == "waiting" and call.asked == "credential":
         _refuse_secrets(answer)
+    if call.gate == "waiting" and call.asked == "budget":
+        try:
+            log.check_grant(answer)
+        except ValueError as error:
+            raise InvalidAnswer(f"The `response` to {call.id!r} is no grant: {error}.") from None
     return call
 
 

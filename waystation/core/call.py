@@ -14,7 +14,7 @@ DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """Every wait ends; see design D3. 30 days unless the tool says otherwise."""
 
 Gate = Literal["none", "waiting", "passed", "refused"]
-Asked = Literal["confirmation", "credential"]
+Asked = Literal["confirmation", "credential", "budget"]
 
 
 @dataclass(slots=True)
@@ -56,6 +56,8 @@ class CallState:
     """The answer that closed it or let it run."""
     answered_at: float | None = None
     expired: bool = False
+    held: str | None = None
+    """Why the budget has no room for it, while a person is asked for more."""
     answer_ids: dict[str, None] = field(default_factory=dict)
 
     @property

@@ -3,6 +3,9 @@
 Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
 """
 
+import abc
+from collections.abc import Sequence
+
 from waystation.core import responses
 from waystation.core.answer import Answer
 from waystation.core.budget import NO_USAGE
@@ -10,7 +13,7 @@ from waystation.core.call import Asked, CallState
 from waystation.core.compaction import Compaction
 from waystation.core.entry import Failure
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, parts_of
-from waystation.core.model_call import Call, Confirmation, ModelReply, Said
+from waystation.core.model_call import Call, Confirmation, ModelReply, Phase, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
 from waystation.core.tool_call import ToolOutcome
@@ -30,12 +33,12 @@ class Calls(Works):
         """Whether the invocation ends although agents are at work."""
         self.output: JsonObject | None = None
         """The latest structured answer."""
-        self.model_replies = 0
         self.spoken_for = 0
         """How often callbacks spoke for an agent, so that its model was not called."""
 
     def _reply(self, now: float, number: int, work: Work, reply: ModelReply) -> None:
         phase, work.in_flight, work.phase_in_flight = work.phase_in_flight, None, None
+        self._count_reply(work, phase, reply)
         self.usage = self.usage + (reply.usage or NO_USAGE)
         if reply.compaction:
             self.usage = self.usage + (reply.compaction.usage or NO_USAGE)
@@ -55,7 +58,6 @@ class Calls(Works):
             work.unread = False
             self.spoken_for += reply.skipped and work.shape.kind == "llm"
             return
-        self.model_replies += 1
         self.output = reply.output
         if work.shape.keeps_turn:
             self._next_turn = work.agent
@@ -65,6 +67,7 @@ class Calls(Works):
         work.batch = [*(call for call in work.batch if call.performing), *called]
         work.calls_made += len(called)
         self.calls.update((call.id, call) for call in called)
+        self._admit(work, called)
         work.open.update((call.id, call) for call in called if call.answerable)
         self._apply(reply.actions)
         self._compact(now, work, reply.compaction)
@@ -73,7 +76,9 @@ class Calls(Works):
             work,
             reply.content,
             reply.actions or NO_ACTIONS,
-            long_running_tool_ids=tuple(c.id for c in called if c.call.kind == "long_running") if called else None,
+            long_running_tool_ids=tuple(c.id for c in called if c.call.kind == "long_running" and not c.closed)
+            if called
+            else None,
             finish_reason=reply.finish_reason,
             error_code=reply.error_code,
             error_message=reply.error_message,
@@ -85,7 +90,7 @@ class Calls(Works):
         )
         self._request(now, work, [call for call in called if call.gate == "waiting"])
         for call in called:
-            if call.call.kind == "answered":
+            if call.call.kind == "answered" and not call.closed:
                 call.close(call.call.response or {})
                 call.outcome = ToolOutcome(
                     function_call_id=call.id,
@@ -94,6 +99,16 @@ class Calls(Works):
                     transfer=call.call.transfer,
                 )
         self._settle(now, work)
+        if work.wrapping:
+            work.wrapping, work.wrapped, work.unread = False, True, False
+
+    @abc.abstractmethod
+    def _count_reply(self, work: Work, phase: Phase | None, reply: ModelReply) -> None:
+        """Count what a model used."""
+
+    @abc.abstractmethod
+    def _admit(self, work: Work, called: Sequence[CallState]) -> None:
+        """Close or hold the calls for which there is no room."""
 
     def _perform(self, now: float, call: CallState | None, outcome: ToolOutcome | None, run: int = 0) -> None:
         if call is None or outcome is None or call.outcome is not None or call.run != run:

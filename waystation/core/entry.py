@@ -43,6 +43,8 @@ class ModelCalled:
     number: int
     turn: int = 0
     """For which of the agents at work."""
+    wrap_up: bool = False
+    """Whether the model is told to wrap up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,22 @@ END = "end"
 """The end of it."""
 CALLED = ">"
 _TURN = "@"
+_WRAP_UP = "^"
 _RUN = "~"
 DEADLINE = "x:"
 _IGNORED = "!"
+_BUDGET = "budget-"
 
 
-def model_called(number: int, turn: int) -> str:
+def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
     """Return the reference of the moment at which model call `number` was scheduled, for the agent at work `turn`."""
-    return f"{CALLED}{number}{_TURN}{turn}" if turn else f"{CALLED}{number}"
+    return f"{CALLED}{number}{f'{_TURN}{turn}' if turn else ''}{_WRAP_UP if wrap_up else ''}"
 
 
-def called_model(ref: str) -> tuple[int, int]:
-    """Return number and turn of such a reference."""
-    number, _, turn = ref.removeprefix(CALLED).partition(_TURN)
-    return int(number), int(turn or 0)
+def called_model(ref: str) -> tuple[int, int, bool]:
+    """Return number and turn of such a reference, and whether the model was told to wrap up."""
+    number, _, turn = ref.removeprefix(CALLED).removesuffix(_WRAP_UP).partition(_TURN)
+    return int(number), int(turn or 0), ref.endswith(_WRAP_UP)
 
 
 def model_replied(number: int) -> str:
@@ -95,6 +97,16 @@ def confirmation(function_call_id: str) -> str:
 def credential(function_call_id: str) -> str:
     """Return the id of the request for a credential that a call needs, as it appears in events."""
     return f"{function_call_id}-credential"
+
+
+def budget(number: int) -> str:
+    """Return the id under which a person is asked for more budget for the `number`th time. No model mints it."""
+    return f"{_BUDGET}{number}"
+
+
+def is_budget(function_call_id: str) -> bool:
+    """Whether such an id, or that of the request in events, is meant."""
+    return function_call_id.startswith(_BUDGET)
 
 
 def requesting_call(function_call_id: str) -> str:

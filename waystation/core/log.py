@@ -8,8 +8,8 @@ from typing import assert_never
 
 from waystation.core import ids, responses
 from waystation.core.answer import PendingCall
+from waystation.core.budget import NOTHING
 from waystation.core.call import CallState
-from waystation.core.calls import Calls
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -31,6 +31,7 @@ from waystation.core.entry import (
 from waystation.core.event import text_of
 from waystation.core.message import user_content
 from waystation.core.shape import AgentShape
+from waystation.core.spending import Spending
 from waystation.core.state import StateFold
 from waystation.core.wire import InvocationInput, InvocationResult
 from waystation.core.work import Work
@@ -41,20 +42,17 @@ MAX_IGNORED_EVENTS = 100
 """Further ignored answers are counted but get no event of their own, so that a flood stays cheap."""
 
 
-class Log(Calls):
+class Log(Spending):
     """Entries, and their sum: events, state, calls, and what the models have not seen yet."""
 
-    def __init__(self, invocation_id: str) -> None:
-        super().__init__(invocation_id)
+    def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
+        super().__init__(invocation_id, timed=timed)
         self.entries: list[Entry] = []
-        self.input: InvocationInput | None = None
         self.steps = 0
         """How many model activities were scheduled."""
         self.cancelled = False
         self.ended: Ended | None = None
         self.ignored = 0
-        self._asked: dict[int, Work] = {}
-        """For whom the model activities in flight work, by their number."""
 
     # What the entries add up to.
 
@@ -67,12 +65,6 @@ class Log(Calls):
     def root(self) -> str:
         """Name of the root agent in whose tree the agents at work are found."""
         return (self.input.root or self.input.agent) if self.input else ""
-
-    @property
-    def model_calls(self) -> int:
-        """How many calls of models count against the budget, those in flight included."""
-        called = (work for work in self._asked.values() if work.shape.kind == "llm" and work.phase_in_flight != "leave")
-        return self.model_replies + sum(1 for _ in called)
 
     @property
     def busy(self) -> bool:
@@ -97,7 +89,8 @@ class Log(Calls):
 
     def performing(self) -> list[CallState]:
         """Return the calls that have to be, or are being, carried out."""
-        return [call for work in self.active if work.in_flight is None for call in work.batch if call.performing]
+        idle = (work for work in self.active if work.in_flight is None)
+        return [call for work in idle for call in work.batch if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline of all that waits, in seconds since 1970."""
@@ -105,8 +98,11 @@ class Log(Calls):
 
     def result(self, reason: str | None = None) -> InvocationResult:
         """Return what the invocation gives to whoever started it; `reason` when it stopped early."""
-        last = next((e for e in reversed(self.events) if e.author != "user" and (e.content or e.error_code)), None)
-        reason = reason or (last.error_message or last.error_code if last and last.error_code else None)
+        spoken = (e for e in reversed(self.events) if e.author != "user" and (e.content or e.error_code))
+        last = next((e for e in spoken if not any(map(ids.is_budget, e.long_running_tool_ids or ()))), None)
+        reason = (
+            reason or self.wrapped_up or (last.error_message or last.error_code if last and last.error_code else None)
+        )
         delta, removed = self._state.since_start()
         return InvocationResult(
             status="stopped" if reason else "completed",
@@ -116,6 +112,8 @@ class Log(Calls):
             state_delta=delta,
             removed_keys=removed,
             usage=self.usage,
+            spent=self.spent,
+            granted=self.granted if self.granted != NOTHING else None,
             invocation_id=self.invocation_id,
             output=self.output,
             artifact_delta={name: n for e in self.events for name, n in e.actions.artifact_delta.items()},
@@ -146,6 +144,7 @@ class Log(Calls):
     def append(self, ref: str, now: float, body: Body) -> None:
         """Append an entry as it stands."""
         self.entries.append(Entry(ref, now, body))
+        self._tick(now)
         match body:
             case Began():
                 self._begin(now, body.input)
@@ -163,17 +162,25 @@ class Log(Calls):
                 self._perform(now, call, body.outcome, body.run)
             case ChildReturned():
                 self.usage = self.usage + body.result.usage
+                self._count_child(body.function_call_id, body.result)
                 call = self.calls.get(body.function_call_id)
                 self._perform(now, call, responses.of_child(call, body.result) if call else None)
             case CallLost():
+                self._count_lost(body.function_call_id)
                 call = self.calls.get(body.function_call_id)
                 self._perform(now, call, responses.lost(call, body.failure) if call else None, body.run)
             case AnswerCounted():
-                self._answer(now, self.calls[body.function_call_id], body.answer)
+                if asking := self._asked_for_more(now, body.function_call_id):
+                    self._answer_ask(now, asking, body.answer)
+                else:
+                    self._answer(now, self.calls[body.function_call_id], body.answer)
             case AnswerIgnored():
                 self._ignore(now, body)
             case DeadlinePassed():
-                self._expire(now, self.calls[body.function_call_id])
+                if asking := self._asked_for_more(now, body.function_call_id):
+                    self._expire_ask(now, asking)
+                else:
+                    self._expire(now, self.calls[body.function_call_id])
             case CancelRequested():
                 self.cancelled = True
             case Ended():
@@ -182,6 +189,9 @@ class Log(Calls):
                 assert_never(body)
         if not self.ended:
             self._grow(now)
+            self._rest(now)
+            if not (self.cancelled or self.failure or self.concluded):
+                self._ask_if_due(now)
 
     def _begin(self, now: float, started: InvocationInput) -> None:
         self.input = started
@@ -193,7 +203,7 @@ class Log(Calls):
         self.steps = max(self.steps, called.number)
         work = self.works[called.turn]
         work.phase_in_flight = work.phase or "turn"
-        work.in_flight, work.unread = called.number, False
+        work.in_flight, work.unread, work.wrapping = called.number, False, called.wrap_up
         self._asked[called.number] = work
 
     def _lose_model(self, lost: ModelLost) -> None:
@@ -212,6 +222,7 @@ class Log(Calls):
 
     def _end(self, now: float, ended: Ended) -> None:
         self.ended = ended
+        self._close_ask()
         for work in self.active:
             self._seal(now, work)
         if ended.status == "failed" and self.failure:

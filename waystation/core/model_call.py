@@ -72,6 +72,8 @@ class ModelCallInput(Position):
     """Which of the agents at work in this invocation is meant; they are numbered as they begin."""
     phase: Phase = "turn"
     """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` ones run."""
+    wrap_up: str | None = None
+    """Why the agent has to answer now, without calling anything: what of the budget is used up."""
 
 
 class Said(Recorded):
@@ -93,6 +95,12 @@ class ModelReply(Recorded):
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
+    model: str | None = None
+    """The model's name as the agent states it, when there is a table of prices."""
+    attempt: int = 0
+    """Which attempt at the model call gave this; 0 where no model was called."""
+    wrap_up: str | None = None
+    """Why the model was told to wrap up."""
     grounding_metadata: JsonObject | None = None
     citation_metadata: JsonObject | None = None
     definition: str = ""

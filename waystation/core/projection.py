@@ -290,9 +290,9 @@ class Projection:
                 raise ForeignHistory(f"The history lacks the source of {ref!r}; it is truncated or damaged.")
             self._append(ref, now, body)
         if scheduled.model:
-            called = ModelCalled(int(scheduled.ref[1:]), _turn_of(scheduled))
+            called = ModelCalled(int(scheduled.ref[1:]), *_asked_for(scheduled))
             self.log.advance(now)
-            self._append(ids.model_called(called.number, called.turn), now, called)
+            self._append(ids.model_called(called.number, called.turn, called.wrap_up), now, called)
 
     def _append(self, ref: str, now: float, body: Body) -> None:
         self._applied.add(ids.message(ref))
@@ -324,11 +324,13 @@ def position_of(scheduled: Scheduled) -> Position:
         raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.") from None
 
 
-def _turn_of(scheduled: Scheduled) -> int:
-    turn = decode(scheduled.data).get("turn", 0)
+def _asked_for(scheduled: Scheduled) -> tuple[int, bool]:
+    """Return which agent's model is called, and whether it is told to wrap up."""
+    given = decode(scheduled.data)
+    turn = given.get("turn", 0)
     if not isinstance(turn, int):
         raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.")
-    return turn
+    return turn, given.get("wrap_up") is not None
 
 
 def result_of(fact: Returned | Lost) -> Body:

@@ -45,6 +45,11 @@ def sealed(call: CallState) -> JsonObject:
     return {"error": f"The invocation ended before `{call.name}` was answered.", "error_type": "Cancelled"}
 
 
+def over_budget(call: CallState, reason: str) -> JsonObject:
+    """Return the response to a call for which the budget has no room."""
+    return {"error": f"`{call.name}` was not run: {reason}.", "error_type": "BudgetExhausted"}
+
+
 def lost(call: CallState, failure: Failure) -> ToolOutcome:
     """Return the outcome of a call whose activity or child gave no report."""
     text, error_type = _loss(call, failure)

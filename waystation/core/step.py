@@ -9,6 +9,7 @@ from typing import TypeAlias
 from waystation.core.entry import Failure
 from waystation.core.log import Log
 from waystation.core.model_call import Phase
+from waystation.core.spending import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class CallModel:
     turn: int
     """Which of the agents at work."""
     phase: Phase
+    wrap_up: str | None = None
+    """Why the agent has to answer now, without calling anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,26 @@ def next_step(log: Log) -> Step:
         return Wait()
     if log.over or log.concluded:
         return Finish()
+    unmet: str | None = None
     for work in log.active:
         if phase := work.phase:
-            limit = log.input.budget.max_llm_calls
-            if phase != "leave" and work.shape.kind == "llm":
-                if log.model_calls >= limit:
-                    return Finish(reason=f"max_llm_calls: the limit of {limit} model calls is used up")
-                # A loop whose agents never come to call their models would otherwise have no end.
-                if log.spoken_for >= limit:
-                    return Finish(reason=f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
-            return CallModel(work.index, phase)
+            if phase == "leave" or work.shape.kind != "llm":
+                return CallModel(work.index, phase)
+            match log.verdict(work):
+                case Verdict("stop", reason):
+                    return Finish(reason)
+                case Verdict("hold", reason):
+                    unmet = unmet or reason
+                    continue
+                case Verdict(_, wrap_up):
+                    limit = log.budget.max_llm_calls
+                    # A loop whose agents never come to call their models would otherwise have no end.
+                    if log.spoken_for >= limit:
+                        return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
+                    return CallModel(work.index, phase, wrap_up)
     performing = log.performing()
-    return Perform(tuple(call.id for call in performing)) if performing else Wait()
+    if performing:
+        return Perform(tuple(call.id for call in performing))
+    # What agents were told to wrap up is said; those that have not begun never do.
+    idle = not log.waiting() and all(work.in_flight is None for work in log.active)
+    return Finish(unmet) if unmet and idle else Wait()

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from waystation.core import message
-from waystation.core.budget import NO_USAGE, Budget, Usage
+from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.errors import InvalidInput, NotJson
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign, faults
 
@@ -71,6 +71,10 @@ class InvocationResult(Recorded):
     state_delta: JsonObject = {}
     removed_keys: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
+    spent: Spent | None = None
+    """With all agents that it called, and all attempts."""
+    granted: Grant | None = None
+    """What people allowed beyond the budget, when they did."""
     invocation_id: str = ""
     output: JsonObject | None = None
     """What the final text says, parsed, when the agent has an `output_schema`."""

@@ -53,6 +53,10 @@ class Work:
     in_flight: int | None = None
     """Number of the activity that works for it: a model call, or callbacks around it."""
     phase_in_flight: Phase | None = None
+    wrapping: bool = False
+    """Whether its model is being told to wrap up."""
+    wrapped: bool = False
+    """Whether it was."""
     unread: bool = False
     """Whether something arrived that its model should be told."""
 
