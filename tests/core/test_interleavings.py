@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tests.core.simulation import Simulation
 from waystation.core import ids, prompt
 from waystation.core.budget import Budget
+from waystation.core.compaction import Compaction, hidden, standing
+from waystation.core.compaction_range import Conversed
 from waystation.core.entry import AnswerCounted, Failure
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
@@ -45,6 +47,7 @@ def _composite(children: st.SearchStrategy[AgentShape]) -> st.SearchStrategy[Age
 
 
 SHAPES = st.recursive(st.builds(AgentShape, name=st.sampled_from("pqr"), after=st.booleans()), _composite, max_leaves=4)
+SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "what happened"}]}
 BY_THE_WAY: JsonObject = {"role": "model", "parts": [{"text": "by the way"}]}
 ACTIONS = ["approve", "reject", "edit", "respond", "progress", "nonsense"]
 
@@ -57,6 +60,8 @@ class Story:
         budget = Budget(max_llm_calls=self.draw(st.sampled_from([3, 6, 500])))
         self.shape = self.draw(st.one_of(st.just(AgentShape(name="ag")), SHAPES))
         self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
+        self.compacted: list[list[JsonObject]] = []
+        """The prompts that the summaries were made for."""
 
     def play(self) -> Simulation:
         """Play some forty moves, and then answer everything until the invocation ends or truly waits."""
@@ -168,7 +173,19 @@ class Story:
                     calls.append(Call(id=call_id))
         closing = Said(content={"role": "model", "parts": [{"text": "{}"}]}) if kinds == ["answered"] else None
         content: JsonObject = {"role": "model", "parts": parts or [{"text": "hm"}]}
-        return ModelReply(content=content, calls=tuple(calls), closing=closing)
+        return ModelReply(content=content, calls=tuple(calls), closing=closing, compaction=self._compaction(work))
+
+    def _compaction(self, work: Work) -> Compaction | None:
+        """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
+        log = self.simulation.log
+        retention = self.draw(st.sampled_from([None, 0, 1, 3]))
+        chosen = None if retention is None else Conversed.of(log, work).over_threshold(retention)
+        if chosen is None:
+            return None
+        made = chosen.compaction(content=SUMMARY)
+        summary = made.event("inv", work.branch)
+        self.compacted.append(prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary))
+        return made
 
     def _outcome(self, ref: str, long_running: bool) -> ToolOutcome:
         value = self.draw(st.integers(0, 9))
@@ -226,14 +243,16 @@ def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_mean
 @settings(max_examples=100, deadline=None)
 def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) -> None:
     """In every request each turn of calls is followed at once by one response to each of them, in their order."""
-    simulation = Story(data).play()
-    for _, _, contents in simulation.prompts:
+    story = Story(data)
+    simulation = story.play()
+    for contents in [*story.compacted, *(contents for _, _, contents in simulation.prompts)]:
         for content, following in zip(contents, [*contents[1:], None], strict=True):
             names = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
             if names:
                 assert following is not None
                 answers = [part["functionResponse"] for part in following["parts"] if "functionResponse" in part]
                 assert [call.get("id") for call in names] == [answer.get("id") for answer in answers]
+    for _, _, contents in simulation.prompts:
         # An agent that works twice, or whose callbacks spoke first, may have had the last word itself.
         spoke_before = any(event.content == BY_THE_WAY for event in simulation.log.events)
         assert contents[-1]["role"] == "user" or spoke_before or len(simulation.log.works) > 1
@@ -279,3 +298,17 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
         call = simulation.log.calls[call_id]
         # It asks before it first runs when it is gated, and each run may end with asking.
         assert count <= (call.call.confirmation is not None) + call.run + 1
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: st.DataObject) -> None:
+    """However many events it stands for; and every event stays in the log."""
+    story = Story(data)
+    log = story.play().log
+    for contents in story.compacted:
+        assert {"role": "user", "parts": [{"text": "go"}]} in contents
+    waiting = {call.id for call in log.waiting()}
+    for branch in {work.branch for work in log.works}:
+        gone = [log.events[index] for index in hidden(log.events, standing(log.events, branch))]
+        assert waiting.isdisjoint(call["id"] for event in gone for call in event.function_calls())
