@@ -14,7 +14,7 @@ from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.core.answer import PendingCall
-from waystation.core.event import Event, EventActions
+from waystation.core.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.payload import JsonObject
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
@@ -145,6 +145,18 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     assert "agent needs a confirmation for pay: Really?" in sent
     assert "refused the call" in sent
     assert "adk_" not in sent
+
+
+def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
+    """With how many events it stands for."""
+    content = {"role": "model", "parts": [{"text": "The user\nasked."}]}
+    actions = EventActions(
+        compaction=EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
+    )
+    made = event([], actions=actions, covered=Covered(first="i/e1", last="i/e24", count=24))
+    assert "summary of 24 events: The user asked." in shown(made)
+    failed = event([{"text": "hm"}], custom_metadata={"compaction_failed": {"reason": "It was late."}})
+    assert "older events were not summarised: It was late." in shown(failed)
 
 
 def test_deadlines_say_what_is_left() -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from waystation.core import summary
 from waystation.core.answer import PendingCall
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
-from waystation.core.event import Event
+from waystation.core.event import Event, text_of
 from waystation.core.payload import JsonObject
 
 MAX_JSON = 300
@@ -89,6 +89,11 @@ def lines_of(event: Event) -> Iterator[Line]:
         yield Line("state", "", f"state: {safe(key)} = {short_json(value)}")
     for key in event.actions.removed_keys:
         yield Line("state", "", f"state: {safe(key)} removed")
+    if event.actions.compaction:
+        text = summary.clip(text_of(event.actions.compaction.compacted_content), MAX_JSON)
+        yield Line("note", "", f"summary of {event.covered.count if event.covered else 0} events: {safe(text)}")
+    if failed := (event.custom_metadata or {}).get("compaction_failed"):
+        yield Line("error", "", f"older events were not summarised: {safe(str(failed.get('reason')))}")
     if event.actions.transfer_to_agent:
         yield Line("note", who, f" transfers to {safe(event.actions.transfer_to_agent)}")
     if event.error_code:
