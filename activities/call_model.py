@@ -110,7 +110,9 @@ class ModelCaller:
             raise _failed(agent.name, type(error).__name__, str(error)) from None
         if (size := len(reply.encode())) > MAX_REPLY_BYTES:
             text = _too_large(size, MAX_REPLY_BYTES)
-            reply = _unusable("MODEL_REPLY_TOO_LARGE", text, reply, ModelReply(shape=reply.shape))
+            reply = _unusable(
+                "MODEL_REPLY_TOO_LARGE", text, reply, ModelReply(shape=reply.shape, compaction=reply.compaction)
+            )
         reply = reply.model_copy(
             update={
                 "search_attributes": self._search_attributes,

@@ -22,7 +22,7 @@ from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEve
 from waystation.core import prompt
 from waystation.core.budget import Usage
 from waystation.core.compaction import Compaction
-from waystation.core.compaction_range import Conversed, Range
+from waystation.core.compaction_range import Conversed, Range, estimate
 from waystation.core.conversation import Conversation
 from waystation.core.errors import ModelError, NotJson, WaystationError
 from waystation.core.event import Event
@@ -78,7 +78,11 @@ class Compactor:
         self._made[log.invocation_id, step] = made
         while len(self._made) > MAX_KEPT:
             self._made.popitem(last=False)
-        events.info("compaction.completed", **about, events=chosen.covered.count)
+        size, limit = estimate(contents(summary=made.event(log.invocation_id, work.branch))), config.token_threshold
+        events.info("compaction.completed", **about, events=chosen.covered.count, tokens=size)
+        if limit is not None and size >= limit:
+            # Every further call will make a summary, and none will help.
+            events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
         return made
 
     async def _summary(

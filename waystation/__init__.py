@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from waystation.core.event import Event, EventActions, EventCompaction, ToolConfirmation
     from waystation.core.wire import InvocationResult
     from waystation.models import BaseLlm, LlmRequest, LlmResponse
+    from waystation.models.google_llm import Gemini
     from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "Expired",
     "ForeignHistory",
     "FunctionTool",
+    "Gemini",
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
     "Grant",
@@ -182,6 +184,7 @@ _NAMES_BY_MODULE = {
     "waystation.core.budget": "Budget Grant Price Spent Usage",
     "waystation.core.wire": "InvocationResult",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
+    "waystation.models.google_llm": "Gemini",
     "waystation.plugins": "BasePlugin ReflectAndRetryToolPlugin TrackingScope",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}

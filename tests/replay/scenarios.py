@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from tests.replay import trees
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent
+from waystation.apps import App
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import ModelRefused
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
@@ -88,14 +89,14 @@ class Scenario:
     replies: tuple[Reply, ...]
     act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
     child: tuple[Reply, ...] = ()
-    root: Callable[[], BaseAgent] | None = None
+    root: Callable[[], BaseAgent | App] | None = None
     """Makes the agent, when it is not the usual one."""
     start: Any = None
     """What the workflow is started with, when not with a good message."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
     """How it stands when its history is kept."""
 
-    def agent(self) -> BaseAgent:
+    def agent(self) -> BaseAgent | App:
         """Return the agent of the scenario."""
         if self.root:
             return self.root()
@@ -117,6 +118,15 @@ def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitabl
         await finish(env, invocation)
 
     return act
+
+
+async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Approve the call that waits, once nothing else is to be done."""
+    async for log in invocation.follow():
+        if log.waiting() and not log.busy:
+            await invocation.answer("approve", log.waiting()[0].id)
+            break
+    await finish(env, invocation)
 
 
 async def waiting(invocation: Invocation, count: int = 1) -> list[str]:
@@ -276,4 +286,6 @@ SCENARIOS = {
     "asks-for-confirmation": Scenario((), attended("approve"), root=trees.asks_for_confirmation),
     "asks-for-confirmation-rejected": Scenario((), attended("reject"), root=trees.asks_for_confirmation),
     "needs-login": Scenario((), approve_one, root=trees.needs_login),
+    "compacted": Scenario((), approve_when_idle, root=trees.compacted),
+    "compaction-fails": Scenario((), finish, root=trees.compaction_fails),
 }

@@ -9,6 +9,9 @@ from pydantic import BaseModel
 
 from tools import AgentTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelRefused
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import Reply
 
@@ -155,3 +158,25 @@ def needs_login() -> BaseAgent:
     """Two calls need the same login."""
     both = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
     return speaker("clerk", both, says("Both free."))
+
+
+def compacted() -> App:
+    """Summaries are made while a call waits; the second one replaces the first."""
+    return summarising(
+        speaker("clerk", calls(("book", {"days": 3})), *[calls(("count", {}))] * 4, says("I asked."), says("Booked.")),
+        *[says(f"Summary {number}.", usage=Usage(total_tokens=3)) for number in range(1, 9)],
+    )
+
+
+def compaction_fails() -> App:
+    """The model that summarises refuses."""
+    agent = speaker("clerk", *[calls(("count", {}))] * 2, says("Done."))
+    return summarising(agent, *[ModelRefused("quota", status=403)] * 8)
+
+
+def summarising(agent: BaseAgent, *replies: Reply) -> App:
+    """Return an app whose threshold is always reached."""
+    config = EventsCompactionConfig(
+        summarizer=LlmEventSummarizer(ScriptedModel(*replies)), token_threshold=1, event_retention_size=1
+    )
+    return App(name="app", root_agent=agent, events_compaction_config=config)

@@ -33,7 +33,8 @@ class Range:
 
     trigger: Trigger
     events: tuple[Event, ...]
-    """Those to summarise, oldest first; before them, as events, the summaries that the new one replaces."""
+    """Those of the range, oldest first, also those that stay visible: a summary that does not know the task would be a
+    poor one. Before them, as events, the summaries that the new one replaces."""
     covered: Covered
     start_timestamp: float
     end_timestamp: float
@@ -155,7 +156,7 @@ class Conversed:
         kept = [i for i in range(first, last + 1) if i not in covered and i not in gone and self.visible(i)]
         return Range(
             trigger=trigger,
-            events=(*seeds, *(self.events[i] for i in sorted(covered))),
+            events=(*seeds, *(self.events[i] for i in sorted(covered.union(kept)))),
             covered=Covered(
                 first=self.events[first].id,
                 last=self.events[last].id,

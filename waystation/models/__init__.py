@@ -7,6 +7,7 @@ request that callbacks may change is another class: `waystation.models.llm_reque
 
 import abc
 import copy
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,3 +99,10 @@ def _in_parts(content: Any, name: str, key: str) -> list[Any]:
     if isinstance(content, dict):
         return [part[key] for part in content.get("parts") or () if part.get(key)]
     return [found for part in getattr(content, "parts", None) or () if (found := getattr(part, name, None))]
+
+
+def __getattr__(name: str) -> Any:
+    # Where ADK has it too. Not imported before it is asked for: a client needs no models.
+    if name == "Gemini":
+        return importlib.import_module("waystation.models.google_llm").Gemini
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

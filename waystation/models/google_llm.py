@@ -1,0 +1,5 @@
+"""Where ADK has `google.adk.models.google_llm`."""
+
+from activities.models.gemini import Gemini
+
+__all__ = ["Gemini"]
