@@ -42,7 +42,7 @@ async def test_the_summarizer_summarises(serve: Serve) -> None:
     """The archivist of the page, with a threshold that it reaches soon."""
     app: App = defined(0)["app"]
     titles: BaseEventsSummarizer = defined(2)["Titles"]()
-    settings = EventsCompactionConfig(summarizer=titles, token_threshold=2_000, event_retention_size=1)
+    settings = EventsCompactionConfig(summarizer=titles, token_threshold=3_000, event_retention_size=1)
     model = ScriptedModel(
         *[calls(("read_page", {"number": n}), text=f"Page {n}.\nSoon.") for n in (1, 2, 3)], says("done")
     )

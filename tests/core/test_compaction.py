@@ -4,7 +4,7 @@ from tests.core.story import answered, asked_model, called, log_of, returned, sa
 from tests.core.test_prompt import brief
 from waystation.core import prompt
 from waystation.core.budget import Usage
-from waystation.core.compaction import Compaction
+from waystation.core.compaction import Compaction, hidden, standing
 from waystation.core.compaction_range import Conversed, Range
 from waystation.core.entry import Body, ModelReplied
 from waystation.core.event import Covered, Event, EventActions, EventCompaction
@@ -207,6 +207,23 @@ def session(*events: list[Event]) -> Conversed:
     return Conversed(flat, "ag", None, flat[-1].invocation_id, lambda _event, _id: False)
 
 
+def summary_event(id: str, covered: Covered, content: JsonObject) -> Event:
+    """The event of a summary."""
+    compaction = EventCompaction(start_timestamp=1.0, end_timestamp=2.5, compacted_content=content)
+    actions = EventActions(compaction=compaction)
+    return Event(id=id, invocation_id=id.split("/")[0], author="user", actions=actions, covered=covered)
+
+
+def test_what_another_invocation_said_meanwhile_is_not_covered() -> None:
+    """It waited when the summary was made, and has its answer now: nobody has summarised that."""
+    question, answer = turn(3)
+    late = turn(1)[1].model_copy(update={"id": "i1/e3"})
+    made = summary_event("i3/e3", Covered(first="i1/e1", last="i3/e2", count=6), SUMMARY)
+    events = [*turn(1), *turn(2), question, late, answer, made]
+    gone = hidden(events, standing(events, None))
+    assert [event.id for index, event in enumerate(events) if index not in gone] == ["i1/e3", "i3/e3"]
+
+
 def test_a_window_is_due_after_so_many_invocations() -> None:
     """The one that goes on does not count. Source: ADK's sliding window."""
     asked = turn(3)[:1]
@@ -220,16 +237,7 @@ def test_windows_overlap() -> None:
     """With an interval of 2 and an overlap of 1 the second summary covers invocations 2 to 4. Source: ADK."""
     first = session(turn(1), turn(2), turn(3)[:1]).due_window(2, 1)
     assert first
-    made = Event(
-        id="i3/e2",
-        invocation_id="i3",
-        author="user",
-        timestamp=3.2,
-        actions=EventActions(
-            compaction=EventCompaction(start_timestamp=1.0, end_timestamp=2.5, compacted_content=SUMMARY)
-        ),
-        covered=first.covered,
-    )
+    made = summary_event("i3/e2", first.covered, SUMMARY)
     question, answer = turn(3)
     assert session(turn(1), turn(2), [question, made, answer], turn(4)[:1]).due_window(2, 1) is None
     second = session(turn(1), turn(2), [question, made, answer], turn(4), turn(5)[:1]).due_window(2, 1)
@@ -241,13 +249,5 @@ def test_windows_overlap() -> None:
 def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarised() -> None:
     """It would make the prompt no shorter. Source: ADK."""
     long: JsonObject = {"role": "model", "parts": [{"text": "x" * 5_000}]}
-    made = Event(
-        id="i2/e0",
-        invocation_id="i2",
-        author="user",
-        actions=EventActions(
-            compaction=EventCompaction(start_timestamp=1.0, end_timestamp=1.5, compacted_content=long)
-        ),
-        covered=Covered(first="i1/e1", last="i1/e2", count=2),
-    )
+    made = summary_event("i2/e0", Covered(first="i1/e1", last="i1/e2", count=2), long)
     assert session(turn(1), [made, *turn(2)], turn(3)[:1]).due_window(1, 0) is None

@@ -310,5 +310,8 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
         assert {"role": "user", "parts": [{"text": "go"}]} in contents
     waiting = {call.id for call in log.waiting()}
     for branch in {work.branch for work in log.works}:
-        gone = [log.events[index] for index in hidden(log.events, standing(log.events, branch))]
-        assert waiting.isdisjoint(call["id"] for event in gone for call in event.function_calls())
+        indices = hidden(log.events, standing(log.events, branch))
+        gone = {call["id"] for index in indices for call in log.events[index].function_calls()}
+        assert waiting.isdisjoint(gone)
+        stay = [event for index, event in enumerate(log.events) if index not in indices]
+        assert gone.isdisjoint(response["id"] for event in stay for response in event.function_responses())

@@ -67,6 +67,9 @@ class Summary:
     first: int
     last: int
     kept: frozenset[str]
+    begun: int
+    """Where the events of the invocation begin in which it was made. Of others it had seen no more than what came
+    before; what they said while it went on may stand further behind, within the range."""
 
     @property
     def content(self) -> JsonObject:
@@ -76,7 +79,10 @@ class Summary:
 
     def covers(self, index: int, event: Event) -> bool:
         """Whether it stands for an event."""
-        return self.first <= index <= self.last and event.id not in self.kept and sees(self.event.branch, event.branch)
+        if not self.first <= index <= self.last or event.id in self.kept:
+            return False
+        known = index < self.begun or event.invocation_id == self.event.invocation_id
+        return known and sees(self.event.branch, event.branch)
 
 
 def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
@@ -89,9 +95,12 @@ def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
     if not made:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
+    begun: dict[str, int] = {}
+    for number, event in enumerate(events):
+        begun.setdefault(event.invocation_id, number)
     # A range whose events are no longer at hand lies before all that is.
     found = [
-        Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept))
+        Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept), begun[event.invocation_id])
         for event in made
         if (c := event.covered)
     ]

@@ -67,20 +67,20 @@ class Conversed:
     def of(cls, conversation: Conversation | Log, work: Work) -> "Conversed":
         """Return what the agent of `work` sees of a conversation."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
-        log = conversation.log
-        held = {
-            response["id"]
-            for other in log.active
-            for _, parts in other.held
-            for part in parts
-            if (response := part.get("functionResponse"))
+        events = conversation.events
+        told = {
+            (event.invocation_id, response.get("id")): response.get("response")
+            for event in events
+            for response in event.function_responses()
         }
 
         def is_open(event: Event, call_id: str) -> bool:
-            call = conversation.call((event.invocation_id, call_id))
-            return call is not None and (not call.closed or call_id in held)
+            key = event.invocation_id, call_id
+            call = conversation.call(key)
+            # A call may be closed by a response that is not among the events yet.
+            return call is not None and not (call.closed and told.get(key) == call.response)
 
-        return cls(conversation.events, work.agent, work.branch, log.invocation_id, is_open)
+        return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
         """Whether the agent sees an event at all, summarised or not. Summaries are none of these."""
