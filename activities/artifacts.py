@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 from pydantic import BaseModel
 
 from waystation.artifacts.artifact_content import ArtifactContent, Carrier
-from waystation.artifacts.artifact_key import USER_PREFIX, ArtifactKey, Scope
+from waystation.artifacts.artifact_key import USER_PREFIX, ArtifactKey, Scope, scope_of
 from waystation.artifacts.base_artifact_service import ArtifactVersion
 from waystation.artifacts.keyed_artifact_service import KeyedArtifactService
 from waystation.core.errors import StoreFailed
@@ -192,6 +192,18 @@ class ObjectStoreArtifactService(KeyedArtifactService):
                 data.add(record.data)
             await self._remove(f"{folder}/{version}.json")
         await asyncio.gather(*(self._remove(f"{folder}/{name}") for name in sorted(data)))
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
+        """Delete all that is kept of one session, contents without a record too; return the artifacts' names."""
+        scope = scope_of(app_name, user_id, session_id)
+        names = sorted(await self._names(scope))
+        folder = _folder_of(scope)
+        left = [name for name, _ in await self._below(folder)]
+        # Records first: what is not there whole must not be there at all.
+        for of_record in (True, False):
+            paths = [name for name in left if bool(_RECORD.fullmatch(name.rpartition("/")[2])) is of_record]
+            await asyncio.gather(*(self._remove(f"{folder}/{path}") for path in paths))
+        return names
 
     async def _list(self, folder: str) -> _Listed:
         versions, others = [], {}

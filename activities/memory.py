@@ -51,6 +51,11 @@ SELECT memory FROM words JOIN memories ON number = words.rowid
 WHERE words MATCH ? AND app_name = ? AND user_id = ? AND memory IS NOT NULL
 ORDER BY bm25(words, 0.0, 1.0), number LIMIT ?
 """
+# Of one user only, whose memories the table's key finds; so seldom needed that it has no index of its own.
+_SAID_IN = """
+SELECT number FROM memories
+WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
+"""
 
 
 class SqliteMemoryService(BaseMemoryService):
@@ -66,7 +71,7 @@ class SqliteMemoryService(BaseMemoryService):
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember all events of a session."""
-        await self._add(session.app_name, session.user_id, of_events(session.events))
+        await self._add(session.app_name, session.user_id, of_events(session.events, session_id=session.id))
 
     async def add_events_to_memory(
         self,
@@ -78,7 +83,7 @@ class SqliteMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember some events."""
-        await self._add(app_name, user_id, of_events(events, custom_metadata))
+        await self._add(app_name, user_id, of_events(events, custom_metadata, session_id=session_id))
 
     async def add_memory(
         self,
@@ -121,6 +126,19 @@ class SqliteMemoryService(BaseMemoryService):
             db.execute(f"UPDATE memories SET memory = NULL {where}", key)
 
         await self._do(forget, writing=True)
+
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Forget what was said in one session: its words too."""
+        if not self._path.exists():
+            return 0
+
+        def forget(db: sqlite3.Connection) -> int:
+            said = db.execute(_SAID_IN, (app_name, user_id, session_id)).fetchall()
+            db.executemany("DELETE FROM words WHERE rowid = ?", said)
+            db.executemany("DELETE FROM memories WHERE number = ?", said)
+            return len(said)
+
+        return await self._do(forget, writing=True)
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[Remembered]) -> None:
         if not memories:

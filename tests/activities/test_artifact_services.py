@@ -88,6 +88,20 @@ async def test_others_see_nothing(service: BaseArtifactService, other: dict[str,
         assert await service.list_artifact_keys(**reader) == []
 
 
+async def test_the_artifacts_of_a_session_are_deleted_together(service: BaseArtifactService) -> None:
+    """Whatever their names and versions; those of the user and of other sessions stay."""
+    long = "n" * 300
+    for filename in ("a/b", "a/b", "..", "user", long, "user:shared"):
+        await service.save_artifact(**WHERE, filename=filename, artifact=TEXT)
+    for others in ({"session_id": "s11"}, {"session_id": "s1/a"}, {"user_id": "bob"}, {"app_name": "bank"}):
+        await service.save_artifact(**{**WHERE, **others}, filename="f", artifact=TEXT)
+    assert await service.delete_session_artifacts(**WHERE) == sorted(["a/b", "..", "user", long])
+    assert await service.delete_session_artifacts(**WHERE) == []
+    assert await service.list_artifact_keys(**WHERE) == ["user:shared"]
+    for others in ({"session_id": "s11"}, {"session_id": "s1/a"}, {"user_id": "bob"}, {"app_name": "bank"}):
+        assert await service.load_artifact(**{**WHERE, **others}, filename="f") == TEXT
+
+
 async def test_after_a_deletion_versions_start_again(service: BaseArtifactService) -> None:
     """And the artifact of the same name of another session is still there."""
     other = {**WHERE, "session_id": "s2"}

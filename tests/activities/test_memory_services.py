@@ -121,10 +121,39 @@ async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> Non
     assert await found(service, "tea") == ["black tea"]
 
 
+async def test_a_deleted_session_is_forgotten(service: BaseMemoryService) -> None:
+    """All that was said in it, and nothing else: not what other sessions said, nor what was noted."""
+    await service.add_session_to_memory(session("green tea"))
+    await service.add_events_to_memory(**ANN, events=[said("white tea")], session_id="s1")
+    await service.add_session_to_memory(session("black tea", id="s2"))
+    await service.add_events_to_memory(**ANN, events=[said("red tea")])
+    await service.add_memory(**ANN, memories=[MemoryEntry(content=types.Content(parts=[types.Part(text="tea!")]))])
+    assert await service.delete_session_memory(**ANN, session_id="s1") == 2
+    assert await service.delete_session_memory(**ANN, session_id="s1") == 0
+    assert sorted(await found(service, "tea")) == ["black tea", "red tea", "tea!"]
+
+
+async def test_a_session_that_begins_anew_is_remembered_again(service: BaseMemoryService) -> None:
+    """Its events may have the ids of those that were forgotten."""
+    await service.add_session_to_memory(session("green tea"))
+    await service.delete_session_memory(**ANN, session_id="s1")
+    await service.add_session_to_memory(session("green tea"))
+    assert await found(service, "tea") == ["green tea"]
+
+
+@pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"session_id": "%"}, {"session_id": ""}])
+async def test_sessions_of_others_are_not_forgotten(service: BaseMemoryService, other: dict[str, str]) -> None:
+    """Of another user, of another app, or of another name."""
+    await service.add_session_to_memory(session("tea"))
+    assert await service.delete_session_memory(**{**ANN, "session_id": "s1", **other}) == 0
+    assert await found(service, "tea") == ["tea"]
+
+
 async def test_nothing_is_remembered_before_something_is_added(service: BaseMemoryService, tmp_path: Path) -> None:
     """Searching and deleting do not even make a file."""
     assert await found(service, "tea") == []
     await service.delete_memory(**ANN, memory_id="tea")
+    assert await service.delete_session_memory(**ANN, session_id="s1") == 0
     assert not (tmp_path / "kept").exists()
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from waystation.artifacts.artifact_key import USER_PREFIX
+
 if TYPE_CHECKING:
     from google.genai.types import Part
 
@@ -100,6 +102,14 @@ class BaseArtifactService(abc.ABC):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
         """Delete all versions, if there are any. The next one saved is 0 again."""
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
+        """Delete all artifacts of one session, and return their names. Those of the user (`user:`) stay. Not ADK's."""
+        where = {"app_name": app_name, "user_id": user_id, "session_id": session_id}
+        names = [name for name in await self.list_artifact_keys(**where) if not name.startswith(USER_PREFIX)]
+        for name in names:
+            await self.delete_artifact(**where, filename=name)
+        return names
 
     @abc.abstractmethod
     async def list_versions(

@@ -71,6 +71,17 @@ class BaseMemoryService(abc.ABC):
         """
         raise NotImplementedError("This memory service does not support deleting individual memories.")
 
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Forget what was said in one session, and return how many memories that was.
+
+        Not ADK's. What a tool noted with `add_memory` belongs to the user and stays. Nothing is left that would keep a
+        later session of the same id from being remembered.
+
+        Raises:
+            NotImplementedError: This service cannot.
+        """
+        raise NotImplementedError("This memory service does not support deleting the memories of a session.")
+
 
 if not TYPE_CHECKING:
 

@@ -30,7 +30,7 @@ class InMemoryMemoryService(BaseMemoryService):
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember all events of a session."""
-        self._add(session.app_name, session.user_id, of_events(session.events))
+        self._add(session.app_name, session.user_id, of_events(session.events, session_id=session.id))
 
     async def add_events_to_memory(
         self,
@@ -42,7 +42,7 @@ class InMemoryMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember some events."""
-        self._add(app_name, user_id, of_events(events, custom_metadata))
+        self._add(app_name, user_id, of_events(events, custom_metadata, session_id=session_id))
 
     async def add_memory(
         self,
@@ -72,6 +72,15 @@ class InMemoryMemoryService(BaseMemoryService):
             memories = self._memories.get((app_name, user_id), {})
             if memory_id in memories:
                 memories[memory_id] = None
+
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Forget what was said in one session."""
+        with self._lock:
+            memories = self._memories.get((app_name, user_id), {})
+            said = [id for id, memory in memories.items() if memory and memory.session_id == session_id]
+            for id in said:
+                del memories[id]
+        return len(said)
 
     def _add(self, app_name: str, user_id: str, memories: Iterable[Remembered]) -> None:
         with self._lock:

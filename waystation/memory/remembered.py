@@ -26,6 +26,8 @@ class Remembered:
     timestamp: str | None
     """ISO 8601."""
     custom_metadata: JsonObject
+    session_id: str | None = None
+    """In which session it was said, when whoever added it knew."""
 
     @property
     def text(self) -> str:
@@ -48,8 +50,10 @@ class Remembered:
         )
 
 
-def of_events(events: Iterable[Event], metadata: Mapping[str, object] | None = None) -> list[Remembered]:
-    """Return those events that say something, as they are kept.
+def of_events(
+    events: Iterable[Event], metadata: Mapping[str, object] | None = None, *, session_id: str | None = None
+) -> list[Remembered]:
+    """Return those events of a session that say something, as they are kept.
 
     Raises:
         InputValidationError: An event, or the metadata, cannot be written as JSON.
@@ -65,6 +69,7 @@ def of_events(events: Iterable[Event], metadata: Mapping[str, object] | None = N
             author=event.author or None,
             timestamp=datetime.fromtimestamp(event.timestamp, UTC).isoformat(),
             custom_metadata=_json(metadata or {}),
+            session_id=session_id,
         )
         if memory.text.strip():
             found.append(memory)
