@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import structlog
 
-from benchmarks import growth, ratios, recovery, startup
+from benchmarks import growth, ratios, recovery, startup, stream
 from benchmarks.plan import Plan
 from benchmarks.table import Row, markdown
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
     "startup": startup.measure,
     "history": growth.measure,
     "recovery": recovery.measure,
+    "stream": stream.measure,
 }
 
 

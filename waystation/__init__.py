@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ResumabilityConfig,
     )
     from waystation.client.agent_client import AgentClient, Invocation
+    from waystation.client.streams import stream_file
     from waystation.code_executors import BuiltInCodeExecutor
     from waystation.core.answer import PendingCall
     from waystation.core.budget import Budget, Grant, Price, Spent, Usage
@@ -157,6 +158,7 @@ __all__ = [
     "load_memory",
     "preload_memory",
     "request_input",
+    "stream_file",
     "url_context",
 ]
 
@@ -174,6 +176,7 @@ _NAMES_BY_MODULE = {
     "waystation.apps": "App BaseEventsSummarizer EventsCompactionConfig LlmEventSummarizer ResumabilityConfig",
     "waystation.code_executors": "BuiltInCodeExecutor",
     "waystation.client.agent_client": "AgentClient Invocation",
+    "waystation.client.streams": "stream_file",
     "waystation.core.errors": (
         "AlreadyAnswered AnswerRefused AnswerUnconfirmed AuthoringError DigestMismatch Expired ForeignHistory "
         "InvalidAnswer InvalidInput InvocationError ModelError ModelOverloaded ModelRefused NotAllowed NotReplayable "

@@ -1,23 +1,34 @@
 """Streams of a running invocation: recorded events, and text while a model says it, over HTTP from a fake Gemini."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import temporalio.converter
+from temporalio.client import Client, WorkflowHistory
 
 from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from tests.streams.held import Held
+from tests.workflows.test_codec import Veil
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, ParallelAgent
-from waystation.client.agent_client import Invocation
-from waystation.client.streams import Pieces
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.streams import Pieces, stream_file
+from waystation.core.errors import ForeignHistory
 from waystation.core.event import Event, text_of
 from waystation.core.log import Log
 from waystation.core.partial import PARTIAL
+from waystation.embedded import EmbeddedServer
+from waystation.history import project
 from waystation.models import LlmResponse
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
+from worker import create_worker
 
+HISTORIES = Path(__file__).parents[1] / "replay"
 LONG = "It rains in Bern, and it will rain tomorrow, and on the day after it will still rain."
 
 
@@ -206,3 +217,42 @@ async def until_it_waits(invocation: Invocation) -> AsyncIterator[Log]:
         yield log
         if log.waiting() and not log.busy:
             return
+
+
+@pytest.mark.parametrize("name", ["one-tool", "confirmation-approved", "sequence-waits", "model-fails"])
+async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) -> None:
+    """From any index; without a server."""
+    path = HISTORIES / f"{name}.json"
+    whole = [event async for event in stream_file(path)]
+    history = WorkflowHistory.from_json(whole[0].invocation_id, path.read_text())
+    assert whole == project(history).log.events != []
+    assert [event.index for event in whole] == list(range(len(whole)))
+    for start in range(len(whole) + 1):
+        assert [event async for event in stream_file(path, start=start)] == whole[start:]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"events": []}', '{"events": [{}]}', '{"events": [{"eventId": "x"}]}'])
+async def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str) -> None:
+    """The message names the file and says how to get one."""
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(ForeignHistory, match=r"odd\.json' is no history .*temporal workflow show -o json"):
+        await anext(stream_file(path))
+
+
+async def test_text_goes_through_a_codec_like_all_content(server: EmbeddedServer) -> None:
+    """The server sees none of it; a reader without the codec gets events later, and no text before."""
+    converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
+    temporal = await Client.connect(server.address, data_converter=converter)
+    model = Held("I whisper this.")
+    queue = "codec-stream"
+    agent = Agent(name="quiet", model=model)
+    async with await create_worker(temporal, Registry.of(agent), task_queue=queue, max_cached_workflows=0):
+        invocation = await AgentClient(temporal, task_queue=queue).start("quiet", "go", streaming=True)
+        async for event in invocation.stream(partial=True):
+            if event.partial and event.content:
+                described = await invocation.handle.describe()
+                assert b"whisper" not in described.raw_description.SerializeToString()
+                assert "I whisper this.".startswith(text_of(event.content))
+                model.go_on.set()
+        assert text_of(event.content) == "I whisper this."

@@ -45,7 +45,7 @@ class GrowingText:
         number = int(facts.get("model_call") or 0)
         if facts.get("void"):
             self.interrupt()
-            self._out.line(Text(f"{HANGING}that does not count: attempt {facts.get('attempt')} failed", style="dim"))
+            self._out.line(Text(f"{HANGING}void: attempt {facts.get('attempt')} was given up", style="dim"))
             self._said.pop(number, None)
         elif facts.get("complete"):
             # What was begun before the line of another call is not one piece with what follows.

@@ -1,0 +1,135 @@
+"""Text while a model says it: how soon a client has it, and what it costs when nobody looks.
+
+python -m benchmarks.stream ADDRESS     a worker process whose model says when it began
+"""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable
+from statistics import median, quantiles
+
+import psutil
+from temporalio.worker import Worker
+
+from benchmarks.plan import Plan
+from benchmarks.process import WorkerProcess, run_until_orphaned
+from benchmarks.quiet import Machine
+from benchmarks.table import Row
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.core.event import text_of
+from waystation.embedded import EmbeddedServer
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.testing import says
+from worker import create_worker
+
+QUEUE = "stream"
+AGENT = "talker"
+PIECE_S = 0.02
+"""A model that says 50 pieces a second."""
+
+
+class Talker(BaseLlm):
+    """Is silent, and then talks, for as many seconds as it is told; the first word is the moment it is said."""
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Talk, to nobody if nobody listens."""
+        silent_s, seconds = map(float, text_of(request.contents[-1]).split())
+        await asyncio.sleep(silent_s)
+        pieces = [f"{time.time_ns()} ", *["piece "] * int(seconds / PIECE_S)]
+        for piece in pieces:
+            if on_text is not None:
+                on_text(piece)
+            await asyncio.sleep(PIECE_S)
+        return says("".join(pieces))
+
+
+async def measure(plan: Plan) -> list[Row]:
+    """Return how late the first text is, and the CPU time of streams that nobody reads."""
+    plan.tell("text while a model says it")
+    turns = 10 if plan.quick else 40
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+        worker = await WorkerProcess("benchmarks.stream", server.address).ready()
+        try:
+            machine = Machine([server.pid, worker.pid], patience_s=plan.patience_s)
+            await first_text_ms(client)
+
+            async def late() -> float:
+                return await first_text_ms(client)
+
+            waits = [await machine.undisturbed(late) for _ in range(turns)]
+            processes = {"worker": psutil.Process(worker.pid), "server": psutil.Process(server.pid)}
+            used = {
+                streaming: await cpu_ms(client, processes, streaming=streaming, said_s=10 if plan.quick else 30)
+                for streaming in (False, True)
+            }
+            plan.report(machine)
+        finally:
+            worker.kill()
+    quarters = quantiles(waits, n=4)
+    costs = [
+        Row(
+            name=f"CPU of the {name} for a second of text that nobody reads",
+            value=used[True][name] - used[False][name],
+            unit="ms",
+            note="50 pieces a second in 10 heartbeats; the difference to the same without `streaming`",
+        )
+        for name in processes
+    ]
+    return [
+        Row(
+            name="a model's first piece to the client's first partial event",
+            value=median(waits),
+            unit="ms",
+            spread=(quarters[0], quarters[2]),
+            note=f"95th percentile {quantiles(waits, n=20)[-1]:.0f} ms; clients look every 100 ms",
+        ),
+        *costs,
+    ]
+
+
+async def first_text_ms(client: AgentClient) -> float:
+    """Return how long after the model has said its first word a client has it."""
+    invocation = await client.start(AGENT, f"{random.uniform(0.2, 0.4)} 0.6", streaming=True)
+    async for event in invocation.stream(partial=True):
+        if event.partial and event.content:
+            waited = (time.time_ns() - int(text_of(event.content).split()[0])) / 1e6
+            await invocation.result()
+            return waited
+    raise AssertionError("The model said nothing before it was done.")
+
+
+async def cpu_ms(
+    client: AgentClient, processes: dict[str, psutil.Process], *, streaming: bool, said_s: float
+) -> dict[str, float]:
+    """Return the CPU time that each process uses in one second of a model's talk."""
+    invocation = await client.start(AGENT, f"0 {said_s + 1}", streaming=streaming)
+    async for log in invocation.follow():
+        if log.models_at_work:
+            break
+    before = {name: _cpu_s(process) for name, process in processes.items()}
+    await asyncio.sleep(said_s)
+    after = {name: _cpu_s(process) for name, process in processes.items()}
+    await invocation.result()
+    return {name: (after[name] - before[name]) / said_s * 1e3 for name in processes}
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def serving(address: str) -> Worker:
+    """Return the worker."""
+    return await create_worker(
+        await connect(address=address), Registry.of(Agent(name=AGENT, model=Talker())), task_queue=QUEUE
+    )
+
+
+if __name__ == "__main__":
+    run_until_orphaned(serving(sys.argv[1]))
