@@ -38,6 +38,7 @@ from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
 from activities.hooks import close_plugins
 from activities.models.choice import DEMO, Models, has_key
+from activities.scopes import ScopeKeeper
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
 from tools.services import CREDENTIALS, Services
@@ -51,6 +52,7 @@ from waystation.core.wire import MODEL_ACTIVITY, SEARCH_ATTRIBUTES, TASK_QUEUE
 from waystation.logs import configure_logs
 from workflows.invocation import AgentInvocation
 from workflows.ports import data_of, raw
+from workflows.scope import AgentScope
 
 log = structlog.get_logger("waystation.worker")
 
@@ -108,7 +110,10 @@ async def create_worker(
     views = Views(client)
     registered = await search_attributes_registered(client) if activities else False
     services = services or kept_services()
-    model_caller = ModelCaller(registry, views, models or Models(), search_attributes=registered, services=services)
+    scopes = ScopeKeeper(client, views)
+    model_caller = ModelCaller(
+        registry, views, models or Models(), search_attributes=registered, services=services, scopes=scopes
+    )
     tool_caller = ToolCaller(registry, views, services=services)
 
     @activity.defn(name=MODEL_ACTIVITY)
@@ -131,8 +136,8 @@ async def create_worker(
         client,
         **{
             "task_queue": task_queue,
-            "workflows": [AgentInvocation] if workflows else [],
-            "activities": [call_model, call_tool] if activities else [],
+            "workflows": [AgentInvocation, AgentScope] if workflows else [],
+            "activities": [call_model, scopes.apply, call_tool] if activities else [],
             **OPTIONS,
             **options,
             # Without activities of its own a process would keep what nobody asks for.

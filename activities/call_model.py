@@ -12,6 +12,7 @@ import structlog
 from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from activities.annotate import Annotator, problem_of
 from activities.answer import closing_of, output_of, stored, structured
@@ -24,17 +25,25 @@ from activities.instructions import InstructionFailed
 from activities.models.choice import Models
 from activities.partials import telling
 from activities.request import model_name, request_of, speakers, tools_for
+from activities.scopes import ScopeKeeper
 from activities.view import Views
 from tools.base import BaseTool
 from tools.context import CallbackContext
 from tools.output_schema import explained
 from tools.services import NO_SERVICES, Services
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry
+from waystation.agents.registry import Registry, Root
 from waystation.core import ids, summary
 from waystation.core.compaction import Compaction
 from waystation.core.entry import ModelReplied
-from waystation.core.errors import ForeignHistory, ModelOverloaded, ModelRefused, NotJson, UnknownAgent
+from waystation.core.errors import (
+    ForeignHistory,
+    ModelOverloaded,
+    ModelRefused,
+    NotJson,
+    ScopeNameTooLong,
+    UnknownAgent,
+)
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply
@@ -63,9 +72,10 @@ class ModelCaller:
         *,
         search_attributes: bool,
         services: Services = NO_SERVICES,
+        scopes: ScopeKeeper | None = None,
     ) -> None:
         self._registry, self._views, self._models = registry, views, models
-        self._search_attributes, self._services = search_attributes, services
+        self._search_attributes, self._services, self._scopes = search_attributes, services, scopes
         self._compactor = Compactor(models)
 
     async def call(self, given: ModelCallInput) -> bytes:
@@ -87,8 +97,10 @@ class ModelCaller:
             raise _failed(agent.name, "InvalidAgent", text)
         work = log.works[given.turn]
         hooks = Hooks(agent, root.plugins_of(agent))
-        contexts = Contexts.of(log, work, self._services, ids.model_replied(given.number))
         spending: JsonObject = {}
+        scopes = await self._stored(root, log, given)
+        step = ids.model_replied(given.number)
+        contexts = Contexts.of(log, work, self._services, step, scopes_read=root.state_scopes).over(scopes)
         try:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
@@ -108,7 +120,7 @@ class ModelCaller:
             raise _failed(agent.name, error.kind, str(error)) from None
         except UserMessageChanged as error:
             raise _failed(agent.name, type(error).__name__, str(error)) from None
-        if (size := len(reply.encode())) > MAX_REPLY_BYTES:
+        if (size := len(reply.encode()) + (len(encode(scopes)) if scopes else 0)) > MAX_REPLY_BYTES:
             text = _too_large(size, MAX_REPLY_BYTES)
             reply = _unusable(
                 "MODEL_REPLY_TOO_LARGE", text, reply, ModelReply(shape=reply.shape, compaction=reply.compaction)
@@ -120,6 +132,7 @@ class ModelCaller:
                 "mark": secrets.token_hex(3),
                 "wrap_up": given.wrap_up,
                 **spending,
+                "scopes": scopes,
             }
         )
         events.info(
@@ -137,6 +150,18 @@ class ModelCaller:
         ref = ids.result(ids.model_replied(given.number), reply.mark)
         self._views.put(info.workflow_run_id or "", ref, ModelReplied(given.number, reply), len(data))
         return data
+
+    async def _stored(self, root: Root, log: Log, given: ModelCallInput) -> JsonObject | None:
+        """Return what `user:` and `app:` state holds, when an invocation begins whose agents use it; else None."""
+        begins = given.number == 1 and given.phase == "enter" and log.input is not None and log.input.origin is None
+        if not (begins and root.state_scopes and self._scopes and log.input):
+            return None
+        try:
+            return await self._scopes.read(log.input) or None
+        except (ScopeNameTooLong, ForeignHistory) as error:
+            raise _failed(given.agent, type(error).__name__, str(error)) from None
+        except RPCError as error:
+            raise _failed(given.agent, "StoreFailed", f"State is not read: {error.message}", retry=True) from None
 
 
 @dataclass(slots=True)

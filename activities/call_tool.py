@@ -88,7 +88,7 @@ class ToolCaller:
         if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
             return _told(call, unknown_tool(call.name, {}), "UnknownTool")
         hooks = Hooks(agent, root.plugins_of(agent))
-        contexts = Contexts.of(log, log.works[call.turn], self._services)
+        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes)
         with beating():
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
             running = _Running(hooks, call, contexts, given)

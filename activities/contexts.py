@@ -12,6 +12,7 @@ from tools.context import CallbackContext, ToolContext
 from tools.readonly_context import ReadonlyContext
 from tools.services import Services
 from tools.session import Session
+from tools.state import State
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids
 from waystation.core.call import CallState
@@ -37,18 +38,31 @@ class Contexts:
     """Id of the activity, for what callbacks do in it."""
     said: Conversation | None = None
     """What the invocation is part of, when there were earlier ones."""
+    scopes_read: bool = True
+    """Whether the state has the `user:` and `app:` keys that are stored."""
 
     @classmethod
     def of(
-        cls, log: Log, work: Work, services: Services, step: str = "", said: Conversation | None = None
+        cls,
+        log: Log,
+        work: Work,
+        services: Services,
+        step: str = "",
+        said: Conversation | None = None,
+        *,
+        scopes_read: bool = True,
     ) -> "Contexts":
         """Return what makes contexts for `work`, with the state as it is recorded."""
-        return cls(log, work.agent, work.branch, log.state, services, step, said)
+        return cls(log, work.agent, work.branch, log.state, services, step, said, scopes_read)
 
     @property
     def conversation(self) -> Conversation:
         """What was said before the invocation and in it."""
         return self.said or Conversation(self.log)
+
+    def over(self, scopes: JsonObject | None) -> "Contexts":
+        """Return the same over what `user:` and `app:` state holds, which is in no log yet."""
+        return replace(self, state={**scopes, **self.state}) if scopes else self
 
     def after(self, actions: EventActions | None) -> "Contexts":
         """Return the same over the state as it is once `actions` have been applied."""
@@ -92,7 +106,7 @@ class Contexts:
         started = self.log.input
         user = next((event.content for event in self.log.events if event.author == "user"), None)
         about: JsonObject = {
-            "state": self.state,
+            "state": State(self.state, tool=tool, scopes_read=self.scopes_read),
             "tool_name": tool,
             "invocation_id": self.log.invocation_id,
             "agent_name": self.agent,

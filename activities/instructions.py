@@ -15,8 +15,9 @@ from tools.state import State
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
-from waystation.core.errors import WaystationError
+from waystation.core.errors import ScopesNotRead, WaystationError
 from waystation.core.payload import JsonObject
+from waystation.core.scope import is_scoped
 from waystation.models.llm_request import joined, split_instruction
 
 TRANSFER = "transfer_to_agent"
@@ -155,6 +156,8 @@ async def _value(braced: str, contexts: Contexts) -> str:
     if name in contexts.state:
         value = contexts.state[name]
         return "" if value is None else str(value)
+    if not contexts.scopes_read and is_scoped(name):
+        raise InstructionFailed("ScopesNotRead", str(ScopesNotRead(name)))
     if optional:
         return ""
     raise _not_found(f"Context variable not found: `{name}` in agent '{contexts.agent}'.")

@@ -4,8 +4,9 @@ import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar
 
-from waystation.core.errors import NotJson
+from waystation.core.errors import NotJson, ScopesNotRead
 from waystation.core.payload import JsonObject, copy_json, encode, plain
+from waystation.core.scope import is_scoped
 
 
 class StateRefused(NotJson):
@@ -34,9 +35,13 @@ class State(MutableMapping[str, Any]):
     USER_PREFIX: ClassVar[str] = "user:"
     TEMP_PREFIX: ClassVar[str] = "temp:"
 
-    def __init__(self, current: Mapping[str, Any] | None = None, *, tool: str = "") -> None:
-        """Look at `current`, which is never changed here and must not change while the tool runs."""
+    def __init__(self, current: Mapping[str, Any] | None = None, *, tool: str = "", scopes_read: bool = True) -> None:
+        """Look at `current`, which is never changed here and must not change while the tool runs.
+
+        Unless `scopes_read`, `user:` and `app:` keys that are not in it raise `ScopesNotRead`: they may be stored.
+        """
         self._current = {} if current is None else current
+        self._scopes_read = scopes_read
         self._tool = tool
         self._read: dict[str, tuple[Any, Any]] = {}  # key -> (value of `current`, the copy that was handed out)
         self._written: dict[str, Any] = {}
@@ -51,6 +56,7 @@ class State(MutableMapping[str, Any]):
             if key in self._removed:
                 raise KeyError(key)
             if key not in self._read:
+                self._check_read(key)
                 original = self._current[key]
                 self._read[key] = (original, copy_json(original))
             return self._read[key][1]
@@ -75,7 +81,15 @@ class State(MutableMapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         # Not Mapping's, which would read the value and so copy it.
         with self._lock:
-            return key in self._written or (key in self._current and key not in self._removed)
+            if key in self._written or key in self._removed:
+                return key in self._written
+            self._check_read(key)
+            return key in self._current
+
+    def _check_read(self, key: object) -> None:
+        """Refuse to say that there is no such key when nobody has looked; a default would hide what is stored."""
+        if not self._scopes_read and isinstance(key, str) and is_scoped(key) and key not in self._current:
+            raise ScopesNotRead(key)
 
     def __iter__(self) -> Iterator[str]:
         with self._lock:

@@ -217,6 +217,11 @@ def project(history: WorkflowHistory) -> Projection:
     return projection
 
 
+def arguments(payloads: Payloads) -> list[bytes]:
+    """Return the JSON of each payload."""
+    return _data(payloads.payloads)
+
+
 def _data(payloads: Iterable[Payload]) -> list[bytes]:
     # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]

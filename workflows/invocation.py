@@ -32,7 +32,7 @@ from waystation.core.payload import JsonObject, encode
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
 from workflows.pending import Noticeboard
-from workflows.perform import call_agent, call_model, call_tool
+from workflows.perform import call_agent, call_model, call_tool, tell_scopes
 from workflows.ports import all_data, data_of, hand_over, now, raw
 
 CANCEL_GRACE_S = 30.0
@@ -40,6 +40,8 @@ CANCEL_GRACE_S = 30.0
 TURNS_TO_DELIVER = 8
 """Turns of the event loop from an activity's result to its entry, with room to spare."""
 MAX_QUERY_BYTES = 1_500_000
+SCOPES = "scopes"
+"""Marks, in histories, that `user:` and `app:` state is told what was written to it."""
 
 
 # Not Exception: that would include NondeterminismError, which has to stay retryable so that a rollback heals it.
@@ -62,6 +64,10 @@ class AgentInvocation:
         self._timer_until: float | None = None
         self._timer: asyncio.Task[None] | None = None
         self._fault: Exception | None = None
+        self._delivery: asyncio.Task[None] | None = None
+        """Tells `user:` and `app:` state what was written to it."""
+        self._settled = False
+        """Whether calls were stopped so that what others wrote to such state is told."""
 
     @workflow.run
     async def run(self, given: RawValue) -> RawValue:
@@ -90,7 +96,11 @@ class AgentInvocation:
                         self._perform(calls)
                         await self._change()
                     case Wait():
+                        if self._log.waiting() and not self._log.busy:
+                            self._delivering()
                         await self._change()
+                    case Finish() | Fail() if await self._settle_scopes():
+                        continue
                     case Finish(reason):
                         return self._finish(reason)
                     case Fail(failure):
@@ -140,6 +150,40 @@ class AgentInvocation:
             del self._under_way[ref]
 
         self._under_way[ref] = asyncio.create_task(record())
+
+    def _delivering(self) -> bool:
+        """Have `user:` and `app:` state told what was written to it, one delivery at a time; whether one is under way.
+
+        Not among what is under way otherwise: neither an end nor a cancellation may stop it.
+        """
+        last = self._log.scopes_untold()
+        # Asked only then: it is recorded, and invocations that write no such state shall not pay for it. Those that
+        # began before there was any such state keep theirs to themselves.
+        if self._delivery is None and last is not None and workflow.patched(SCOPES):
+            step = tell_scopes(self._log.scopes_told, last, self._position())
+
+            async def record() -> None:
+                with self._guard():
+                    body = await step
+                    self._record(ids.delivery(last), body)
+                self._delivery = None
+
+            self._delivery = asyncio.create_task(record())
+        return self._delivery is not None
+
+    async def _settle_scopes(self) -> bool:
+        """See to it that `user:` and `app:` state is told everything; whether that took any time."""
+        waited = False
+        # What calls wrote is told with those beside them, and these would not come to an end of their own.
+        if self._under_way and not self._settled and self._log.holds_scopes_back() and workflow.patched(SCOPES):
+            waited = self._settled = True
+            await workflow.wait(self._stop(), timeout=CANCEL_GRACE_S)
+        while self._delivering():
+            waited = True
+            await workflow.wait_condition(lambda: self._delivery is None)
+            if self._fault:
+                raise self._fault
+        return waited
 
     async def _change(self) -> None:
         """Wait until the log has grown."""
@@ -195,6 +239,7 @@ class AgentInvocation:
         running = self._stop()
         if running:
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
+        await self._settle_scopes()
         self._end("cancelled")
 
     def _end(self, status: EndStatus) -> None:

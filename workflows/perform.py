@@ -9,10 +9,11 @@ from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellat
 
 from waystation.core import ids, responses, results, summary
 from waystation.core.call import CallState
-from waystation.core.entry import Body, CallLost, Failure, ModelLost
+from waystation.core.entry import Body, CallLost, Failure, ModelLost, ScopesTold
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, Phase, Position
 from waystation.core.payload import encode
+from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from workflows.ports import data_of, failure_of, raw
@@ -25,6 +26,10 @@ MODEL_RETRIES = RetryPolicy(
     maximum_interval=timedelta(minutes=1),
     maximum_attempts=8,
 )
+
+DELIVERY_TIMEOUT = timedelta(seconds=60)
+DELIVERY_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=30)
+"""For a quarter of an hour or more; a scope counts what it is told again only once."""
 
 TOOL_TIMEOUT_S = 600.0
 """How long a tool may run unless it says otherwise. The activity itself enforces it, because Temporal repeats an
@@ -111,6 +116,25 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
     except ActivityError as error:
         return results.lost_call(activity_id, failure_of(error))
     return results.tool_outcome(activity_id, data_of(outcome.payload))
+
+
+async def tell_scopes(after: int, last: int, position: Position) -> Body:
+    """Have `user:` and `app:` state told what events after number `after`, up to `last`, wrote to it."""
+    activity_id = ids.delivery(last)
+    given = ScopeDelivery(after=after, last=last, at=position.at, new=position.new)
+    try:
+        report = await workflow.execute_activity(
+            DELIVERY_ACTIVITY,
+            raw(given.encode()),
+            activity_id=activity_id,
+            result_type=RawValue,
+            start_to_close_timeout=DELIVERY_TIMEOUT,
+            retry_policy=DELIVERY_RETRIES,
+            summary="user: and app: state",
+        )
+    except ActivityError as error:
+        return ScopesTold(last, failure=failure_of(error))
+    return results.scopes_told(activity_id, data_of(report.payload))
 
 
 async def call_agent(log: Log, call: CallState) -> Body:

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, entry, event, partial, segment, wire
+from waystation.core import call, entry, event, partial, scope, segment, wire
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    assert all((call, entry, event, partial, segment, wire))  # imported, so that their types are known
+    assert all((call, entry, event, partial, scope, segment, wire))  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -58,6 +58,11 @@ REQUIRED = {
     "Position": {"at", "new"},
     "Price": {"prompt", "output"},
     "Said": set[str](),
+    "RefusedDelta": {"reason"},
+    "ScopeDelivery": {"at", "new", "after", "last"},
+    "ScopeDelta": {"id"},
+    "ScopeReport": set[str](),
+    "ScopeSnapshot": set[str](),
     "SegmentRef": {"digest", "size", "entries"},
     "Spent": set[str](),
     "ToolCallInput": {"at", "new", "function_call_id", "root"},

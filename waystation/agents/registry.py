@@ -22,6 +22,7 @@ from types import ModuleType
 
 from tools import agents_below, authoring_problems
 from waystation.agents.base_agent import BaseAgent
+from waystation.agents.scope_use import uses_scopes
 from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, UnknownAgent
 from waystation.models import BaseLlm
@@ -55,6 +56,8 @@ class Root:
     """Those of the package's `app`."""
     compaction: EventsCompactionConfig | None = None
     """When the events of conversations with the package's `app` are summarised."""
+    state_scopes: bool = True
+    """Whether `user:` and `app:` state is read when an invocation begins."""
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that accompany an agent of the tree: not one called with `include_plugins=False`."""
@@ -111,11 +114,11 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
     return {found.name: found for _, found in agents_below(agent)}
 
 
-def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None) -> Root:
+def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, package: Path | None = None) -> Root:
     agent = _agent_of(given)
-    if isinstance(given, App):
-        return Root(agent, place, tree_of(agent), demo, given.plugins, given.events_compaction_config)
-    return Root(agent, place, tree_of(agent), demo)
+    app = given if isinstance(given, App) else App(name="app", root_agent=agent)
+    scopes = uses_scopes(agent, app.plugins, package) if app.state_scopes is None else app.state_scopes
+    return Root(agent, place, tree_of(agent), demo, app.plugins, app.events_compaction_config, scopes)
 
 
 def _agent_of(given: BaseAgent | App) -> BaseAgent:
@@ -173,7 +176,7 @@ def _load(package: Path) -> Root:
         found = next((module for module in modules if isinstance(getattr(module, name, None), kinds)), None)
         if found is not None:
             place = str(package / Path(found.__file__ or "agent.py").name)
-            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None)
+            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None, package)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
     if other is None:
         raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")

@@ -29,6 +29,9 @@ class App(BaseModel):
     """When older events are summarised; never unless given."""
     context_cache_config: ContextCacheConfig | None = None
     """Accepted and without effect: providers cache the prefixes of prompts unasked."""
+    state_scopes: bool | None = None
+    """Whether `user:` and `app:` state is read when an invocation begins. None: when the source of the agents' code
+    mentions such a key."""
     resumability_config: ResumabilityConfig | None = None
     """Accepted and without effect: every invocation can be resumed."""
 

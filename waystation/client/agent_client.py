@@ -23,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.connect import connect
 from waystation.client.credentials import CredentialKeeper
+from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
 from waystation.core import approval, errors, summary
 from waystation.core.answer import Action, PendingCall, parse_answer
@@ -52,7 +53,7 @@ _AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 _PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
-class AgentClient:
+class AgentClient(ScopeClient):
     """Everything a program does with agents from outside."""
 
     def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE) -> None:

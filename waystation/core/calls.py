@@ -48,6 +48,8 @@ class Calls(Works):
             work.left = True
             self._say(now, work, reply.after)
             return
+        if reply.scopes:
+            self._state.underlay(reply.scopes)
         if reply.shape:
             work.shape = reply.shape
         work.entered = True

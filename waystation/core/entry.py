@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from waystation.core.answer import Answer
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import Recorded
+from waystation.core.scope import RefusedDelta
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput, InvocationResult
 
@@ -116,6 +117,17 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
+class ScopesTold:
+    """What events wrote to `user:` and `app:` state was delivered there, as far as that could be done."""
+
+    last: int
+    """Number of the last event concerned."""
+    refused: tuple[RefusedDelta, ...] = ()
+    failure: Failure | None = None
+    """Why nobody knows whether it was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """Somebody asked to cancel the invocation."""
 
@@ -139,6 +151,7 @@ Body: TypeAlias = (
     | AnswerCounted
     | AnswerIgnored
     | DeadlinePassed
+    | ScopesTold
     | CancelRequested
     | Ended
 )

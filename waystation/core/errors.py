@@ -31,6 +31,8 @@
     ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
     ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
     ├── StoreFailed               artifacts, memories or large payloads are not reached
+    ├── ScopeNameTooLong          the names of an app and a user do not fit into the id of their state
+    ├── ScopesNotRead             code read a `user:` or `app:` key of which nobody knew that it would
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     └── NotReplayable             recorded and present code disagree
 
@@ -198,6 +200,28 @@ class StoreFailed(WaystationError):
     def __init__(self, place: str, problem: str) -> None:
         self.place, self.problem = place, problem
         super().__init__(f"The store at {place} failed: {problem}")
+
+
+class ScopeNameTooLong(WaystationError):
+    """The names of an app and a user do not fit into the id under which their state is kept."""
+
+    def __init__(self, scope_id: str, limit: int) -> None:
+        self.size, self.limit = len(scope_id), limit
+        super().__init__(
+            f"The state `{scope_id[:60]}…` cannot be kept: app and user, percent-quoted, make an id of {self.size} "
+            f"bytes, and at most {limit} are allowed; use shorter names."
+        )
+
+
+class ScopesNotRead(WaystationError):
+    """Code read a `user:` or `app:` key, but nothing in its source had told that it would, so none were read."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"State {key!r} was not read: no source of this agent's tools, callbacks and instructions mentions such a "
+            "key, or its App says `state_scopes=False`; declare `App(..., state_scopes=True)`."
+        )
 
 
 class ForeignHistory(WaystationError):

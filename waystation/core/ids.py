@@ -17,6 +17,7 @@ _RUN = "~"
 DEADLINE = "x:"
 _IGNORED = "!"
 _BUDGET = "budget-"
+_DELIVERY = "d:"
 
 
 def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
@@ -63,6 +64,21 @@ def message(ref: str) -> str:
 def result(activity_id: str, mark: str) -> str:
     """Return the reference of a result; `mark` tells the attempts of one activity apart."""
     return f"{activity_id}.{mark}" if mark else activity_id
+
+
+def delivery(last: int) -> str:
+    """Return the id of the activity that tells scopes what events up to number `last` wrote to them."""
+    return f"{_DELIVERY}{last}"
+
+
+def is_delivery(ref: str) -> bool:
+    """Whether an activity is of that kind; function calls begin with `fc`, model calls with `m`."""
+    return ref.startswith(_DELIVERY)
+
+
+def delivered(ref: str) -> int:
+    """Return the number of the last event of such a delivery."""
+    return int(ref.removeprefix(_DELIVERY))
 
 
 def deadline_passed(function_call_id: str) -> str:

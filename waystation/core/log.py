@@ -27,9 +27,12 @@ from waystation.core.entry import (
     ModelLost,
     ModelReplied,
     Refused,
+    ScopesTold,
 )
 from waystation.core.event import text_of
 from waystation.core.message import user_content
+from waystation.core.payload import JsonObject
+from waystation.core.scope import ScopeDelta, is_scoped, split, writes_scopes
 from waystation.core.shape import AgentShape
 from waystation.core.spending import Spending
 from waystation.core.state import StateFold
@@ -53,6 +56,8 @@ class Log(Spending):
         self.cancelled = False
         self.ended: Ended | None = None
         self.ignored = 0
+        self.scopes_told = -1
+        """Number of the last event of which `user:` and `app:` state was told; event 0 is the start."""
 
     # What the entries add up to.
 
@@ -120,6 +125,30 @@ class Log(Spending):
             next_agent=self._next_turn if self._next_turn != self.agent else None,
         )
 
+    def scopes_untold(self) -> int | None:
+        """Return the number of the last event with something for `user:` or `app:` state that was not told there.
+
+        None when there is none, and for a called agent, which hands its state to whoever called it.
+        """
+        written = bool(self._scope_writes) and self._scope_writes[-1] > self.scopes_told
+        return self._scope_writes[-1] if written and self.input and self.input.origin is None else None
+
+    def holds_scopes_back(self) -> bool:
+        """Whether a call wrote to `user:` or `app:` state, and waits for others to be told in one event with them."""
+        calls = (call for work in self.active for call in work.batch if call.outcome and not call.flushed)
+        return any(writes_scopes(call.outcome.actions) for call in calls if call.outcome)
+
+    def scope_deltas(self, after: int, last: int) -> list[tuple[str, ScopeDelta]]:
+        """Return what the events after number `after`, up to `last`, wrote to scopes, each with the scope's prefix."""
+        deltas: list[tuple[str, ScopeDelta]] = []
+        for number in self._scope_writes:
+            if after < number <= last:
+                actions = self.events[number - 1].actions if number else None
+                written = actions.state_delta if actions else (self.input.state if self.input else {})
+                removed = actions.removed_keys if actions else ()
+                deltas.extend(split(ids.event(self.invocation_id, number), written, removed))
+        return deltas
+
     def refs(self, start: int) -> tuple[str, ...]:
         """Return the references of the entries from index `start` on."""
         return tuple(entry.ref for entry in self.entries[start:])
@@ -181,6 +210,8 @@ class Log(Spending):
                     self._expire_ask(now, asking)
                 else:
                     self._expire(now, self.calls[body.function_call_id])
+            case ScopesTold():
+                self._tell_scopes(now, body)
             case CancelRequested():
                 self.cancelled = True
             case Ended():
@@ -196,6 +227,8 @@ class Log(Spending):
     def _begin(self, now: float, started: InvocationInput) -> None:
         self.input = started
         self._state = StateFold(started.state)
+        if any(map(is_scoped, started.state)):
+            self._scope_writes.append(0)
         self._emit(now, None, user_content(started.message))
         self._begin_work(AgentShape(name=started.agent), None, None)
 
@@ -219,6 +252,14 @@ class Log(Spending):
             named = {"function_call_id": body.function_call_id, "by": body.by}
             facts.update({key: value for key, value in named.items() if value})
             self._emit(now, None, None, custom_metadata={"ignored_answer": facts})
+
+    def _tell_scopes(self, now: float, told: ScopesTold) -> None:
+        self.scopes_told = max(self.scopes_told, told.last)
+        problems: list[JsonObject] = [refused.model_dump() for refused in told.refused]
+        if told.failure:
+            problems.append({"reason": f"Nobody knows whether it was stored: {told.failure.error_type}."})
+        if problems:
+            self._emit(now, None, None, custom_metadata={"state_not_stored": problems})
 
     def _end(self, now: float, ended: Ended) -> None:
         self.ended = ended

@@ -127,5 +127,7 @@ class ModelReply(Recorded):
     """Whether a plugin's `before_run` spoke for the whole invocation."""
     compaction: Compaction | None = None
     """The summary that was made before the model was asked; its event precedes the model's."""
+    scopes: JsonObject | None = None
+    """What `user:` and `app:` state held when the invocation began; it was read with its first model activity."""
     mark: str = ""
     """Tells the attempts of one model call apart."""

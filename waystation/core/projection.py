@@ -28,6 +28,7 @@ from waystation.core.entry import (
     Failure,
     ModelCalled,
     ModelLost,
+    ScopesTold,
 )
 from waystation.core.errors import ForeignHistory, InvalidAnswer
 from waystation.core.log import Log
@@ -334,6 +335,10 @@ def _asked_for(scheduled: Scheduled) -> tuple[int, bool]:
 
 
 def result_of(fact: Returned | Lost) -> Body:
+    if ids.is_delivery(fact.ref):
+        if isinstance(fact, Lost):
+            return ScopesTold(ids.delivered(fact.ref), failure=fact.failure)
+        return results.scopes_told(fact.ref, fact.data)
     is_model = fact.ref.startswith("m")
     match fact:
         case Lost():

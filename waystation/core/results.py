@@ -15,11 +15,13 @@ from waystation.core.entry import (
     ModelLost,
     ModelReplied,
     Refused,
+    ScopesTold,
 )
 from waystation.core.errors import InvalidInput
 from waystation.core.event import parts_of
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import decode
+from waystation.core.scope import ScopeReport
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import WORKFLOW, InvocationResult, parse_input
 
@@ -71,6 +73,15 @@ def child_result(function_call_id: str, data: bytes) -> ChildReturned | CallLost
         return ChildReturned(function_call_id, InvocationResult.model_validate(decode(data)))
     except (ValidationError, ValueError):
         return CallLost(function_call_id, _unreadable("result of the agent"))
+
+
+def scopes_told(activity_id: str, data: bytes) -> ScopesTold:
+    """Return the entry for the report on a delivery to scopes."""
+    try:
+        report = ScopeReport.model_validate(decode(data))
+    except (ValidationError, ValueError):
+        return ScopesTold(ids.delivered(activity_id), failure=_unreadable("report on state"))
+    return ScopesTold(ids.delivered(activity_id), report.refused)
 
 
 def reference(activity_id: str, body: Body) -> str:

@@ -26,6 +26,7 @@ _KINDS: dict[str, type[Any]] = {
     "answer_counted": bodies.AnswerCounted,
     "answer_ignored": bodies.AnswerIgnored,
     "deadline_passed": bodies.DeadlinePassed,
+    "scopes_told": bodies.ScopesTold,
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }

@@ -26,6 +26,10 @@ class StateFold:
         self._changed.update(dict.fromkeys(actions.removed_keys))
         self.value = value
 
+    def underlay(self, scopes: JsonObject) -> None:
+        """Put what was stored before beneath what the invocation was started with; it is no change."""
+        self.value = {**scopes, **self.value}
+
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
         """Return what was set and which keys were removed, `temp:` keys left out."""
         lasting = [key for key in self._changed if not key.startswith(TEMPORARY)]

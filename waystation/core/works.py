@@ -11,6 +11,7 @@ from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.event import NO_ACTIONS, Event, EventActions
 from waystation.core.payload import JsonObject
+from waystation.core.scope import writes_scopes
 from waystation.core.shape import AgentShape
 from waystation.core.state import StateFold
 from waystation.core.work import Work
@@ -31,6 +32,8 @@ class Works(abc.ABC):
         self._state = StateFold({})
         self._llm_agents = 0
         self._next_turn: str | None = None
+        self._scope_writes: list[int] = []
+        """Numbers of the events that wrote to `user:` or `app:` state."""
 
     @property
     def state(self) -> JsonObject:
@@ -68,6 +71,8 @@ class Works(abc.ABC):
                 **fields,
             )
         )
+        if writes_scopes(actions):
+            self._scope_writes.append(len(self.events))
         if work and actions.escalate:
             self._escalate(now, work)
 

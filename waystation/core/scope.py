@@ -1,0 +1,216 @@
+"""State that outlives a conversation: what `user:` and `app:` keys are, and the fold of what was written to them.
+
+A scope is one user's state in one app, or an app's. It is a workflow, and its state is the fold of the signals in its
+history: workflow, activities and clients fold alike, so whatever was signalled is visible at once, without a worker.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Literal
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from waystation.core.errors import NotJson, ScopeNameTooLong
+from waystation.core.event import EventActions
+from waystation.core.model_call import Position
+from waystation.core.payload import JsonObject, Recorded, decode, decode_foreign, encode, faults
+
+WORKFLOW = "AgentScope"
+APPLY_SIGNAL = "apply"
+DELIVERY_ACTIVITY = "apply_scopes"
+
+USER = "user:"
+APP = "app:"
+PREFIXES = (USER, APP)
+
+MAX_SCOPE_BYTES = 500_000
+"""Both scopes of an invocation are recorded in one reply, which has to leave room for what the model says."""
+MAX_ID_BYTES = 1_000
+"""The server's limit for the id of a workflow."""
+MAX_HEARD = 2_000
+"""Invocations of which a scope knows how far it heard them; the one heard longest ago is forgotten first."""
+MAX_REFUSED = 100
+"""Refused deltas that a scope can name."""
+MAX_EVENT_NUMBER = 10**9
+
+
+def is_scoped(key: str) -> bool:
+    """Whether a state key belongs to a user or an app, and so to no session."""
+    return key.startswith(PREFIXES)
+
+
+def user_scope(app: str, user_id: str) -> str:
+    """Return the workflow id of a user's state in an app.
+
+    Raises:
+        ScopeNameTooLong: The names do not fit into an id.
+    """
+    return _fitting(f"user/{_quoted(app)}/{_quoted(user_id)}")
+
+
+def app_scope(app: str) -> str:
+    """Return the workflow id of an app's state.
+
+    Raises:
+        ScopeNameTooLong: The name does not fit into an id.
+    """
+    return _fitting(f"app/{_quoted(app)}")
+
+
+def prefix_of(scope_id: str) -> str:
+    """Return the prefix of the keys that a scope holds; empty for an id that is no scope's."""
+    kind = scope_id.partition("/")[0] + ":"
+    return kind if kind in PREFIXES else ""
+
+
+def _quoted(name: str) -> str:
+    # No "/" is left, so no name reaches into another's.
+    return quote(name, safe="")
+
+
+def _fitting(scope_id: str) -> str:
+    if len(scope_id) > MAX_ID_BYTES:  # quoted, it is ASCII
+        raise ScopeNameTooLong(scope_id, MAX_ID_BYTES)
+    return scope_id
+
+
+class ScopeDelta(Recorded):
+    """What one event wrote to a scope: one argument of the signal `apply`."""
+
+    id: str
+    """`<invocation id>/e<number of the event>`; one id counts once."""
+    set: JsonObject = {}
+    removed: tuple[str, ...] = ()
+
+
+class RefusedDelta(Recorded):
+    """A delta that a scope did not take."""
+
+    id: str = ""
+    reason: str
+
+
+class ScopeSnapshot(Recorded):
+    """What a scope carries over when it continues as new."""
+
+    state: JsonObject = {}
+    heard: tuple[tuple[str, int], ...] = ()
+    """Up to which event each invocation was heard, the one heard longest ago first; invocations by a digest."""
+    refused: tuple[RefusedDelta, ...] = ()
+    refusals: int = 0
+
+
+class ScopeDelivery(Position):
+    """Input of the activity that tells scopes what events wrote to them: which events, never what they say."""
+
+    after: int
+    """Number of the last event that was delivered before; -1 when nothing was."""
+    last: int
+    """Number of the last event to deliver; 0 stands for the state that the invocation was started with."""
+
+
+class ScopeReport(Recorded):
+    """Result of that activity."""
+
+    refused: tuple[RefusedDelta, ...] = ()
+
+
+Heard = Literal["applied", "duplicate", "refused"]
+
+
+class ScopeFold:
+    """The state of one scope, as deltas add up to it."""
+
+    def __init__(self, prefix: str, snapshot: ScopeSnapshot | None = None) -> None:
+        given = snapshot or ScopeSnapshot()
+        self.prefix = prefix
+        self.state: JsonObject = given.state
+        """Replaced, never changed in place, so that a reader may keep it."""
+        self.refused = list(given.refused)
+        self.refusals = given.refusals
+        """How many deltas, or what came instead of them, were refused."""
+        self._heard = dict(given.heard)
+
+    def snapshot(self) -> ScopeSnapshot:
+        """Return what a further fold starts from."""
+        return ScopeSnapshot(
+            state=self.state,
+            heard=tuple(self._heard.items()),
+            refused=tuple(self.refused),
+            refusals=self.refusals,
+        )
+
+    def heard(self, invocation_id: str) -> int:
+        """Return up to which event an invocation was heard; -1 when it never was, or long ago."""
+        return self._heard.get(_digest(invocation_id), -1)
+
+    def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
+        """Apply a signal, whatever it is; each of its arguments is one delta."""
+        if signal != APPLY_SIGNAL:
+            return [self._refuse("", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
+        return [self._apply(data) for data in arguments]
+
+    def _apply(self, data: bytes) -> Heard:
+        try:
+            delta = ScopeDelta.model_validate(decode_foreign(data))
+        except ValidationError as error:
+            return self._refuse("", f"It is no delta: {faults(error)}.")
+        except NotJson as error:
+            return self._refuse("", f"It cannot be recorded: it has {error.found}.")
+        except ValueError:
+            return self._refuse("", "It is not JSON.")
+        invocation, _, digits = delta.id.rpartition("/e")
+        if not (invocation and digits.isascii() and digits.isdigit() and len(digits) < len(str(MAX_EVENT_NUMBER))):
+            return self._refuse(delta.id, "Its id is not `<invocation id>/e<number of the event>`.")
+        number, key = int(digits), _digest(invocation)
+        heard = self._heard.pop(key, -1)
+        self._heard[key] = max(heard, number)
+        while len(self._heard) > MAX_HEARD:
+            del self._heard[next(iter(self._heard))]
+        if number <= heard:
+            return "duplicate"
+        foreign = [name for name in (*delta.set, *delta.removed) if not name.startswith(self.prefix)]
+        if foreign:
+            return self._refuse(delta.id, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
+        removed = set(delta.removed)
+        state = {name: value for name, value in self.state.items() if name not in removed} | delta.set
+        if (size := len(encode(state))) > MAX_SCOPE_BYTES and size > len(encode(self.state)):
+            text = f"The `{self.prefix}` state would grow to {size} bytes; at most {MAX_SCOPE_BYTES} are kept."
+            return self._refuse(delta.id, f"{text} Save large values as artifacts.")
+        self.state = state
+        return "applied"
+
+    def _refuse(self, delta_id: str, reason: str) -> Heard:
+        self.refusals += 1
+        self.refused = [*self.refused, RefusedDelta(id=delta_id[:MAX_ID_BYTES], reason=reason)][-MAX_REFUSED:]
+        return "refused"
+
+
+def fold_from(prefix: str, data: bytes | None) -> ScopeFold:
+    """Return the fold that a run of a scope begins with, given its input.
+
+    Raises:
+        ValueError: It is not what a scope carries over.
+    """
+    return ScopeFold(prefix, ScopeSnapshot.model_validate(decode(data)) if data else None)
+
+
+def writes_scopes(actions: EventActions | None) -> bool:
+    """Whether a delta has anything for a scope."""
+    return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
+
+
+def split(delta_id: str, state_delta: JsonObject, removed: Iterable[str]) -> Iterator[tuple[str, ScopeDelta]]:
+    """Yield the parts of a state delta that belong to scopes, each with the scope's prefix."""
+    gone = tuple(removed)
+    for prefix in PREFIXES:
+        written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
+        dropped = tuple(key for key in gone if key.startswith(prefix))
+        if written or dropped:
+            yield prefix, ScopeDelta(id=delta_id, set=written, removed=dropped)
+
+
+def _digest(invocation_id: str) -> str:
+    """Return what stands for an invocation, of one size however long its id is."""
+    return hashlib.sha256(invocation_id.encode(errors="surrogatepass")).hexdigest()[:20]
