@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.view import Views
-from waystation.core.errors import ForeignHistory, ScopeNameTooLong
+from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.scope import (
@@ -125,6 +125,10 @@ class ScopeKeeper:
         while (fold := await self.scopes.read(scope_id)).heard(log.invocation_id) < last and waited < SEEN_WITHIN_S:
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(pause * 2, 1.0)
+        if fold.heard(log.invocation_id) < last:
+            raise _failed(
+                StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s"), retry=True
+            )
         return [refused for refused in fold.refused if refused.id in names]
 
 

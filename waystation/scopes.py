@@ -16,6 +16,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core.errors import ForeignHistory
+from waystation.core.payload import decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
 from waystation.history import arguments, decoded
 
@@ -150,9 +151,9 @@ class Scopes:
                         f"{started.workflow_type.name!r}."
                     )
                 known.run_id = started.original_execution_run_id
-                carried = arguments(started.input)[0] if started.continued_execution_run_id else None
+                carried = started.continued_execution_run_id
                 try:
-                    known.fold = fold_from(known.fold.prefix, carried)
+                    known.fold = fold_from(known.fold.prefix, decode(arguments(started.input)[0]) if carried else None)
                 except ValueError:
                     raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
             elif event.event_type == _SIGNALED:

@@ -5,6 +5,7 @@ history, so whoever wants it reads that.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -24,17 +25,17 @@ class AgentScope:
     """State that outlives a conversation. Signal and query: see the wire contract."""
 
     @workflow.init
-    def __init__(self, *given: RawValue) -> None:
+    def __init__(self, *given: Any) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
         # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
         # it must not go on without: the workflow task fails until one comes that can.
         carried = workflow.info().continued_run_id is not None
-        self._fold: ScopeFold = fold_from(prefix, all_data(given)[0] if carried else None)
+        self._fold: ScopeFold = fold_from(prefix, given[0] if carried else None)
         self._signals = 0
         self._bytes = 0
 
     @workflow.run
-    async def run(self, *given: RawValue) -> None:
+    async def run(self, *given: Any) -> None:
         """Take signals until it is time to continue as new."""
         await workflow.wait_condition(
             lambda: (

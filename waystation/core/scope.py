@@ -6,7 +6,7 @@ history: workflow, activities and clients fold alike, so whatever was signalled 
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from waystation.core.errors import NotJson, ScopeNameTooLong
 from waystation.core.event import EventActions
 from waystation.core.model_call import Position
-from waystation.core.payload import JsonObject, Recorded, decode, decode_foreign, encode, faults
+from waystation.core.payload import JsonObject, Recorded, decode_foreign, encode, faults
 
 WORKFLOW = "AgentScope"
 APPLY_SIGNAL = "apply"
@@ -187,13 +187,13 @@ class ScopeFold:
         return "refused"
 
 
-def fold_from(prefix: str, data: bytes | None) -> ScopeFold:
-    """Return the fold that a run of a scope begins with, given its input.
+def fold_from(prefix: str, carried: Any) -> ScopeFold:
+    """Return the fold that a run of a scope begins with, given what an earlier run carried over, or None.
 
     Raises:
         ValueError: It is not what a scope carries over.
     """
-    return ScopeFold(prefix, ScopeSnapshot.model_validate(decode(data)) if data else None)
+    return ScopeFold(prefix, None if carried is None else ScopeSnapshot.model_validate(carried))
 
 
 def writes_scopes(actions: EventActions | None) -> bool:
