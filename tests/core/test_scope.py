@@ -1,0 +1,143 @@
+"""The fold of what was written to a scope: each delta counts once, whatever else arrives."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waystation.core.errors import ScopeNameTooLong
+from waystation.core.payload import decode, encode
+from waystation.core.scope import (
+    MAX_HEARD,
+    MAX_REFUSED,
+    MAX_SCOPE_BYTES,
+    USER,
+    ScopeFold,
+    ScopeSnapshot,
+    app_scope,
+    fold_from,
+    is_scoped,
+    prefix_of,
+    split,
+    user_scope,
+)
+
+NAMES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
+DELTAS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c/d", "a/e1"]),
+        st.integers(0, 6),
+        st.dictionaries(st.sampled_from(["user:x", "user:y"]), st.integers(), max_size=2),
+        st.lists(st.sampled_from(["user:x", "user:y"]), max_size=2),
+    )
+)
+
+
+def data(invocation: str, number: int, written: object = None, removed: object = ()) -> bytes:
+    """A delta as it is sent."""
+    return encode({"id": f"{invocation}/e{number}", "set": written or {}, "removed": removed})
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_no_two_users_share_an_id(app: str, user: str, other_app: str, other_user: str) -> None:
+    """Whatever their names look like."""
+    same = (app, user) == (other_app, other_user)
+    assert (user_scope(app, user) == user_scope(other_app, other_user)) is same
+    assert user_scope(app, user) != app_scope(other_app)
+    assert prefix_of(user_scope(app, user)) == "user:"
+    assert prefix_of(app_scope(app)) == "app:"
+
+
+def test_a_name_that_does_not_fit_is_refused() -> None:
+    """The error says what to do."""
+    with pytest.raises(ScopeNameTooLong, match="use shorter names"):
+        user_scope("app", "☃" * 200)
+    with pytest.raises(ScopeNameTooLong):
+        app_scope("x" * 1_000)
+
+
+def test_which_keys_are_scoped() -> None:
+    """By prefix; a part of one is none."""
+    keys = ("user:", "user:a", "app:a", "user", "temp:a", "xuser:a", "User:a")
+    assert [key for key in keys if is_scoped(key)] == ["user:", "user:a", "app:a"]
+
+
+@given(DELTAS, st.data())
+def test_what_is_told_again_counts_once(deltas: list[tuple[str, int, object, object]], choice: st.DataObject) -> None:
+    """An invocation tells its deltas in order; any of them may be told again, after any other."""
+    deltas = sorted(deltas, key=lambda delta: delta[:2])
+    once, again = ScopeFold(USER), ScopeFold(USER)
+    told: list[bytes] = []
+    for delta in deltas:
+        told.append(data(*delta))
+        once.apply("apply", told[-1:])
+        again.apply("apply", told[-1:])
+        repeated = again.state
+        assert "applied" not in again.apply("apply", choice.draw(st.lists(st.sampled_from(told), max_size=3)))
+        assert again.state == repeated
+    assert again.state == once.state
+
+
+@given(DELTAS, st.integers(0, 20))
+def test_a_fold_goes_on_from_its_snapshot(deltas: list[tuple[str, int, object, object]], cut: int) -> None:
+    """Continuing as new changes nothing."""
+    whole, first = ScopeFold(USER), ScopeFold(USER)
+    for delta in deltas:
+        whole.apply("apply", [data(*delta)])
+    for delta in deltas[:cut]:
+        first.apply("apply", [data(*delta)])
+    second = fold_from(USER, decode(first.snapshot().encode()))
+    for delta in deltas[cut:]:
+        second.apply("apply", [data(*delta)])
+    assert second.snapshot() == whole.snapshot()
+
+
+@given(st.one_of(st.binary(max_size=40), st.text(max_size=20).map(encode), st.builds(encode, st.dictionaries(
+    st.sampled_from(["id", "set", "removed", "x"]), st.one_of(st.integers(), st.text(max_size=5), st.lists(st.text())),
+))))  # fmt: skip
+def test_junk_is_refused_and_named(junk: bytes) -> None:
+    """It never raises, and changes nothing."""
+    fold = ScopeFold(USER, ScopeSnapshot(state={"user:a": 1}))
+    [heard] = fold.apply("apply", [junk])
+    assert heard == "refused"
+    assert fold.state == {"user:a": 1}
+    assert fold.refusals == 1
+    assert fold.refused[0].reason
+
+
+def test_keys_of_another_scope_are_refused_whole() -> None:
+    """A user's scope holds nothing else."""
+    fold = ScopeFold(USER)
+    assert fold.apply("apply", [data("i", 1, {"user:a": 1, "app:b": 2})]) == ["refused"]
+    assert fold.state == {}
+    assert fold.refused[0].id == "i/e1"
+
+
+def test_state_that_would_grow_too_large_is_refused_and_may_shrink() -> None:
+    """What is stored stays."""
+    fold = ScopeFold(USER)
+    fold.apply("apply", [data("i", 1, {"user:a": "x" * (MAX_SCOPE_BYTES - 100)})])
+    assert fold.apply("apply", [data("i", 2, {"user:b": "x" * 200})]) == ["refused"]
+    assert fold.apply("apply", [data("i", 3, {"user:b": 1}, ["user:a"])]) == ["applied"]
+    assert fold.state == {"user:b": 1}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Of invocations and of refusals alike."""
+    fold = ScopeFold(USER)
+    for n in range(MAX_HEARD + 10):
+        fold.apply("apply", [data(f"i{n}", 1, {"user:n": n})])
+        fold.apply("other", [])
+    snapshot = fold.snapshot()
+    assert (len(snapshot.heard), len(snapshot.refused), snapshot.refusals) == (MAX_HEARD, MAX_REFUSED, MAX_HEARD + 10)
+    assert fold.heard("i5") == -1
+    assert fold.heard("i500") == 1
+    assert len(snapshot.encode()) < 150_000
+
+
+def test_a_delta_is_split_by_scope() -> None:
+    """What belongs to the session is left out."""
+    parts = list(split("i/e1", {"user:a": 1, "b": 2, "temp:c": 3}, ["app:d", "e"]))
+    assert [(prefix, delta.set, delta.removed) for prefix, delta in parts] == [
+        ("user:", {"user:a": 1}, ()),
+        ("app:", {}, ("app:d",)),
+    ]
