@@ -251,3 +251,17 @@ def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarised() -> N
     long: JsonObject = {"role": "model", "parts": [{"text": "x" * 5_000}]}
     made = summary_event("i2/e0", Covered(first="i1/e1", last="i1/e2", count=2), long)
     assert session(turn(1), [made, *turn(2)], turn(3)[:1]).due_window(1, 0) is None
+
+
+def test_a_call_that_was_answered_but_whose_answer_is_no_event_yet_stays_visible() -> None:
+    """The answer is held back while a tool runs; another agent may be summarising just then."""
+    log = log_of(
+        said("go"),
+        called("ask", kind="long_running"),
+        returned("fc-1", {"status": "pending"}, final=False),
+        asked_model(2),
+        called("look", id="fc-2"),
+        answered("fc-1"),
+    )
+    assert log.calls["fc-1"].closed
+    assert chosen(log, retention=0) is None

@@ -311,7 +311,18 @@ REQUEST = "adk_request_confirmation"
 PLACEHOLDER = "This tool call requires confirmation, please approve or reject."
 GATING = ("requestedToolConfirmations", "skipSummarization")
 
+
+def with_task(whole: Json, told: Any) -> Json:
+    """Show the user's message after a summary that covers it; `told` is its text."""
+    for request in each_request(whole):
+        contents = request["contents"]
+        if contents[0]["role"] == "model":
+            contents.insert(1, {"role": "user", "parts": [{"text": told}]})
+    return whole
+
+
 DEVIATIONS: Mapping[str, Deviation] = {
+    "task-stays": Deviation(row="a summary may cover the message that is being answered", change=with_task),
     "requests-are-not-labelled": Deviation(
         row="requests carry the label `adk_agent_name`", change=without_labels, always=True
     ),

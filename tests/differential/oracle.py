@@ -104,13 +104,15 @@ class Conversation:
     async def run(self) -> Json:
         """Have the conversation and return its record."""
         scenario = self._scenario
-        agent = scenario.agent(Cast(scenario.name, self._model))
+        cast = Cast(scenario.name, self._model)
+        agent = scenario.agent(cast)
         told = {name: scenario.deviations[name] for name in self._deviations}
         with adapted(agent, told) as settings:
             app = App(
                 name=APP,
                 root_agent=agent,
                 plugins=list(scenario.plugins()),
+                events_compaction_config=scenario.compaction(cast) if scenario.compaction else None,
                 resumability_config=ResumabilityConfig(is_resumable=settings.resumable),
             )
             sessions = InMemorySessionService()

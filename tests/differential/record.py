@@ -22,6 +22,8 @@ def event_of(dumped: Mapping[str, Any], *, final: bool) -> Json:
     event["actions"] = {
         name: value for name, value in (dumped.get("actions") or {}).items() if value not in ({}, [], None)
     }
+    if compaction := event["actions"].get("compaction"):
+        event["actions"]["compaction"] = {"compactedContent": compaction["compactedContent"]}  # the rest is times
     return {name: event[name] for name in EVENT_FIELDS if event.get(name) not in (None, {})}
 
 

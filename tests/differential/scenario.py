@@ -100,6 +100,8 @@ class Scenario:
     """The name of all models; what an agent may use depends on it."""
     plugins: Callable[[], Sequence[Any]] = tuple
     """Makes the plugins of the app anew."""
+    compaction: Callable[[Cast], Any] | None = None
+    """Makes the app's `events_compaction_config` anew."""
     deviations: Mapping[str, Any] = field(default_factory=dict)
     """Names from the table of deviations, each with what it needs to know of this scenario."""
 

@@ -64,9 +64,12 @@ class Subject:
         def model(label: str) -> Scripted:
             return Scripted(scenario.model, scenario.script[label], requests.setdefault(label, []))
 
-        agent = scenario.agent(Cast(scenario.name, model))
+        cast = Cast(scenario.name, model)
+        agent = scenario.agent(cast)
         plugins = tuple(scenario.plugins())
-        self._registry.add(Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins))
+        compaction = scenario.compaction(cast) if scenario.compaction else None
+        root = Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins, compaction=compaction)
+        self._registry.add(root)
         invocation = await self._client.start(
             scenario.name,
             scenario.message,
