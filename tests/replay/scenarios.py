@@ -286,6 +286,9 @@ SCENARIOS = {
     "asks-for-confirmation": Scenario((), attended("approve"), root=trees.asks_for_confirmation),
     "asks-for-confirmation-rejected": Scenario((), attended("reject"), root=trees.asks_for_confirmation),
     "needs-login": Scenario((), approve_one, root=trees.needs_login),
+    # In this order: the second one reads what the first has stored.
+    "scopes-stored": Scenario((), attended("approve"), root=trees.scopes, start=trees.of_ada({"user:name": "Ada"})),
+    "scopes-read": Scenario((), cancel_when_waiting, root=trees.scopes, start=trees.of_ada({}), ends=CANCELED),
     "compacted": Scenario((), approve_when_idle, root=trees.compacted),
     "compaction-fails": Scenario((), finish, root=trees.compaction_fails),
 }

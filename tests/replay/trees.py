@@ -180,3 +180,25 @@ def summarising(agent: BaseAgent, *replies: Reply) -> App:
         summarizer=LlmEventSummarizer(ScriptedModel(*replies)), token_threshold=1, event_retention_size=1
     )
     return App(name="app", root_agent=agent, events_compaction_config=config)
+
+
+def remember(name: str, tool_context: ToolContext) -> str:
+    """Write to the state of a user, of an app, and of the session."""
+    state = tool_context.state
+    state["user:called"] = [*state.get("user:called", []), name]
+    state["app:guests"] = state.get("app:guests", 0) + 1
+    state.pop("user:name", None)
+    state["seen"] = name
+    return f"{name} was called {state['user:called'][:-1]}"
+
+
+def scopes() -> BaseAgent:
+    """State of a user and an app is written before a call waits, and after."""
+    first = calls(("remember", {"name": "Ada"}), ("book", {"days": 3}))
+    model = ScriptedModel(first, calls(("remember", {"name": "Bo"})), says("Ok."))
+    return Agent(name="clerk", model=model, tools=[remember, book])
+
+
+def of_ada(state: dict[str, Any]) -> dict[str, Any]:
+    """Return how such an invocation is started, for one user of one app."""
+    return {"agent": "clerk", "message": "go", "app": "hotel", "user_id": "ada", "state": state}
