@@ -24,7 +24,8 @@ async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> 
     )
     async with serve(root.agent, model=model) as env:
         given = {"user:preferences": {"language": "Welsh"}}
-        invocation = await env.client.start("user_preferences_agent", "Dark. No, light!", state=given)
+        app = env.client.task_queue
+        invocation = await env.client.start("user_preferences_agent", "Dark. No, light!", state=given, app=app)
         result = await invocation.result()
         events = [event async for event in invocation.events()]
         assert await invocation.state() == {"user:preferences": {"language": "Welsh", "theme": "light"}}
@@ -62,6 +63,16 @@ async def test_the_stand_in_follows_its_rules(
 ) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
-        invocation = await env.client.start("user_preferences_agent", message, state=state)
+        app = env.client.task_queue  # of its own: preferences outlive a test
+        invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
         assert (await invocation.result()).text == f"[offline stand-in] {text}"
         assert await invocation.state() == after
+
+
+async def test_the_next_invocation_finds_what_an_earlier_one_was_told(serve: Serve, root: Root) -> None:
+    """It belongs to the user, not to a conversation."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        app = env.client.task_queue
+        await env.client.run("user_preferences_agent", "My theme is dark.", app=app, session_id="one")
+        result = await env.client.run("user_preferences_agent", "What do you know?", app=app, session_id="two")
+    assert result.text == "[offline stand-in] theme: dark."
