@@ -34,6 +34,8 @@ events = structlog.get_logger("waystation.activities")
 MAX_SUMMARY_BYTES = 200_000
 """A summary is recorded together with the model's reply."""
 MAX_REASON_CHARS = 300
+PATIENCE = 5
+"""After a failure so many calls of the agent's model go by before the next attempt; each may take minutes to fail."""
 MAX_KEPT = 1_000
 """Summaries kept for further attempts at the model calls that they were made for."""
 
@@ -61,7 +63,10 @@ class Compactor:
         if made := self._made.get((log.invocation_id, step)):  # for an attempt before this one
             return made
         contents = functools.partial(prompt.contents, said, agent=agent.name, branch=work.branch)
-        chosen = _due(config, Conversed.of(said, work), contents)
+        conversed = Conversed.of(said, work)
+        if conversed.failed_lately(PATIENCE):
+            return None
+        chosen = _due(config, conversed, contents)
         if chosen is None:
             return None
         about = {"agent": agent.name, "invocation_id": log.invocation_id, "trigger": chosen.trigger}

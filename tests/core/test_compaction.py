@@ -6,6 +6,7 @@ from waystation.core import prompt
 from waystation.core.budget import Usage
 from waystation.core.compaction import Compaction, hidden, standing
 from waystation.core.compaction_range import Conversed, Range
+from waystation.core.conversation import Conversation, Earlier
 from waystation.core.entry import Body, ModelReplied
 from waystation.core.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.log import Log
@@ -265,3 +266,25 @@ def test_a_call_that_was_answered_but_whose_answer_is_no_event_yet_stays_visible
     )
     assert log.calls["fc-1"].closed
     assert chosen(log, retention=0) is None
+
+
+def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
+    """And may be replaced by one that reaches into the invocation that goes on."""
+    before = log_of(said("go"), looked(1, 2, 3))
+    before.append("m4", 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(before))))
+    earlier = Earlier()
+    earlier.logs["inv"] = before
+    earlier.events.extend(before.events)
+    log = Log("next")
+    for body in (*said("and now?"), *looked(1, 2)):
+        answered_now = ModelReplied(log.steps, body.reply) if isinstance(body, ModelReplied) else body
+        log.append("", 3_000.0, answered_now)
+    conversation = Conversation(log, earlier, len(earlier.events))
+    found = Conversed.of(conversation, log.works[0]).over_threshold(2)
+    assert found
+    assert (found.covered.first, found.covered.last) == ("inv/e1", "next/e3")
+    told = prompt.contents(conversation)
+    assert [brief(content["parts"][0]) for content in told][:2] == ["SUMMARY", "go"]
+    made = found.compaction(content=SUMMARY).event("next", None)
+    told = prompt.contents(conversation, summary=made)
+    assert [brief(content["parts"][0]) for content in told] == ["SUMMARY", "and now?", "look()", "look={'page': 2}"]

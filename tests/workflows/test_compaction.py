@@ -14,7 +14,7 @@ from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
 from waystation.core.compaction_range import estimate
-from waystation.core.errors import ModelOverloaded
+from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.core.event import text_of
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
@@ -197,6 +197,18 @@ async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
     told = (last.custom_metadata or {})["compaction_failed"]
     assert told["reason"].startswith(reason)
     assert "secret" not in told["reason"]
+
+
+async def test_after_a_failure_five_calls_of_the_model_go_by_before_the_next_attempt(serve: Serve) -> None:
+    """One that hangs would otherwise hold up every single call."""
+    writer = ScriptedModel(ModelRefused("quota", status=403), says("short"))
+    model = ScriptedModel(*looks(*range(1, 11)), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        assert await summaries(invocation) == ["short"]
+    assert len(writer.requests) == 2
+    assert [texts(request)[0] for request in model.requests] == ["read all"] * 10 + ["short"]
 
 
 async def test_a_summarizer_that_sees_no_need_is_not_a_failure(serve: Serve) -> None:

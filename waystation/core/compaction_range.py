@@ -102,6 +102,19 @@ class Conversed:
                 return int(counted) + estimate(since)
         return estimate(contents())
 
+    def failed_lately(self, replies: int) -> bool:
+        """Whether one of the agent's newest `replies` tells that a summary could not be made."""
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if event.author != self.agent or event.branch != self.branch or event.function_responses():
+                continue
+            if "compaction_failed" in (event.custom_metadata or {}):
+                return True
+            replies -= 1
+            if replies <= 0:
+                break
+        return False
+
     def over_threshold(self, retention: int) -> Range | None:
         """Return what to summarise so that the newest `retention` events remain; None when there is nothing."""
         summaries = standing(self.events, self.branch)
