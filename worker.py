@@ -24,8 +24,6 @@ from typing import Any
 
 import structlog
 from temporalio import activity
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import RawValue
@@ -34,22 +32,27 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from activities.archive import Archiver
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
+from activities.child_outcome import ChildWatcher
 from activities.hooks import close_plugins
 from activities.models.choice import DEMO, Models, has_key
 from activities.scopes import ScopeKeeper
+from activities.search_attributes import search_attributes_registered
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.view import HandOver, Views
 from tools.services import CREDENTIALS, Services
 from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
+from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
 from waystation.core.model_call import ModelCallInput
 from waystation.core.tool_call import ToolCallInput
-from waystation.core.wire import MODEL_ACTIVITY, SEARCH_ATTRIBUTES, TASK_QUEUE
+from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
+from waystation.storage import Blobs
 from workflows.invocation import AgentInvocation
 from workflows.ports import data_of, raw
 from workflows.scope import AgentScope
@@ -90,6 +93,7 @@ async def create_worker(
     *,
     models: Models | None = None,
     services: Services | None = None,
+    blobs: Blobs | None = None,
     task_queue: str = TASK_QUEUE,
     workflows: bool = True,
     activities: bool = True,
@@ -102,12 +106,14 @@ async def create_worker(
         registry: The agents.
         models: How model names become models.
         services: Where artifacts, memories and credentials are kept; by default in the folder `.waystation`.
+        blobs: Where logs go that are too long for a history; by default what `WAYSTATION_STORE` says.
         task_queue: What to poll.
         workflows: Whether to serve workflows; False for a worker that only runs models and tools.
         activities: Whether to run models and tools; False for a worker that only serves workflows.
         options: Any further option of `temporalio.worker.Worker`.
     """
-    views = Views(client)
+    blobs = blobs or Blobs()
+    views = Views(client, blobs)
     registered = await search_attributes_registered(client) if activities else False
     services = services or kept_services()
     scopes = ScopeKeeper(client, views)
@@ -119,6 +125,16 @@ async def create_worker(
     @activity.defn(name=MODEL_ACTIVITY)
     async def call_model(given: RawValue) -> RawValue:
         return raw(await model_caller.call(ModelCallInput.model_validate_json(data_of(given.payload))))
+
+    archiver, child_watcher = Archiver(client, views, blobs), ChildWatcher(client)
+
+    @activity.defn(name=ARCHIVE_ACTIVITY)
+    async def archive(given: RawValue) -> RawValue:
+        return raw(await archiver.archive(ArchiveInput.model_validate_json(data_of(given.payload))))
+
+    @activity.defn(name=CHILD_ACTIVITY)
+    async def child_outcome(given: RawValue) -> RawValue:
+        return raw(await child_watcher.outcome(ChildInput.model_validate_json(data_of(given.payload))))
 
     @activity.defn(dynamic=True)
     async def call_tool(given: Sequence[RawValue]) -> RawValue:
@@ -137,34 +153,13 @@ async def create_worker(
         **{
             "task_queue": task_queue,
             "workflows": [AgentInvocation, AgentScope] if workflows else [],
-            "activities": [call_model, scopes.apply, call_tool] if activities else [],
+            "activities": [call_model, scopes.apply, archive, child_outcome, call_tool] if activities else [],
             **OPTIONS,
             **options,
             # Without activities of its own a process would keep what nobody asks for.
             "interceptors": [*options.get("interceptors", ()), *([HandOver(views)] if activities else ())],
         },
     )
-
-
-async def search_attributes_registered(client: Client) -> bool:
-    """Whether Waystation's search attributes exist in the namespace; says so once when they do not."""
-    try:
-        known = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace)
-        )
-    except RPCError as error:
-        log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
-        return False
-    # One of another type is none: the server would refuse its values, and the workflow would stick.
-    missing = [name for name, kind in SEARCH_ATTRIBUTES.items() if known.custom_attributes.get(name) != _TYPES[kind]]
-    if missing:
-        log.warning(
-            "search_attributes.missing",
-            namespace=client.namespace,
-            missing=sorted(missing),
-            remedy="run `waystation setup`",
-        )
-    return not missing
 
 
 def check(folders: Sequence[Path]) -> tuple[Registry, list[Problem]]:
@@ -185,12 +180,6 @@ def _shadowed() -> list[Problem]:
             text = f"the package {name!r} is imported from {found}, not from Waystation; uninstall what put it there."
             problems.append(Problem(str(found / name), InvalidAgent(name, text)))
     return problems
-
-
-_TYPES = {
-    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-}
 
 
 class CannotServe(WaystationError):

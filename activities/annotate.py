@@ -69,12 +69,15 @@ class Annotator:
     """The structured answer of the model, when one of the calls gave it."""
     answered: bool = False
     """Whether one did."""
+    _several: bool = False
+    """Whether the reply makes more than one call."""
     _given: list[int] = field(default_factory=list)
     """How many bytes the called agents are given."""
 
     async def annotate(self, content: JsonObject) -> JsonObject:
         """Return the content with the engine's ids in its function calls, each of which is then in `calls`."""
         parts: list[JsonObject] = []
+        self._several = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
             if "functionCall" in part:
                 said = part["functionCall"]
@@ -181,6 +184,9 @@ class Annotator:
         return call.model_copy(
             update={
                 "kind": "agent",
+                # While nothing else goes on here, the history does not grow, and the server can see to the child.
+                "detached": self._several
+                or bool(self.work.branch or any(work.open for work in self.contexts.log.active)),
                 "agent": tool.agent.name,
                 # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
                 "message": None if message == request else message,

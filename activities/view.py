@@ -20,12 +20,14 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
+from waystation.core.continued import Carried, extend
 from waystation.core.entry import Body
-from waystation.core.errors import ForeignHistory
+from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import Position
-from waystation.core.projection import Scheduled, Sources, catch_up, position_of
+from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
 from waystation.history import HistoryReader, decoded
+from waystation.storage import Blobs
 from workflows.ports import HAND_OVER
 
 MAX_RUNS = 1_000
@@ -43,6 +45,8 @@ class _Run:
     log: Log
     sources: Sources = field(default_factory=Sources)
     reader: HistoryReader = field(default_factory=HistoryReader)
+    carried: Carried | None = None
+    """What it has from the run that it continues; None once that is part of the log."""
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -50,8 +54,10 @@ class _Run:
 class Views:
     """The logs of the runs that this process works for."""
 
-    def __init__(self, client: Client, *, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES) -> None:
-        self._client = client
+    def __init__(
+        self, client: Client, blobs: Blobs | None = None, *, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._client, self._blobs = client, blobs or Blobs()
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._size = 0
@@ -63,28 +69,35 @@ class Views:
 
         Raises:
             ForeignHistory: The history does not hold what the position refers to.
+            StoreFailed: What earlier runs did cannot be had.
         """
         run = self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
         self._runs.move_to_end(run_id)
         async with run.lock:
-            if not catch_up(run.log, position, run.sources, time.time()):
-                try:
+            try:
+                if run.carried:
+                    await self._continue(run_id, run, run.carried)
+                if not catch_up(run.log, position, run.sources, time.time()):
                     await self._read(run, workflow_id, run_id)
                     if not catch_up(run.log, position, run.sources, time.time()):
                         raise ForeignHistory(
                             f"The history of {workflow_id!r} lacks entries that its own commands name."
                         )
-                except ForeignHistory:
-                    self._forget(run_id, run)
-                    raise
+            except (ForeignHistory, StoreFailed):
+                self._forget(run_id, run)
+                raise
         self._trim()
         return run.log
 
-    def expect(self, workflow_id: str, run_id: str, ref: str, body: Body, size: int) -> None:
+    def expect(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
         """Remember what a workflow of this process was given; its activities will come for it."""
-        self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
+        run = self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
         self._runs.move_to_end(run_id)
-        self.put(run_id, ref, body, size)
+        if not isinstance(body, Carried):
+            self.put(run_id, ref, body, size)
+        elif not run.log.length and not run.lock.locked():
+            run.carried = body
+            run.sources.go_on(body)
         self._trim()
 
     def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
@@ -99,11 +112,25 @@ class Views:
         applied = {entry.ref for entry in run.log.entries}
         for event in await self._events(run, workflow_id, run_id):
             for fact in run.reader.read([event]):
+                if isinstance(fact, Started) and not run.log.length and (given := fact.carried()):
+                    run.sources.go_on(given[1])
+                    await self._continue(run_id, run, given[1])
+                    applied = {entry.ref for entry in run.log.entries}
                 ref = run.sources.learn(fact)
                 if ref in applied:  # made here, and now read back
                     run.sources.take(ref)
                 if isinstance(fact, Scheduled):
                     catch_up(run.log, position_of(fact), run.sources, time.time())
+
+    async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
+        """Have the log hold all that earlier runs did: what this process knows of them, and what the store has."""
+        # The run before is over, so its log can grow on as this one's.
+        if (before := self._runs.get(carried.run_id)) and before.log.length <= carried.snapshot.entries:
+            self._forget(carried.run_id, before)
+            run.log = before.log
+            self._grow(run_id, run, before.size)
+        await extend(run.log, carried, self._blobs.get)
+        run.carried = None
 
     async def _events(self, run: _Run, workflow_id: str, run_id: str) -> list[HistoryEvent]:
         """Return the events after the last one read, oldest first."""
@@ -163,6 +190,6 @@ class HandOver(Interceptor):
         """Give workflows the function by which they say it."""
         input.unsafe_extern_functions[HAND_OVER] = self._deliver
 
-    def _deliver(self, workflow_id: str, run_id: str, ref: str, body: Body, size: int) -> None:
+    def _deliver(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
         # Workflows run in threads.
         self._loop.call_soon_threadsafe(self._views.expect, workflow_id, run_id, ref, body, size)

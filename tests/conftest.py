@@ -70,11 +70,12 @@ def serve(server: EmbeddedServer) -> Serve:
 
 
 async def verify_tree(invocation: Invocation) -> None:
-    """Replay an invocation and those it called, and compare each with what its workflow holds."""
-    history = await invocation.history()
-    await assert_replays(history)
+    """Replay all runs of an invocation and of those it called, and compare each with what its workflow holds."""
+    histories = await invocation.histories()
+    for history in histories:
+        await assert_replays(history)
     await assert_projection_matches(invocation)
-    for event in history.events:
+    for event in (event for history in histories for event in history.events):
         child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
         if child:
             await verify_tree(invocation._client.invocation(child))

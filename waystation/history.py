@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
@@ -9,11 +10,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
+from waystation.core import ids
 from waystation.core import projection as facts
+from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
 from waystation.core.errors import ForeignHistory
+from waystation.core.payload import decode
 from waystation.core.projection import Fact, Projection
-from waystation.core.wire import ANSWER_UPDATE, MODEL_ACTIVITY, WORKFLOW
+from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
 
 _TIMEOUTS: dict[int, FailureKind] = {
     TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
@@ -54,6 +58,7 @@ class HistoryReader:
     def __init__(self) -> None:
         self.last_event_id = 0
         self._scheduled: dict[int, str] = {}
+        self._followed: set[int] = set()
         self._task = (0, 0.0)
         """Event id and time of the latest start of a workflow task."""
         self._completed = False
@@ -102,7 +107,7 @@ class HistoryReader:
                     raise ForeignHistory(
                         f"This is a history of {started.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
                     )
-                yield facts.Started(_data(started.input.payloads))
+                yield facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 self._task = (event.event_id, _seconds(event))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -119,7 +124,9 @@ class HistoryReader:
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 yield facts.TimerFired()
             case _:
-                yield from self._read_activity(event)
+                # What archives the log is no part of it.
+                activity = (fact for fact in self._read_activity(event) if not _of_archive(fact))
+                yield from activity
                 yield from self._read_child(event)
         if ending := _ENDINGS.get(event.event_type):
             yield facts.Closed(ending, _seconds(event))
@@ -129,12 +136,15 @@ class HistoryReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 scheduled = event.activity_task_scheduled_event_attributes
                 self._scheduled[event.event_id] = scheduled.activity_id
+                if scheduled.activity_type.name == CHILD_ACTIVITY:
+                    self._followed.add(event.event_id)
                 is_model = scheduled.activity_type.name == MODEL_ACTIVITY
                 yield facts.Scheduled(scheduled.activity_id, b"".join(_data(scheduled.input.payloads)), is_model)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed = event.activity_task_completed_event_attributes
                 ref = self._scheduled[completed.scheduled_event_id]
-                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)))
+                followed = completed.scheduled_event_id in self._followed
+                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)), followed=followed)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
                 yield facts.Lost(self._scheduled[failed.scheduled_event_id], _failure(failed.failure))
@@ -142,6 +152,9 @@ class HistoryReader:
                 timed_out = event.activity_task_timed_out_event_attributes
                 yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], _failure(timed_out.failure))
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
+                # What looked after a child is cancelled when the child is; how that ended is told by the next look.
+                if event.activity_task_canceled_event_attributes.scheduled_event_id in self._followed:
+                    return
                 cancelled = event.activity_task_canceled_event_attributes
                 yield facts.Lost(self._scheduled[cancelled.scheduled_event_id], Failure(kind="cancelled"))
 
@@ -199,10 +212,51 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
             | "activity_task_scheduled_event_attributes"
         ) as kind:
             yield getattr(event, kind).input
-        case "activity_task_completed_event_attributes" | "child_workflow_execution_completed_event_attributes" as kind:
+        case (
+            "activity_task_completed_event_attributes"
+            | "workflow_execution_completed_event_attributes"
+            | "child_workflow_execution_completed_event_attributes"
+        ) as kind:
             yield getattr(event, kind).result
         case "workflow_execution_update_accepted_event_attributes" as kind:
             yield getattr(event, kind).accepted_request.input.args
+
+
+def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
+    """Return what became of an invocation, given the last event of a run; None when it is still at work."""
+    match last.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            data = b"".join(_data(last.workflow_execution_completed_event_attributes.result.payloads))
+            try:
+                return ChildOutcome(result=decode(data))
+            except (ValidationError, ValueError):
+                return ChildOutcome()
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            return ChildOutcome(failure=_failure(last.workflow_execution_failed_event_attributes.failure))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+            return ChildOutcome(failure=Failure(kind="cancelled"))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+            return ChildOutcome(failure=Failure(kind="start_to_close"))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            return ChildOutcome(failure=Failure(kind="error", error_type="TerminatedError"))
+        case _:
+            return None
+
+
+def carried_by(first: HistoryEvent) -> Carried | None:
+    """Return what a run has from the run that it continues, given its first event.
+
+    Raises:
+        ForeignHistory: It cannot be read.
+    """
+    started = first.workflow_execution_started_event_attributes
+    found = facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id)).carried()
+    return found[1] if found else None
+
+
+def continued_as(last: HistoryEvent) -> str | None:
+    """Return the id of the run that continues one, given its last event."""
+    return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
 def project(history: WorkflowHistory) -> Projection:
@@ -220,6 +274,10 @@ def project(history: WorkflowHistory) -> Projection:
 def arguments(payloads: Payloads) -> list[bytes]:
     """Return the JSON of each payload."""
     return _data(payloads.payloads)
+
+
+def _of_archive(fact: Fact) -> bool:
+    return isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref)
 
 
 def _data(payloads: Iterable[Payload]) -> list[bytes]:

@@ -4,6 +4,7 @@ It keeps a log, asks the core what to do next, and has it done. Handlers only ap
 """
 
 import asyncio
+import functools
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +14,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.core import approval, ids, results
-from waystation.core.answer import Answer, parse_answer
 from waystation.core.call import CallState
+from waystation.core.continued import Carried, carried_in
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -25,14 +26,16 @@ from waystation.core.entry import (
     ModelCalled,
     ModelReplied,
 )
-from waystation.core.errors import AnswerRefused, InvalidAnswer
+from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
 from waystation.core.model_call import Phase, Position
 from waystation.core.payload import JsonObject, encode
-from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Wait, next_step
+from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
+from workflows.answers import parsed, typed
+from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
-from workflows.perform import call_agent, call_model, call_tool, tell_scopes
+from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
 from workflows.ports import all_data, data_of, hand_over, now, raw
 
 CANCEL_GRACE_S = 30.0
@@ -49,15 +52,28 @@ SCOPES = "scopes"
 class AgentInvocation:
     """One invocation of an agent. Input, result, signal, update and queries: see the wire contract."""
 
-    def __init__(self) -> None:
+    # With the input, because a run that continues another one may be sent answers before `run` begins.
+    @workflow.init
+    def __init__(self, given: RawValue) -> None:
         info = workflow.info()
+        carried: Carried | None = None
         self._log = Log(info.workflow_id)
+        if info.continued_run_id and (found := carried_in([data_of(given.payload)])):
+            started, carried = found
+            self._log = carried.snapshot.restored(info.workflow_id, started)
+        self._carried = carried
+        self._continuing = Continuing(carried)
+        self._archiving: asyncio.Task[None] | None = None
         self._task_queue = info.task_queue
-        self._noticeboard = Noticeboard()
-        self._told = 0
+        self._noticeboard = Noticeboard(carried)
+        self._told = self._log.length
         """Up to which entry the commands so far have said what was applied."""
-        self._signals = 0
-        self._updates = 0
+        self._signals, self._updates = (carried.signals, carried.updates) if carried else (0, 0)
+        self._children: dict[str, str] = {}
+        """Called agents at work that outlive a cut: ids of the calls, and of their first runs."""
+        self._arrivals = 0
+        self._arrived = False
+        """How much of what a workflow task gives after messages has come."""
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
         """What of that was told to stop while the invocation goes on."""
@@ -74,9 +90,12 @@ class AgentInvocation:
         """Run the invocation to its end."""
         try:
             data = data_of(given.payload)
-            body = results.beginning([data])
-            self._record(ids.START, body)
-            hand_over(ids.START, body, len(data))
+            if self._carried:
+                hand_over(ids.START, self._carried, len(data))
+            else:
+                body = results.beginning([data])
+                self._record(ids.START, body)
+                hand_over(ids.START, body, len(data))
             return await self._loop()
         except ApplicationError:
             raise
@@ -89,7 +108,10 @@ class AgentInvocation:
         try:
             while True:
                 self._leave_unwanted()
-                match next_step(self._log):
+                step = next_step(self._log)
+                if self._cut_if_due(step):
+                    step = Wait()
+                match step:
                     case CallModel(turn, phase, wrap_up):
                         self._call_model(turn, phase, wrap_up)
                     case Perform(calls):
@@ -102,9 +124,11 @@ class AgentInvocation:
                     case Finish() | Fail() if await self._settle_scopes():
                         continue
                     case Finish(reason):
+                        await self._leave_children()
                         return self._finish(reason)
                     case Fail(failure):
                         self._stop()
+                        await self._leave_children()
                         self._end("failed")
                         raise ApplicationError(failure.message, type=failure.error_type, non_retryable=True)
                     case Cancel():
@@ -130,7 +154,10 @@ class AgentInvocation:
     def _step(self, call: CallState) -> Coroutine[Any, Any, Body]:
         # Only an activity's input says how far the log had grown: taking a position for a child would leave a gap.
         if call.call.kind == "agent" and not call.run:
-            return call_agent(self._log, call)
+            if self._carried and (run_id := self._carried.children.get(call.id)):
+                self._children[call.id] = run_id
+                return follow_agent(self._log, call, run_id, self._position(), self._position)
+            return call_agent(self._log, call, functools.partial(self._child_started, call))
         return call_tool(self._log, call, self._position(), self._task_queue)
 
     def _leave_unwanted(self) -> None:
@@ -144,9 +171,11 @@ class AgentInvocation:
         async def record() -> None:
             with self._guard():
                 body = await step
+                self._arrivals += 1
                 if isinstance(body, ModelReplied) and body.reply.search_attributes:
                     self._noticeboard.registered = True
                 self._record(results.reference(ref, body), body)
+            self._children.pop(ref, None)
             del self._under_way[ref]
 
         self._under_way[ref] = asyncio.create_task(record())
@@ -167,6 +196,7 @@ class AgentInvocation:
                     body = await step
                     self._record(ids.delivery(last), body)
                 self._delivery = None
+                self._arrivals += 1
 
             self._delivery = asyncio.create_task(record())
         return self._delivery is not None
@@ -189,10 +219,17 @@ class AgentInvocation:
         """Wait until the log has grown."""
         self._noticeboard.post(self._log)
         self._arm_timer()
-        seen, timer = len(self._log.entries), self._timer_until
+        seen, timer, arrivals = self._log.length, self._timer_until, self._arrivals
+        self._arrived = False
         await workflow.wait_condition(
-            lambda: len(self._log.entries) > seen or self._timer_until != timer or self._fault is not None
+            lambda: (
+                self._log.length > seen
+                or self._timer_until != timer
+                or self._arrivals > arrivals
+                or self._fault is not None
+            )
         )
+        self._arrived = self._arrivals > arrivals
         if self._fault:
             raise self._fault
 
@@ -219,6 +256,52 @@ class AgentInvocation:
 
         self._timer_until = deadline
         self._timer = asyncio.create_task(wake())
+
+    # Continuing as new.
+
+    def _cut_if_due(self, step: Step) -> bool:
+        """Have the run cut when it has grown long enough; return whether nothing new may be begun before that."""
+        if not isinstance(step, CallModel | Perform | Wait) or self._log.input is None:
+            return False
+        urgency = self._continuing.urgency(self._log, self._signals, self._updates)
+        if not urgency or self._archiving or self._delivery:
+            return False
+        if not self._continuing.archived:
+            self._archiving = asyncio.create_task(self._archive(self._position(), urgency))
+            return False
+        # Results come after messages, and only then is everything there that the present workflow task was given.
+        if self._arrived and all(ref in self._children and ref not in self._left for ref in self._under_way):
+            self._continuing.cut(
+                self._log,
+                self._noticeboard,
+                signals=self._signals,
+                updates=self._updates,
+                children=self._children,
+                urgency=urgency,
+            )
+            return False
+        # A called agent that would not outlive the cut may take for ever.
+        waits = any(call.call.kind == "agent" and not call.call.detached for call in self._log.performing())
+        return urgency >= PRESSING and not waits
+
+    async def _archive(self, position: Position, urgency: float) -> None:
+        with self._guard():
+            await self._continuing.archive(position, urgency)
+        self._archiving = None
+        self._arrivals += 1
+
+    def _child_started(self, call: CallState, run_id: str) -> None:
+        if call.call.detached:
+            self._children[call.id] = run_id
+            self._arrivals += 1
+
+    async def _leave_children(self) -> None:
+        """Have called agents end whom the server would not tell that this run is over."""
+        running = [self._under_way[ref] for ref in self._children]
+        for task in running:
+            task.cancel()
+        if running:
+            await workflow.wait(running, timeout=CANCEL_GRACE_S)
 
     def _finish(self, reason: str | None) -> RawValue:
         self._end("completed")
@@ -248,7 +331,7 @@ class AgentInvocation:
         self._noticeboard.post(self._log)
 
     def _position(self) -> Position:
-        start, self._told = self._told, len(self._log.entries)
+        start, self._told = self._told, self._log.length
         return Position(at=start, new=self._log.refs(start))
 
     def _record(self, ref: str, body: Body) -> None:
@@ -272,7 +355,7 @@ class AgentInvocation:
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     def submit_answer(self, given: RawValue) -> JsonObject:
         """Take an answer, and tell the caller that it counted."""
-        answer = _parsed(given)
+        answer = parsed(given)
         call = self._log.calls[ids.requesting_call(answer.function_call_id)]
         with self._guard():
             self._updates += 1
@@ -282,9 +365,9 @@ class AgentInvocation:
     @submit_answer.validator
     def _check_answer(self, given: RawValue) -> None:
         try:
-            approval.check(self._log, _parsed(given), now())
+            approval.check(self._log, parsed(given), now())
         except AnswerRefused as refused:
-            raise _typed(refused) from None
+            raise typed(refused) from None
 
     @workflow.query
     def pending(self) -> list[JsonObject]:
@@ -293,10 +376,13 @@ class AgentInvocation:
 
     @workflow.query
     def events(self, start: int = 0) -> list[JsonObject]:
-        """Return the events from index `start` on, as many as fit into one answer."""
+        """Return the events from index `start` on, as many as fit into one answer.
+
+        Those before the run was continued as new it holds no more; the number in the first id says where it begins.
+        """
         page: list[JsonObject] = []
         size = 0
-        for event in self._log.events[max(start, 0) :]:
+        for event in self._log.events[max(start - self._log.events_before, 0) :]:
             page.append(event.to_json())
             size += len(encode(page[-1]))
             if size > MAX_QUERY_BYTES:
@@ -307,14 +393,3 @@ class AgentInvocation:
     def state(self) -> JsonObject:
         """Return the state, `temp:` keys included."""
         return self._log.state
-
-
-def _parsed(given: RawValue) -> Answer:
-    try:
-        return parse_answer(data_of(given.payload))
-    except InvalidAnswer as refused:
-        raise _typed(refused) from None
-
-
-def _typed(error: AnswerRefused) -> ApplicationError:
-    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)

@@ -7,6 +7,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 from waystation.core import summary
 from waystation.core.answer import PendingCall
+from waystation.core.continued import Carried
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.wire import (
@@ -34,12 +35,24 @@ MAX_KEYWORD = 200
 class Noticeboard:
     """Posts what changed, and only that: each post is an event or two of history."""
 
-    def __init__(self) -> None:
+    def __init__(self, carried: Carried | None = None) -> None:
         given = workflow.info().typed_search_attributes
         self.registered = given.get(AGENT) is not None
         """Whether the search attributes exist; an upsert of others would stick the workflow for ever."""
         self._identified = self.registered
         self._posted: list[JsonObject] = []
+        if carried:
+            self.registered, self._identified = carried.search_attributes, self.registered
+            self._posted = list(carried.posted)
+
+    @property
+    def posted(self) -> tuple[JsonObject, ...]:
+        """What the memo says is pending."""
+        return tuple(self._posted)
+
+    def memo(self) -> JsonObject:
+        """Return the memo as it is, for the run that continues this one."""
+        return {MEMO_PENDING: self._posted or None}
 
     def post(self, log: Log) -> None:
         """Make what waits visible from outside."""

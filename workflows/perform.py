@@ -1,21 +1,30 @@
 """Carry out one step: a model call, a tool call, a called agent. Each gives exactly one log entry."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
 from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
 
 from waystation.core import ids, responses, results, summary
 from waystation.core.call import CallState
+from waystation.core.continued import ChildInput
 from waystation.core.entry import Body, CallLost, Failure, ModelLost, ScopesTold
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, Phase, Position
 from waystation.core.payload import encode
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
-from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
+from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from workflows.ports import data_of, failure_of, raw
 
 MODEL_TIMEOUT = timedelta(minutes=10)
@@ -42,6 +51,14 @@ LOST_WORKER_ATTEMPTS = 3
 """How often a repeatable call is tried again because its worker was lost; a tool may be what kills workers."""
 UNCLAIMED_TIMEOUT = timedelta(days=7)
 """How long a call may wait for a worker of its task queue."""
+
+CHILD_LOOKS = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=15)
+)
+"""How often a called agent is looked at that an earlier run started. The server repeats a look without a word in the
+history, and without keeping a worker busy."""
+CHILD_STOP_LOOKS = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=2))
+LOOK_TIMEOUT = timedelta(seconds=30)
 
 MAX_INLINE_ARGS = 4_096
 """Arguments up to this size, in bytes, are repeated in the activity's input, where people look for them; and so is what
@@ -137,8 +154,11 @@ async def tell_scopes(after: int, last: int, position: Position) -> Body:
     return results.scopes_told(activity_id, data_of(report.payload))
 
 
-async def call_agent(log: Log, call: CallState) -> Body:
-    """Have another agent do it, in an invocation of its own; return its entry."""
+async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None]) -> Body:
+    """Have another agent do it, in an invocation of its own; return its entry.
+
+    `started_as` is told the id of the child's run.
+    """
     started = log.input
     assert started is not None
     child = InvocationInput(
@@ -154,18 +174,59 @@ async def call_agent(log: Log, call: CallState) -> Body:
         origin=started.origin or log.invocation_id,
     ).encode()
     try:
-        result = await workflow.execute_child_workflow(
+        running = await workflow.start_child_workflow(
             WORKFLOW,
             raw(child),
             id=ids.child_invocation(log.invocation_id, call.id),
             result_type=RawValue,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             # Not terminated: the child seals its own open calls and tells its running tools.
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+            # The server closes the children of a run that continues as new, too; one that may live to see that has
+            # to be left alone, and is told by the workflow.
+            parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
             static_summary=summary.call(call.name, call.args),
         )
+        started_as(running.first_execution_run_id or "")
+        result = await running
     except WorkflowAlreadyStartedError as error:
         return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
     except ChildWorkflowError as error:
         return CallLost(call.id, failure_of(error))
     return results.child_result(call.id, data_of(result.payload))
+
+
+async def follow_agent(
+    log: Log, call: CallState, run_id: str, position: Position, later: Callable[[], Position]
+) -> Body:
+    """Wait for an agent that an earlier run of this invocation called; return its entry.
+
+    The server tells only the run that started a child of its end. So an activity asks what became of it.
+    `later` gives the position of a further command.
+    """
+    child_id = ids.child_invocation(log.invocation_id, call.id)
+    try:
+        return await _child_outcome(call, child_id, run_id, position, CHILD_LOOKS)
+    except ActivityError as error:
+        if not isinstance(error.cause, CancelledError):
+            return results.lost_call(call.id, failure_of(error))
+    with suppress(ApplicationError):  # it is over already
+        await workflow.get_external_workflow_handle(child_id).cancel()
+    try:
+        return await _child_outcome(call, child_id, run_id, later(), CHILD_STOP_LOOKS)
+    except ActivityError as error:
+        return results.lost_call(call.id, failure_of(error))
+
+
+async def _child_outcome(call: CallState, child_id: str, run_id: str, position: Position, looks: RetryPolicy) -> Body:
+    given = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
+    outcome = await workflow.execute_activity(
+        CHILD_ACTIVITY,
+        raw(given.encode()),
+        activity_id=call.id,
+        result_type=RawValue,
+        start_to_close_timeout=LOOK_TIMEOUT,
+        retry_policy=looks,
+        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        summary=f"waits for {call.name}",
+    )
+    return results.child_outcome(call.id, data_of(outcome.payload))

@@ -18,6 +18,7 @@ from temporalio.exceptions import (
     TimeoutType,
 )
 
+from waystation.core.continued import Carried
 from waystation.core.entry import Body, Failure, FailureKind
 
 _JSON = {"encoding": b"json/plain"}
@@ -51,7 +52,7 @@ def raw(data: bytes) -> RawValue:
     return RawValue(Payload(metadata=_JSON, data=data))
 
 
-def hand_over(ref: str, body: Body, size: int) -> None:
+def hand_over(ref: str, body: Body | Carried, size: int) -> None:
     """Let activities of this process know an entry that came from outside, so that they need not read it back.
 
     Nothing comes back from there, so no workflow depends on it. Only for entries that are the same in every attempt

@@ -95,7 +95,7 @@ class CountedViews(Views):
     """Views that count the pages they read, from the start and from the end."""
 
     def __init__(self, client: Client, **limits: int) -> None:
-        super().__init__(client, **limits)
+        super().__init__(client, None, **limits)
         self.cold = self.tail = 0
 
     async def _oldest(self, *args: Any) -> Any:
@@ -156,8 +156,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[Views]:
     """The views of the workers that this test starts."""
     made: list[Views] = []
 
-    def remembered(client: Client) -> Views:
-        made.append(Views(client))
+    def remembered(client: Client, *given: Any) -> Views:
+        made.append(Views(client, *given))
         return made[-1]
 
     monkeypatch.setattr("worker.Views", remembered)

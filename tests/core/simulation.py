@@ -4,18 +4,23 @@ It follows Temporal's rules: what arrives is recorded at once; a workflow task i
 commands come after. So the core can be tried on thousands of interleavings a minute.
 """
 
+import contextlib
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystation.core import approval, ids, projection, prompt, results
+from waystation.core import approval, continued, ids, projection, prompt, results, segment
 from waystation.core.answer import parse_answer
+from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import AnswerCounted, AnswerIgnored, Began, CancelRequested, Ended, Failure, ModelCalled
 from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Fact, Sources, catch_up
+from waystation.core.segment import SegmentRef
+from waystation.core.snapshot import Snapshot
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput, InvocationResult
@@ -28,7 +33,10 @@ class Simulation:
     input: InvocationInput
     now: float = 1_000.0
     facts: list[Fact] = field(default_factory=list)
-    """The history."""
+    """The history, of all runs."""
+    runs: list[int] = field(default_factory=lambda: [0])
+    """Where in it each run begins."""
+    store: dict[str, bytes] = field(default_factory=dict)
     prompts: list[tuple[Position, int, list[JsonObject]]] = field(default_factory=list)
     """What the workflow's own log would show the model, at each call, and whose model it is."""
     steps: list[Step] = field(default_factory=list)
@@ -44,6 +52,10 @@ class Simulation:
         self._messages: list[Fact] = []
         self._updates: list[bytes] = []
         self._results: list[Fact] = []
+        self.whole = Log("inv")
+        """The log as if there had been no cut."""
+        self._cut_wanted = self._inline = False
+        self._carried: Carried | None = None
         self._told = self._signals = self._update_count = self._marks = 0
         self._arrive(projection.Started([self.input.encode()]))
 
@@ -60,7 +72,15 @@ class Simulation:
 
     def child_returns(self, ref: str, result: InvocationResult) -> None:
         """Have a called agent finish."""
-        self._arrive(projection.Returned(ref, result.encode(), child=True))
+        if self._carried and ref in self._carried.children:
+            outcome = ChildOutcome(result=result.model_dump(mode="json"))
+            self._arrive(projection.Returned(ref, outcome.encode(), followed=True))
+        else:
+            self._arrive(projection.Returned(ref, result.encode(), child=True))
+
+    def cut(self, *, inline: bool) -> None:
+        """Have the next task end this run and begin another, when it can; the last entries need not be archived."""
+        self._cut_wanted, self._inline = True, inline
 
     def lose(self, ref: str, failure: Failure) -> None:
         """Have an activity fail."""
@@ -116,7 +136,63 @@ class Simulation:
         for fact in self._results:
             self._apply(fact)
         self._messages, self._updates, self._results = [], [], []
+        self._follow()
+        if self._cut_wanted and self._can_be_cut():
+            self._cut()
         self._loop()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Give the uncut log what is new, and compare what the two decide and show."""
+        for entry in self.log.since(self.whole.length):
+            self.whole.append(entry.ref, entry.time, entry.body)
+        if not self.finished:
+            assert next_step(self.log) == next_step(self.whole)
+        assert self.log.result() == self.whole.result()
+        assert self.log.pending() == self.whole.pending()
+        assert self.log.state == self.whole.state
+        assert self.log.next_deadline() == self.whole.next_deadline()
+        assert self.log.model_calls == self.whole.model_calls
+        assert [event.id for event in self.log.events] == [e.id for e in self.whole.events[self.log.events_before :]]
+
+    def _can_be_cut(self) -> bool:
+        """Whether nothing but called agents is at work, and the invocation goes on."""
+        going = all(kind == "child" and ref not in self.log.unwanted for ref, kind in self.in_flight.items())
+        return going and isinstance(next_step(self.log), CallModel | Perform | Wait)
+
+    def _cut(self) -> None:
+        self._cut_wanted = False
+        before = self._carried
+        at = before.archived if before else 0
+        fresh = [*segment.from_json(before.tail), *self.log.entries] if before else self.log.entries
+        segments, tail = before.segments if before else (), fresh
+        if not self._inline:
+            data = segment.pack(fresh)
+            ref = SegmentRef(digest=hashlib.sha256(data).hexdigest(), size=len(data), entries=len(fresh))
+            self.store[ref.digest] = data
+            segments, tail = (*segments, ref), []
+        assert at + len(fresh) == self.log.length
+        carried = Carried(
+            run_id=f"run-{len(self.runs)}",
+            snapshot=Snapshot.of(self.log),
+            signals=self._signals,
+            updates=self._update_count,
+            segments=segments,
+            tail=tuple(segment.to_json(tail)),
+            children={ref: f"run of {ref}" for ref in self.in_flight},
+        )
+        assert self.log.input is not None
+        given = carried.input(self.log.input)
+        self.facts.append(projection.Closed("continued", self.now))
+        self.runs.append(len(self.facts))
+        started = projection.Started([given], continues=True)
+        self.facts += [started, projection.TaskCompleted(self.now)]
+        read = started.carried()
+        assert read is not None
+        began, self._carried = read
+        self.log = self._carried.snapshot.restored("inv", began)
+        self._told = self.log.length
+        self.in_flight.clear()
 
     def _apply(self, fact: Fact) -> None:
         match fact:
@@ -157,7 +233,8 @@ class Simulation:
                     number = self.log.steps + 1
                     position = self._position()
                     work = self.log.works[turn]
-                    shown = prompt.contents(self.log, agent=work.agent, branch=work.branch)
+                    self._follow()
+                    shown = prompt.contents(self.whole, agent=work.agent, branch=work.branch)
                     self.prompts.append((position, turn, shown))
                     given = ModelCallInput(
                         agent=work.agent,
@@ -177,6 +254,8 @@ class Simulation:
                         if activity_id in self.in_flight:
                             continue
                         if call.call.kind == "agent" and not call.run:
+                            if self._carried and call_id in self._carried.children:
+                                self._schedule(activity_id, self._position(), "child")
                             self.in_flight[activity_id] = "child"
                         else:
                             self._schedule(activity_id, self._position(), "tool")
@@ -195,7 +274,7 @@ class Simulation:
         self.facts.append(projection.Scheduled(ref, position.encode(), kind == "model"))
 
     def _position(self) -> Position:
-        start, self._told = self._told, len(self.log.entries)
+        start, self._told = self._told, self.log.length
         return Position(at=start, new=self.log.refs(start))
 
     def _end(self, status: Any) -> None:
@@ -210,9 +289,22 @@ class Simulation:
         log, sources = Log("inv"), Sources()
         for fact in self.facts:
             sources.learn(fact)
+            if isinstance(fact, projection.Started) and (read := fact.carried()):
+                sources.go_on(read[1])
+                log = Log("inv")
+                self.extend(log, read[1])
             if isinstance(fact, projection.Scheduled):
                 position = projection.position_of(fact)
                 assert catch_up(log, position, sources, 0.0)
                 if position == wanted:
                     return log
         raise AssertionError("no command has this position")
+
+    def extend(self, log: Log, carried: Carried) -> None:
+        """Have a log of earlier entries hold all up to a cut."""
+
+        async def fetch(digest: str) -> bytes:
+            return self.store[digest]
+
+        with contextlib.suppress(StopIteration):
+            continued.extend(log, carried, fetch).send(None)

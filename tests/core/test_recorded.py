@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, entry, event, partial, scope, segment, wire
+from waystation.core import call, continued, entry, event, partial, scope, segment, wire
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    assert all((call, entry, event, partial, scope, segment, wire))  # imported, so that their types are known
+    assert all((call, continued, entry, event, partial, scope, segment, wire))  # imported, so that all are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -35,10 +35,15 @@ def test_recorded_types_have_no_default_factories(kind: type[Recorded]) -> None:
 
 REQUIRED = {
     "AgentShape": {"name"},
+    "Archived": {"upto"},
+    "ArchiveInput": {"at", "new", "since"},
     "Answer": {"function_call_id", "action"},
     "Budget": set[str](),
     "Call": {"id"},
     "Compaction": {"trigger", "covered", "start_timestamp", "end_timestamp"},
+    "Carried": {"run_id", "snapshot"},
+    "ChildInput": {"at", "new", "workflow_id", "run_id"},
+    "ChildOutcome": set[str](),
     "Confirmation": set[str](),
     "Covered": {"first", "last"},
     "Event": {"invocation_id", "author"},
@@ -48,6 +53,7 @@ REQUIRED = {
     "Grant": set[str](),
     "InvocationInput": {"agent", "message"},
     "InvocationResult": set[str](),
+    "KeptWork": {"index", "shape"},
     "ModelCallInput": {"at", "new", "agent", "root", "number"},
     "ModelReply": set[str](),
     "PartialText": {"agent", "number", "attempt", "offset", "text", "length"},
@@ -64,6 +70,8 @@ REQUIRED = {
     "ScopeReport": set[str](),
     "ScopeSnapshot": set[str](),
     "SegmentRef": {"digest", "size", "entries"},
+    "Settled": {"id", "digest"},
+    "Snapshot": {"entries", "events"},
     "Spent": set[str](),
     "ToolCallInput": {"at", "new", "function_call_id", "root"},
     "ToolConfirmation": set[str](),

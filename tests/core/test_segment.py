@@ -14,7 +14,7 @@ from waystation.core.log import Log
 @settings(max_examples=100, deadline=None)
 def test_entries_survive_the_way_through_bytes(data: st.DataObject) -> None:
     """Whatever happened, a log built from packed entries is the log that was packed."""
-    log = Story(data).play().log
+    log = Story(data).play().whole
     copy = Log(log.invocation_id)
     for entry in segment.unpack(segment.pack(log.entries)):
         copy.append(entry.ref, entry.time, entry.body)

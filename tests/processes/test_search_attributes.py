@@ -10,11 +10,11 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
+from activities.search_attributes import search_attributes_registered
 from tests.processes.ledger import Ledger
 from tests.processes.workers import Place, Process, plan, until
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import find_temporal
-from worker import search_attributes_registered
 
 NAMESPACES = ("unsearchable", "later", "mistyped")
 TYPES = {

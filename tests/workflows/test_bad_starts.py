@@ -1,5 +1,6 @@
 """An invocation that cannot begin fails at once, with a type that says why, and never sticks."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -83,6 +84,8 @@ async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serv
         assert (last.error_code, last.error_message) == ("InvalidInput", error.message)
 
 
+# The SDK leaves a coroutine behind when `__init__` cannot be given the arguments.
+@pytest.mark.filterwarnings("ignore:coroutine .*run_workflow", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("arguments", "error_type"),
     [
@@ -105,6 +108,7 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
         last = (await invocation.log()).events[-1]
         assert last.error_code == "InvalidInput"
         assert last.error_message == f"AgentInvocation takes one argument, an object; {len(arguments)} were given."
+    gc.collect()  # what the SDK never awaited
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300])

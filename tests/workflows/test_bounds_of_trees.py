@@ -128,10 +128,10 @@ async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> N
     async with serve(loop) as env:
         invocation = await env.client.start("loop", "go")
         assert (await invocation.result()).status == "completed"
-        history = await invocation.history()
+        histories = await invocation.histories()
     rounds = [0]
     replies = 0
-    for event in history.events:
+    for event in (event for history in histories for event in history.events):
         rounds[-1] += event.ByteSize()
         given = event.activity_task_scheduled_event_attributes
         if given.activity_type.name == "call_model" and json.loads(given.input.payloads[0].data)["agent"] == "right":
@@ -139,5 +139,6 @@ async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> N
             if replies % 2 == 0:  # its second call in the round
                 rounds.append(0)
     assert len(rounds) == ROUNDS + 1
-    early, late = sum(rounds[3:7]), sum(rounds[ROUNDS - 4 : ROUNDS])
+    # The dearest of six are left out: one of them may have to do with the run being continued as new.
+    early, late = (sum(sorted(window)[:4]) for window in (rounds[2:8], rounds[ROUNDS - 6 : ROUNDS]))
     assert abs(late - early) <= 0.1 * early, rounds

@@ -21,6 +21,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.client import chain
 from waystation.client.connect import connect
 from waystation.client.credentials import CredentialKeeper
 from waystation.client.scopes import ScopeClient
@@ -31,7 +32,6 @@ from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest, encode
-from waystation.core.projection import Projection
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
@@ -43,7 +43,8 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
-from waystation.history import HistoryReader, decoded, project
+from waystation.history import decoded
+from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
 """How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
@@ -56,10 +57,12 @@ _PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 class AgentClient(ScopeClient):
     """Everything a program does with agents from outside."""
 
-    def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE) -> None:
+    def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE, blobs: Blobs | None = None) -> None:
+        """`blobs` is the store of the workers, from which histories that the server has deleted are read."""
         self.temporal = temporal
         """Temporal's own client."""
         self.task_queue = task_queue
+        self.blobs = blobs or Blobs()
 
     @classmethod
     async def connect(
@@ -205,14 +208,19 @@ class Invocation:
         return InvocationResult.model_validate(await self.handle.result())
 
     async def history(self) -> WorkflowHistory:
-        """Return what Temporal recorded."""
+        """Return what Temporal recorded of the run that goes on, or was the last; see `histories` for all of them."""
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
         """Return the log as of now, rebuilt from history. No worker has to run."""
         history = await self.history()
-        events = await decoded(history.events, self.converter)
-        return project(WorkflowHistory(self.id, events)).log
+        read = WorkflowHistory(self.id, await decoded(history.events, self.converter))
+        client = self._client
+        return chain.grown(await chain.before(client.temporal, self.id, read.events[0], client.blobs.get), read)
+
+    async def histories(self) -> list[WorkflowHistory]:
+        """Return what Temporal still has of all runs, oldest first."""
+        return await chain.histories(self._client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
         """Return the state as of now. No worker has to run."""
@@ -239,15 +247,8 @@ class Invocation:
 
     async def follow(self) -> AsyncIterator[Log]:
         """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
-        projection = Projection(self.id)
-        reader = HistoryReader()
-        pages = self.handle.fetch_history_events(wait_new_event=True)
-        while pages.current_page is None or pages.next_page_token:
-            await pages.fetch_next_page()
-            page = await decoded(pages.current_page or (), self.converter)
-            projection.feed(reader.read(page))
-            projection.flush()
-            yield projection.log
+        async for log in chain.follow(self._client.temporal, self.handle, self._client.blobs.get):
+            yield log
 
     async def pending(self) -> list[PendingCall]:
         """Return what waits for a person. No worker has to run."""

@@ -57,7 +57,7 @@ def check(log: Log, answer: Answer, now: float) -> CallState:
         AnswerRefused: It does not count; the class says why.
     """
     call = log.calls.get(ids.requesting_call(answer.function_call_id))
-    if call is None or not _ever_waits(call):
+    if call is None or not call.ever_waits:
         raise UnknownCall(
             f"No call {answer.function_call_id!r} waits in invocation {log.invocation_id!r}. "
             f"Waiting: {', '.join(c.id for c in log.waiting()) or 'none'}."
@@ -98,10 +98,6 @@ def _refuse_secrets(answer: Answer) -> None:
 def receipt(call: CallState, answer: Answer) -> JsonObject:
     """Return what `submit_answer` tells whoever gave an answer that counts."""
     return {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
-
-
-def _ever_waits(call: CallState) -> bool:
-    return call.asked is not None or call.call.kind == "long_running"
 
 
 def _standing(call: CallState) -> str:

@@ -59,6 +59,8 @@ class CallState:
     held: str | None = None
     """Why the budget has no room for it, while a person is asked for more."""
     answer_ids: dict[str, None] = field(default_factory=dict)
+    known_digest: str | None = None
+    """The digest of a call of which no more than what became of it is kept."""
 
     @property
     def id(self) -> str:
@@ -92,6 +94,8 @@ class CallState:
     @property
     def digest(self) -> str:
         """Digest of exactly what an approver approves."""
+        if self.known_digest is not None:
+            return self.known_digest
         shown = self.args if self.shown is None else self.shown
         return digest({"agent": self.agent, "tool": self.name, "args": shown})
 
@@ -107,6 +111,11 @@ class CallState:
         asks = self.asks or Confirmation()
         payload = asks.payload if self.answer.response is None else self.answer.response
         return {"hint": asks.hint, "confirmed": self.answer.action != "reject", "payload": payload}
+
+    @property
+    def ever_waits(self) -> bool:
+        """Whether a person was ever asked, or may answer."""
+        return self.asked is not None or self.call.kind == "long_running"
 
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
         """Have it wait for a person."""

@@ -13,6 +13,7 @@ from waystation.core.wire import InvocationInput, InvocationResult
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 
 EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out", "continued"]
+"""`continued` ends a run, not the invocation."""
 
 
 class Failure(Recorded):

@@ -18,6 +18,7 @@ DEADLINE = "x:"
 _IGNORED = "!"
 _BUDGET = "budget-"
 _DELIVERY = "d:"
+_ARCHIVE = "archive-"
 
 
 def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
@@ -92,6 +93,16 @@ def function_call(number: int, turn: int = 0) -> str:
     Agents work side by side, so they cannot share a counter.
     """
     return f"fc-{turn}-{number}" if turn else f"fc-{number}"
+
+
+def archive(number: int) -> str:
+    """Return the id of the activity that archives entries; what it returns is no entry of the log."""
+    return f"{_ARCHIVE}{number}"
+
+
+def is_archive(activity_id: str) -> bool:
+    """Whether an activity of that id archives entries."""
+    return activity_id.startswith(_ARCHIVE)
 
 
 def performance(function_call_id: str, run: int) -> str:

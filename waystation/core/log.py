@@ -51,6 +51,9 @@ class Log(Spending):
     def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
         super().__init__(invocation_id, timed=timed)
         self.entries: list[Entry] = []
+        """Those since `entries_before`."""
+        self.entries_before = 0
+        """How many entries precede them; none, unless the log was restored from a snapshot."""
         self.steps = 0
         """How many model activities were scheduled."""
         self.cancelled = False
@@ -103,8 +106,7 @@ class Log(Spending):
 
     def result(self, reason: str | None = None) -> InvocationResult:
         """Return what the invocation gives to whoever started it; `reason` when it stopped early."""
-        spoken = (e for e in reversed(self.events) if e.author != "user" and (e.content or e.error_code))
-        last = next((e for e in spoken if not any(map(ids.is_budget, e.long_running_tool_ids or ()))), None)
+        last = self.last_said
         reason = (
             reason or self.wrapped_up or (last.error_message or last.error_code if last and last.error_code else None)
         )
@@ -121,7 +123,7 @@ class Log(Spending):
             granted=self.granted if self.granted != NOTHING else None,
             invocation_id=self.invocation_id,
             output=self.output,
-            artifact_delta={name: n for e in self.events for name, n in e.actions.artifact_delta.items()},
+            artifact_delta=dict(self.artifact_delta),
             next_agent=self._next_turn if self._next_turn != self.agent else None,
         )
 
@@ -149,9 +151,19 @@ class Log(Spending):
                 deltas.extend(split(ids.event(self.invocation_id, number), written, removed))
         return deltas
 
+    @property
+    def length(self) -> int:
+        """How many entries there are."""
+        return self.entries_before + len(self.entries)
+
+    def since(self, start: int) -> list[Entry]:
+        """Return the entries from index `start` on, which must not lie before those that the log still has."""
+        assert start >= self.entries_before
+        return self.entries[start - self.entries_before :]
+
     def refs(self, start: int) -> tuple[str, ...]:
         """Return the references of the entries from index `start` on."""
-        return tuple(entry.ref for entry in self.entries[start:])
+        return tuple(entry.ref for entry in self.since(start))
 
     # Growing.
 

@@ -44,6 +44,8 @@ class Call(Recorded):
     skip_summarization: bool = False
     after: bool = False
     """For `agent`: whether the agent's answer passes through `after_tool` callbacks, in an activity of its own."""
+    detached: bool = False
+    """For `agent`: whether it goes on while the run that called it is continued by another; see `continued`."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from waystation.core import ids, results
 from waystation.core.answer import parse_answer
 from waystation.core.approval import decide_signal
+from waystation.core.continued import Carried, carried_in
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -34,6 +35,7 @@ from waystation.core.errors import ForeignHistory, InvalidAnswer
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.payload import decode
+from waystation.core.wire import InvocationInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,12 @@ class Started:
     """The invocation was started with this input."""
 
     payloads: Sequence[bytes]
+    continues: bool = False
+    """Whether the server says that the run continues another."""
+
+    def carried(self) -> tuple[InvocationInput, Carried] | None:
+        """Return what the run has from another, and its input; None for a run that begins an invocation."""
+        return carried_in(self.payloads) if self.continues else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class Returned:
     ref: str
     data: bytes
     child: bool = False
+    followed: bool = False
+    """Whether an activity says so of a child that an earlier run started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +158,15 @@ class Sources:
         self._signals = 0
         self._updates = 0
 
+    def go_on(self, carried: Carried) -> None:
+        """Count on from where an earlier run ended."""
+        self._signals, self._updates = carried.signals, carried.updates
+
     def learn(self, fact: Fact) -> str | None:
         """Remember what `fact` is the source of; return its reference."""
         match fact:
+            case Started() if fact.carried():
+                return None
             case Started():
                 return self.put(ids.START, results.beginning(fact.payloads))
             case Signalled():
@@ -198,7 +214,7 @@ class Sources:
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
     """Append the entries up to `position`, exactly as the workflow said it applied them; False when a source lacks."""
-    known = len(log.entries) - position.at
+    known = log.length - position.at
     if known < 0:
         return False
     for ref in position.new[known:]:
@@ -212,8 +228,9 @@ def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool
 class Projection:
     """Builds a log from facts, as they come, also beyond the last command."""
 
-    def __init__(self, invocation_id: str) -> None:
-        self.log = Log(invocation_id)
+    def __init__(self, invocation_id: str, log: Log | None = None) -> None:
+        """`log` holds what earlier runs did, when the facts are those of a run that continues them."""
+        self.log = log or Log(invocation_id)
         self._sources = Sources()
         self._applied: set[str] = set()
         self._messages: list[Source] = []
@@ -231,6 +248,8 @@ class Projection:
                 self.flush()
             ref = self._sources.learn(fact)
             match fact:
+                case Started() if given := fact.carried():
+                    self._continue(*given)
                 case TaskCompleted():
                     self._start_task(fact.time)
                 case Scheduled():
@@ -249,6 +268,17 @@ class Projection:
                 case _:
                     self._results.append(self._entry(ref))
 
+    def _continue(self, started: InvocationInput, carried: Carried) -> None:
+        """Go on with the log of the run before, or, when that was not read, with what is left of it."""
+        self._sources.go_on(carried)
+        if not self.log.length:
+            self.log = carried.snapshot.restored(self.log.invocation_id, started)
+        elif self.log.length != carried.snapshot.entries:
+            raise ForeignHistory(
+                f"A run of {self.log.invocation_id!r} goes on from entry {carried.snapshot.entries}; the one before it "
+                f"ended at {self.log.length}."
+            )
+
     def flush(self) -> None:
         """Apply what the last workflow task did. Call it where the known part of the history ends."""
         task, self._task = self._task, None
@@ -260,7 +290,7 @@ class Projection:
             self.log.advance(task.time)
             if made := source(self.log, task.time):
                 self._append(made[0], task.time, made[1])
-        if task.closed:
+        if task.closed and task.closed.status != "continued":
             self.log.record(ids.END, task.time, Ended(task.closed.status))
 
     def _start_task(self, time: float) -> None:
@@ -277,7 +307,7 @@ class Projection:
         position = position_of(scheduled)
         # Those applied by rule may stand in another order. A worker that replays while it takes an update is given
         # results of earlier, empty workflow tasks after the update; on the next replay, before it.
-        applied = {entry.ref for entry in self.log.entries[position.at :]}
+        applied = {entry.ref for entry in self.log.since(position.at)}
         if unnamed := applied.difference(position.new):
             raise ForeignHistory(f"Entries {sorted(unnamed)} are applied by rule; {scheduled.ref!r} lacks them.")
         for ref in position.new:
@@ -343,6 +373,8 @@ def result_of(fact: Returned | Lost) -> Body:
     match fact:
         case Lost():
             return ModelLost(int(fact.ref[1:]), fact.failure) if is_model else results.lost_call(fact.ref, fact.failure)
+        case Returned(followed=True):
+            return results.child_outcome(fact.ref, fact.data)
         case Returned(child=True):
             return results.child_result(fact.ref, fact.data)
         case Returned():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from waystation.core import ids
+from waystation.core.continued import ChildOutcome
 from waystation.core.entry import (
     Began,
     Body,
@@ -82,6 +83,17 @@ def scopes_told(activity_id: str, data: bytes) -> ScopesTold:
     except (ValidationError, ValueError):
         return ScopesTold(ids.delivered(activity_id), failure=_unreadable("report on state"))
     return ScopesTold(ids.delivered(activity_id), report.refused)
+
+
+def child_outcome(function_call_id: str, data: bytes) -> ChildReturned | CallLost:
+    """Return the entry for what an activity says of a child that an earlier run started."""
+    try:
+        outcome = ChildOutcome.model_validate(decode(data))
+        if outcome.failure:
+            return CallLost(function_call_id, outcome.failure)
+        return ChildReturned(function_call_id, InvocationResult.model_validate(outcome.result))
+    except (ValidationError, ValueError):
+        return CallLost(function_call_id, _unreadable("result of the agent"))
 
 
 def reference(activity_id: str, body: Body) -> str:

@@ -1,5 +1,7 @@
 """State is the fold of the deltas."""
 
+from collections.abc import Iterable
+
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
 
@@ -10,9 +12,10 @@ TEMPORARY = "temp:"
 class StateFold:
     """The state of an invocation and what it changed since the start."""
 
-    def __init__(self, initial: JsonObject) -> None:
+    def __init__(self, initial: JsonObject, changed: Iterable[str] = ()) -> None:
         self.value: JsonObject = dict(initial)
-        self._changed: dict[str, None] = {}
+        self.changed: dict[str, None] = dict.fromkeys(changed)
+        """Keys that were set or removed since the start."""
 
     def apply(self, actions: EventActions) -> None:
         """Apply one delta; values are replaced key by key."""
@@ -22,8 +25,8 @@ class StateFold:
         value = {**self.value, **actions.state_delta}
         for key in actions.removed_keys:
             value.pop(key, None)
-        self._changed.update(dict.fromkeys(actions.state_delta))
-        self._changed.update(dict.fromkeys(actions.removed_keys))
+        self.changed.update(dict.fromkeys(actions.state_delta))
+        self.changed.update(dict.fromkeys(actions.removed_keys))
         self.value = value
 
     def underlay(self, scopes: JsonObject) -> None:
@@ -32,7 +35,7 @@ class StateFold:
 
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
         """Return what was set and which keys were removed, `temp:` keys left out."""
-        lasting = [key for key in self._changed if not key.startswith(TEMPORARY)]
+        lasting = [key for key in self.changed if not key.startswith(TEMPORARY)]
         return (
             {key: self.value[key] for key in lasting if key in self.value},
             tuple(key for key in lasting if key not in self.value),

@@ -17,6 +17,8 @@ WORKFLOW = "AgentInvocation"
 ANSWER_SIGNAL = "answer"
 ANSWER_UPDATE = "submit_answer"
 MODEL_ACTIVITY = "call_model"
+ARCHIVE_ACTIVITY = "archive"
+CHILD_ACTIVITY = "child_outcome"
 
 SEARCH_AGENT = "WaystationAgent"
 SEARCH_SESSION = "WaystationSession"
@@ -58,6 +60,10 @@ class InvocationInput(Recorded):
     """How many agents call one another above this invocation."""
     origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Id of the invocation at the top, for agents that other agents call; they share its artifacts."""
+    cut_after: int | None = Field(default=None, ge=1)
+    """After how many events of history a run is continued as new, when that is not left to Waystation."""
+    carried: JsonObject | None = Field(default=None, repr=False)
+    """What a run has from the run that it continues; see `continued`. Only the engine sets it."""
 
 
 class InvocationResult(Recorded):

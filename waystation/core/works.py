@@ -5,6 +5,7 @@ next one of a sequence begins when the answer is there.
 """
 
 import abc
+from collections.abc import Iterable
 from typing import Any
 
 from waystation.core import ids
@@ -23,6 +24,12 @@ class Works(abc.ABC):
     def __init__(self, invocation_id: str) -> None:
         self.invocation_id = invocation_id
         self.events: list[Event] = []
+        """Those since `events_before`."""
+        self.events_before = 0
+        """How many events precede them; none, unless the log was restored from a snapshot."""
+        self.last_said: Event | None = None
+        """The latest event with which an agent says something, or fails."""
+        self.artifact_delta: dict[str, int] = {}
         self.works: list[Work] = []
         """All that ever began, by their index."""
         self.active: list[Work] = []
@@ -39,6 +46,16 @@ class Works(abc.ABC):
     def state(self) -> JsonObject:
         """The state, `temp:` included. Not to be modified."""
         return self._state.value
+
+    @property
+    def changed_keys(self) -> Iterable[str]:
+        """Keys of the state that were set or removed since the start."""
+        return self._state.changed
+
+    @property
+    def event_count(self) -> int:
+        """How many events there are."""
+        return self.events_before + len(self.events)
 
     @property
     def over(self) -> bool:
@@ -59,25 +76,29 @@ class Works(abc.ABC):
         **fields: Any,
     ) -> None:
         """Append an event, of the work's agent unless another author is given."""
-        self.events.append(
-            Event(
-                id=ids.event(self.invocation_id, len(self.events) + 1),
-                invocation_id=self.invocation_id,
-                author=author or (work.agent if work else "user"),
-                timestamp=now,
-                branch=work.branch if work else None,
-                content=content,
-                actions=actions,
-                **fields,
-            )
+        event = Event(
+            id=ids.event(self.invocation_id, self.event_count + 1),
+            invocation_id=self.invocation_id,
+            author=author or (work.agent if work else "user"),
+            timestamp=now,
+            branch=work.branch if work else None,
+            content=content,
+            actions=actions,
+            **fields,
         )
+        self.events.append(event)
+        self.artifact_delta.update(actions.artifact_delta)
+        # What asks for more budget is nothing that an agent says.
+        asks_for_more = any(map(ids.is_budget, event.long_running_tool_ids or ()))
+        if event.author != "user" and (event.content or event.error_code) and not asks_for_more:
+            self.last_said = event
         if writes_scopes(actions):
-            self._scope_writes.append(len(self.events))
+            self._scope_writes.append(self.event_count)
         if work and actions.escalate:
             self._escalate(now, work)
 
     def _begin_work(self, shape: AgentShape, parent: Work | None, branch: str | None) -> Work:
-        work = Work(len(self.works), shape, parent, branch, entered_at=len(self.events))
+        work = Work(len(self.works), shape, parent, branch, entered_at=self.event_count)
         # Nobody has told yet what the root is; it is entered by an activity in any case.
         work.entered = parent is not None and shape.kind != "llm" and not shape.before
         self.works.append(work)
