@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 import httpx2 as httpx
 import pytest
 import uvicorn
+from temporalio.service import RPCError, RPCStatusCode
 
 from tests.conftest import Serve
 from tests.streams.held import Held
 from waystation.agents import Agent
-from waystation.client.agent_client import AgentClient
+from waystation.client.agent_client import AgentClient, Invocation
 from waystation.testing import ScriptedModel, says
 from waystation.web.app import create_app
 from waystation.web.security import HEADERS, Access, NotSafeToServe, check_place
@@ -285,3 +286,21 @@ def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
             check_place("0.0.0.0", token=token, names=names)
     with pytest.raises(NotSafeToServe, match="has 5 characters"):
         Access(token="short", told=lambda _: None)
+
+
+async def test_a_server_that_does_not_answer_is_said_to_be_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a refusal that is worth another attempt, on pages and for programs."""
+
+    async def away(_: object) -> None:
+        raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+
+    async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go")
+        await invocation.result()
+        with monkeypatch.context() as patched:
+            patched.setattr(Invocation, "log", away)
+            for accept in ("text/html", "application/json"):
+                async with web.program(Accept=accept) as program:
+                    for rest in ("", "/rows", "/events.json"):
+                        answer = await program.get(f"/invocations/{invocation.id}{rest}")
+                        assert (answer.status_code, "Temporal: UNAVAILABLE" in answer.text) == (503, True)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
 from waystation.web.pages import HERE, Pages
@@ -36,6 +37,8 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
         if isinstance(error, HTTPException):
             text = f"{error.detail}. In a path the id of an invocation is one segment: `/` is written %2F."
             error = Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
+        if isinstance(error, RPCError):
+            error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", f"Temporal: {error.status.name}.")
         assert isinstance(error, Refused)
         return pages.problem(error) if "text/html" in request.headers.get("accept", "") else error.response()
 
@@ -55,7 +58,7 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
             Middleware(EscapedPaths),
             Middleware(Guard, access=access),
         ],
-        exception_handlers={Refused: refused, HTTPException: refused},
+        exception_handlers={Refused: refused, HTTPException: refused, RPCError: refused},
     )
     app.state.streams = streams
     return app

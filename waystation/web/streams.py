@@ -133,7 +133,7 @@ async def found(client: AgentClient, request: Request) -> tuple[Invocation, Work
     except RPCError as error:
         if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise _unknown(id) from None
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", f"Temporal: {error.status.name}.") from None
+        raise
     if described.workflow_type != WORKFLOW:
         raise _unknown(id)
     return invocation, described

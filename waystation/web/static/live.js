@@ -8,15 +8,26 @@ let next = Number(list.dataset.next);
 let fetching = Promise.resolve();
 const said = new Map(); // model call -> { attempt, from, text, line }
 
-const source = new EventSource(`${base}/events?partial=1&start=${next}`);
+let source;
 
-source.onmessage = (message) => {
-  const wanted = Number(message.lastEventId) + 1;
-  fetching = fetching.then(() => rowsUntil(wanted));
-};
+function follow() {
+  source = new EventSource(`${base}/events?partial=1&start=${next}`);
+  source.onmessage = (message) => {
+    const wanted = Number(message.lastEventId) + 1;
+    fetching = fetching.then(() => rowsUntil(wanted)).catch(() => {}); // the next one fetches both
+  };
+  source.addEventListener("partial", (message) => grow(JSON.parse(message.data)));
+  source.addEventListener("end", (message) => {
+    source.close();
+    document.getElementById("status").textContent = JSON.parse(message.data).status;
+  });
+  source.onerror = () => {
+    // After a lost connection it comes back by itself, after a refusal it does not.
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
+  };
+}
 
-source.addEventListener("partial", (message) => {
-  const event = JSON.parse(message.data);
+function grow(event) {
   const facts = event.customMetadata.partial_text;
   let shown = said.get(facts.model_call);
   if (facts.void || facts.complete) {
@@ -46,12 +57,7 @@ source.addEventListener("partial", (message) => {
     shown.text = known.slice(0, facts.offset - shown.from).join("") + piece;
   }
   shown.line.lastChild.textContent = (shown.from ? "…" : "") + shown.text;
-});
-
-source.addEventListener("end", (message) => {
-  source.close();
-  document.getElementById("status").textContent = JSON.parse(message.data).status;
-});
+}
 
 async function rowsUntil(wanted) {
   if (wanted <= next) return;
@@ -64,3 +70,5 @@ async function rowsUntil(wanted) {
     next = Number(row.id.slice(1)) + 1;
   }
 }
+
+follow();
