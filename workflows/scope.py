@@ -5,37 +5,39 @@ history, so whoever wants it reads that.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from workflows.ports import all_data, raw
+from workflows.ports import all_data, data_of, raw
 
 MAX_SIGNALS = 200
 """A cold reader reads so many at once: 800 events, 8 ms."""
 MAX_BYTES = 4_000_000
 """Of signals, in one run."""
+_NOTHING = raw(b"null")
 
 
-@workflow.defn(name=WORKFLOW)
+# Whoever starts one with several arguments gets a failed workflow, not one that sticks.
+@workflow.defn(name=WORKFLOW, failure_exception_types=[TypeError])
 class AgentScope:
     """State that outlives a conversation. Signal and query: see the wire contract."""
 
+    # It crosses undecoded, since what does not decode would stick the workflow.
     @workflow.init
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, given: RawValue = _NOTHING) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
         # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
         # it must not go on without: the workflow task fails until one comes that can.
         carried = workflow.info().continued_run_id is not None
-        self._fold: ScopeFold = fold_from(prefix, given[0] if carried else None)
+        self._fold: ScopeFold = fold_from(prefix, decode(data_of(given.payload)) if carried else None)
         self._signals = 0
         self._bytes = 0
 
     @workflow.run
-    async def run(self, *given: Any) -> None:
+    async def run(self, given: RawValue = _NOTHING) -> None:
         """Take signals until it is time to continue as new."""
         await workflow.wait_condition(
             lambda: (

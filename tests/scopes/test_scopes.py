@@ -1,10 +1,13 @@
 """`user:` and `app:` state: stored with the user or the app, read when an invocation begins."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
+from temporalio.common import RawValue
 
 from tests.conftest import Serve
 from tests.scopes.looking import agent, commands, model_of, pending, remember, scope_ids
@@ -298,11 +301,15 @@ async def test_junk_signals_wedge_nothing(serve: Serve, app: str) -> None:
         assert len(await scope.query("refused")) == len(junk) + 2
 
 
-async def test_a_scope_that_a_stranger_started_is_as_good_as_any(serve: Serve, app: str) -> None:
+BROKEN = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"{broken"))
+
+
+@pytest.mark.parametrize("given", [[], [BROKEN], [{"state": {"user:a": 2}}]], ids=["nothing", "broken", "a state"])
+async def test_a_scope_that_a_stranger_started_is_as_good_as_any(serve: Serve, app: str, given: list[Any]) -> None:
     """What it was started with is no state."""
     async with serve(agent(says("ok"))) as env:
         id = user_scope(app, "user")
-        scope = await env.temporal.start_workflow("AgentScope", args=[1, "x"], id=id, task_queue=env.client.task_queue)
+        scope = await env.temporal.start_workflow("AgentScope", args=given, id=id, task_queue=env.client.task_queue)
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
         assert await scope.query("state") == await env.client.user_state(app=app) == {"user:a": 1}
 

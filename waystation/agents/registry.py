@@ -118,7 +118,7 @@ def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, packa
     agent = _agent_of(given)
     app = given if isinstance(given, App) else App(name="app", root_agent=agent)
     scopes = uses_scopes(agent, app.plugins, package) if app.state_scopes is None else app.state_scopes
-    return Root(agent, place, tree_of(agent), demo, app.plugins, app.events_compaction_config, scopes)
+    return Root(agent, place, tree_of(agent), demo, tuple(app.plugins), app.events_compaction_config, scopes)
 
 
 def _agent_of(given: BaseAgent | App) -> BaseAgent:
