@@ -41,6 +41,7 @@ from activities.models.choice import DEMO, Models, has_key
 from activities.scopes import ScopeKeeper
 from activities.search_attributes import search_attributes_registered
 from activities.services import ARTIFACTS, MEMORY, kept_services
+from activities.sessions import Sessions
 from activities.view import HandOver, Views
 from tools.services import CREDENTIALS, Services
 from tools.toolbox import close_toolsets
@@ -56,6 +57,7 @@ from waystation.storage import Blobs
 from workflows.invocation import AgentInvocation
 from workflows.ports import data_of, raw
 from workflows.scope import AgentScope
+from workflows.session import AgentSession
 
 log = structlog.get_logger("waystation.worker")
 
@@ -117,10 +119,11 @@ async def create_worker(
     registered = await search_attributes_registered(client) if activities else False
     services = services or kept_services()
     scopes = ScopeKeeper(client, views)
+    sessions = Sessions(client, blobs)
     model_caller = ModelCaller(
-        registry, views, models or Models(), search_attributes=registered, services=services, scopes=scopes
+        registry, views, sessions, models or Models(), search_attributes=registered, services=services, scopes=scopes
     )
-    tool_caller = ToolCaller(registry, views, services=services)
+    tool_caller = ToolCaller(registry, views, sessions, services=services)
 
     @activity.defn(name=MODEL_ACTIVITY)
     async def call_model(given: RawValue) -> RawValue:
@@ -142,18 +145,18 @@ async def create_worker(
             parsed = ToolCallInput.model_validate_json(data_of(given[0].payload) if given else b"")
         except ValueError:
             name = activity.info().activity_type
-            raise ApplicationError(
-                f"No activity is named {name!r} here, and its input is not that of a tool call.",
-                non_retryable=True,
-            ) from None
+            text = f"No activity is named {name!r} here, and its input is not that of a tool call."
+            raise ApplicationError(text, non_retryable=True) from None
         return raw(await tool_caller.call(parsed))
 
     return Worker(
         client,
         **{
             "task_queue": task_queue,
-            "workflows": [AgentInvocation, AgentScope] if workflows else [],
-            "activities": [call_model, scopes.apply, archive, child_outcome, call_tool] if activities else [],
+            "workflows": [AgentInvocation, AgentScope, AgentSession] if workflows else [],
+            "activities": [call_model, call_tool, archive, child_outcome, scopes.apply, *sessions.activities]
+            if activities
+            else [],
             **OPTIONS,
             **options,
             # Without activities of its own a process would keep what nobody asks for.

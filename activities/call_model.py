@@ -26,6 +26,7 @@ from activities.models.choice import Models
 from activities.partials import telling
 from activities.request import model_name, request_of, speakers, tools_for
 from activities.scopes import ScopeKeeper
+from activities.sessions import Sessions
 from activities.view import Views
 from tools.base import BaseTool
 from tools.context import CallbackContext
@@ -68,13 +69,14 @@ class ModelCaller:
         self,
         registry: Registry,
         views: Views,
+        sessions: Sessions,
         models: Models,
         *,
         search_attributes: bool,
         services: Services = NO_SERVICES,
         scopes: ScopeKeeper | None = None,
     ) -> None:
-        self._registry, self._views, self._models = registry, views, models
+        self._registry, self._views, self._models, self._sessions = registry, views, models, sessions
         self._search_attributes, self._services, self._scopes = search_attributes, services, scopes
         self._compactor = Compactor(models)
 
@@ -99,15 +101,14 @@ class ModelCaller:
         hooks = Hooks(agent, root.plugins_of(agent))
         spending: JsonObject = {}
         scopes = await self._stored(root, log, given)
+        said = await self._sessions.conversation(log)
         step = ids.model_replied(given.number)
-        contexts = Contexts.of(log, work, self._services, step, scopes_read=root.state_scopes).over(scopes)
+        contexts = Contexts.of(log, work, self._services, step, scopes_read=root.state_scopes, said=said).over(scopes)
         try:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
                 if isinstance(agent, LlmAgent) and given.phase != "leave" and not reply.skipped:
-                    compaction = await self._compactor.compaction(
-                        root, agent, work, contexts.conversation, contexts.step
-                    )
+                    compaction = await self._compactor.compaction(root, agent, work, said, contexts.step)
                     on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
                     turn = _Turn(
                         agent, work, hooks, after, self._models, root.demo_model, on_text, compaction, given.wrap_up

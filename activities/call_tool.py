@@ -19,6 +19,7 @@ from activities.contexts import Contexts
 from activities.heartbeat import beating
 from activities.hooks import Hooks
 from activities.request import tools_for
+from activities.sessions import Sessions
 from activities.view import Views
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
@@ -46,8 +47,10 @@ UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 class ToolCaller:
     """Carries out the activities named `<agent>.<tool>`."""
 
-    def __init__(self, registry: Registry, views: Views, *, services: Services = NO_SERVICES) -> None:
-        self._registry, self._views, self._services = registry, views, services
+    def __init__(
+        self, registry: Registry, views: Views, sessions: Sessions, *, services: Services = NO_SERVICES
+    ) -> None:
+        self._registry, self._views, self._sessions, self._services = registry, views, sessions, services
 
     async def call(self, given: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
@@ -88,7 +91,8 @@ class ToolCaller:
         if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
             return _told(call, unknown_tool(call.name, {}), "UnknownTool")
         hooks = Hooks(agent, root.plugins_of(agent))
-        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes)
+        said = await self._sessions.conversation(log)
+        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
         with beating():
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
             running = _Running(hooks, call, contexts, given)

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.core import approval, ids, results
+from waystation.core import approval, ids, results, signals
 from waystation.core.call import CallState
 from waystation.core.continued import Carried, carried_in
 from waystation.core.entry import (
@@ -29,20 +29,20 @@ from waystation.core.entry import (
 from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
 from waystation.core.model_call import Phase, Position
-from waystation.core.payload import JsonObject, encode
+from waystation.core.payload import JsonObject
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
 from workflows.answers import parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
-from workflows.ports import all_data, data_of, hand_over, now, raw
+from workflows.ports import all_data, data_of, hand_over, now, paged, raw
+from workflows.reporting import Reporter
 
 CANCEL_GRACE_S = 30.0
 """How long a cancelled invocation waits for its running tools to say how they ended."""
 TURNS_TO_DELIVER = 8
 """Turns of the event loop from an activity's result to its entry, with room to spare."""
-MAX_QUERY_BYTES = 1_500_000
 SCOPES = "scopes"
 """Marks, in histories, that `user:` and `app:` state is told what was written to it."""
 
@@ -66,6 +66,7 @@ class AgentInvocation:
         self._archiving: asyncio.Task[None] | None = None
         self._task_queue = info.task_queue
         self._noticeboard = Noticeboard(carried)
+        self._reporter = Reporter()
         self._told = self._log.length
         """Up to which entry the commands so far have said what was applied."""
         self._signals, self._updates = (carried.signals, carried.updates) if carried else (0, 0)
@@ -120,16 +121,18 @@ class AgentInvocation:
                     case Wait():
                         if self._log.waiting() and not self._log.busy:
                             self._delivering()
+                        self._reporter.waiting(self._log)
                         await self._change()
                     case Finish() | Fail() if await self._settle_scopes():
                         continue
                     case Finish(reason):
                         await self._leave_children()
-                        return self._finish(reason)
+                        return await self._finish(reason)
                     case Fail(failure):
                         self._stop()
                         await self._leave_children()
                         self._end("failed")
+                        await self._reporter.ended(self._log)
                         raise ApplicationError(failure.message, type=failure.error_type, non_retryable=True)
                     case Cancel():
                         raise asyncio.CancelledError
@@ -303,9 +306,11 @@ class AgentInvocation:
         if running:
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
 
-    def _finish(self, reason: str | None) -> RawValue:
+    async def _finish(self, reason: str | None) -> RawValue:
         self._end("completed")
-        return raw(self._log.result(reason).fitted().encode())
+        await self._reporter.ended(self._log)
+        report = self._reporter.report(self._log, search_attributes=self._noticeboard.registered)
+        return raw(self._log.result(reason).model_copy(update={"report": report}).fitted().encode())
 
     def _stop(self) -> list[asyncio.Task[None]]:
         """Tell whatever is under way to stop."""
@@ -324,6 +329,7 @@ class AgentInvocation:
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
         await self._settle_scopes()
         self._end("cancelled")
+        await self._reporter.ended(self._log)
 
     def _end(self, status: EndStatus) -> None:
         """Seal what is open, and take it off the board."""
@@ -346,7 +352,7 @@ class AgentInvocation:
             self._signals += 1
             self._log.advance(now())
             data = all_data(values)
-            body = approval.decide_signal(self._log, name, data, now())
+            body = signals.decide_signal(self._log, name, data, now())
             ref = ids.signalled(self._signals)
             ref = ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref
             self._record(ref, body)
@@ -380,14 +386,7 @@ class AgentInvocation:
 
         Those before the run was continued as new it holds no more; the number in the first id says where it begins.
         """
-        page: list[JsonObject] = []
-        size = 0
-        for event in self._log.events[max(start - self._log.events_before, 0) :]:
-            page.append(event.to_json())
-            size += len(encode(page[-1]))
-            if size > MAX_QUERY_BYTES:
-                break
-        return page
+        return paged(self._log.events, start - self._log.events_before)
 
     @workflow.query
     def state(self) -> JsonObject:

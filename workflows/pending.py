@@ -10,8 +10,10 @@ from waystation.core.answer import PendingCall
 from waystation.core.continued import Carried
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
+from waystation.core.session import SessionLog
 from waystation.core.wire import (
     MEMO_PENDING,
+    MEMO_SESSION,
     SEARCH_AGENT,
     SEARCH_PENDING,
     SEARCH_SESSION,
@@ -97,3 +99,26 @@ def _shown(call: PendingCall) -> JsonObject:
         if size > MAX_MEMO_ARGS:
             shown[name] = {"omitted_bytes": size}
     return shown
+
+
+class SessionBoard:
+    """What others see of a session without asking a worker."""
+
+    def __init__(self) -> None:
+        self._status: str | None = None
+        self._attributes: str | None = None
+
+    def post(self, log: SessionLog) -> None:
+        """Make its status visible from outside."""
+        status, given = log.status, log.given
+        if status != self._status:
+            self._status = status
+            about = {"agent": given.agent, "app": given.app, "user_id": given.user_id, "session_id": given.session_id}
+            workflow.upsert_memo({MEMO_SESSION: {**about, "status": status}})
+        if log.attributes and status != self._attributes:
+            changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
+            if self._attributes is None:
+                named = [(AGENT, given.agent), (USER, given.user_id), (SESSION, given.session_id)]
+                changes += [key.value_set(value[:MAX_KEYWORD]) for key, value in named if value]
+            self._attributes = status
+            workflow.upsert_search_attributes(changes)

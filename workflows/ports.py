@@ -20,11 +20,14 @@ from temporalio.exceptions import (
 
 from waystation.core.continued import Carried
 from waystation.core.entry import Body, Failure, FailureKind
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject, encode
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 
 MAX_FAILURE_CHARS = 4_096
+MAX_QUERY_BYTES = 1_500_000
 
 HAND_OVER = "waystation.hand_over"
 """Name of the function, if any, by which the process keeps for its activities what a workflow was given."""
@@ -50,6 +53,18 @@ def all_data(values: Sequence[RawValue]) -> list[bytes]:
 def raw(data: bytes) -> RawValue:
     """Return JSON as a payload that any Temporal client reads."""
     return RawValue(Payload(metadata=_JSON, data=data))
+
+
+def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
+    """Return the events from index `start` on, as many as fit into one answer."""
+    page: list[JsonObject] = []
+    size = 0
+    for event in events[max(start, 0) :]:
+        page.append(event.to_json())
+        size += len(encode(page[-1]))
+        if size > MAX_QUERY_BYTES:
+            break
+    return page
 
 
 def hand_over(ref: str, body: Body | Carried, size: int) -> None:

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, continued, entry, event, partial, scope, segment, wire
+from waystation.core import call, continued, entry, event, partial, report, scope, segment, session_data, wire
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    assert all((call, continued, entry, event, partial, scope, segment, wire))  # imported, so that all are known
+    known = call, continued, entry, event, partial, report, scope, segment, session_data, wire
+    assert all(known)  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -37,6 +38,16 @@ REQUIRED = {
     "AgentShape": {"name"},
     "Archived": {"upto"},
     "ArchiveInput": {"at", "new", "since"},
+    "CollectInput": {"number", "since"},
+    "Collected": {"number", "status"},
+    "KeptSession": set[str](),
+    "KeptTranscript": set[str](),
+    "Report": {"since"},
+    "SessionArchiveInput": set[str](),
+    "SessionInput": {"agent", "session_id"},
+    "SessionLink": {"id", "number"},
+    "SessionMessage": {"message"},
+    "Turn": {"n", "status"},
     "Answer": {"function_call_id", "action"},
     "Budget": set[str](),
     "Call": {"id"},

@@ -25,6 +25,7 @@ from waystation.client import chain
 from waystation.client.connect import connect
 from waystation.client.credentials import CredentialKeeper
 from waystation.client.scopes import ScopeClient
+from waystation.client.session_client import Session
 from waystation.client.streams import stream
 from waystation.core import approval, errors, summary
 from waystation.core.answer import Action, PendingCall, parse_answer
@@ -48,8 +49,6 @@ from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
 """How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
-
-
 _AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 _PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
@@ -147,6 +146,10 @@ class AgentClient(ScopeClient):
     def invocation(self, id: str, *, run_id: str | None = None) -> "Invocation":
         """Return the invocation of that id, whether or not it exists."""
         return Invocation(self, self.temporal.get_workflow_handle(id, run_id=run_id))
+
+    def session(self, *, agent: str, session_id: str, **names: Any) -> Session:
+        """Return the session of that name, whether or not it exists; see `Session`."""
+        return Session(self, agent=agent, session_id=session_id, **names)
 
     def stream(self, id: str, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
         """Yield the events of an invocation as they are recorded; see `Invocation.stream`."""

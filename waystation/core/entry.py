@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from waystation.core.answer import Answer
 from waystation.core.model_call import ModelReply
-from waystation.core.payload import Recorded
+from waystation.core.payload import JsonObject, Recorded
 from waystation.core.scope import RefusedDelta
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput, InvocationResult
@@ -111,6 +111,15 @@ class AnswerIgnored:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageJoined:
+    """The user said more while the agent worked."""
+
+    message: str | JsonObject
+    join: int | None = None
+    """Number that the session gave it."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlinePassed:
     """Nobody answered a call in time."""
 
@@ -151,6 +160,7 @@ Body: TypeAlias = (
     | CallLost
     | AnswerCounted
     | AnswerIgnored
+    | MessageJoined
     | DeadlinePassed
     | ScopesTold
     | CancelRequested

@@ -19,6 +19,12 @@
     │   ├── NotAllowed
     │   ├── DigestMismatch
     │   └── InvalidAnswer
+    ├── SessionRefused            a session did not take a message; the class's name is the update failure's type
+    │   ├── SessionBusy
+    │   ├── QueueFull
+    │   ├── SessionClosed
+    │   ├── SessionExists         found by the client
+    │   └── UnknownSession        found by the client
     ├── AnswerUnconfirmed         nobody knows yet whether an answer counts
     ├── AuthorizationFailed       a login gave no credential, or its token cannot be renewed
     ├── CredentialStoreError      the credential store cannot be read or written
@@ -136,6 +142,30 @@ class DigestMismatch(AnswerRefused):
 
 class InvalidAnswer(AnswerRefused):
     """The answer is malformed, or its action does not suit the call."""
+
+
+class SessionRefused(WaystationError):
+    """A session did not take what it was sent. Nothing changed."""
+
+
+class SessionBusy(SessionRefused):
+    """The session works on another message, and this one was not to wait."""
+
+
+class QueueFull(SessionRefused):
+    """Too many messages wait in the session already."""
+
+
+class SessionClosed(SessionRefused):
+    """The session takes no further message."""
+
+
+class SessionExists(SessionRefused):
+    """A session that was to be created is there already."""
+
+
+class UnknownSession(SessionRefused):
+    """There is no such session."""
 
 
 class AnswerUnconfirmed(WaystationError):

@@ -4,6 +4,10 @@ Ids derive from the invocation and a counter, so a replay, a retry and a reset m
 where in the history a log entry was born; activities are told references, never content.
 """
 
+from urllib.parse import quote
+
+MAX_SESSION_ID_CHARS = 900
+"""The server refuses workflow ids over 1,000; those of a session's invocations, and of agents they call, add to it."""
 START = "start"
 """The input of the invocation."""
 CANCEL = "cancel"
@@ -154,3 +158,37 @@ def idempotency_key(invocation_id: str, function_call_id: str) -> str:
 def event(invocation_id: str, number: int) -> str:
     """Return the id of the `number`th event of an invocation."""
     return f"{invocation_id}/e{number}"
+
+
+def session(app: str, user_id: str, session_id: str) -> str:
+    """Return the workflow id of a session; no name can reach into another's.
+
+    Raises:
+        ValueError: The id would be longer than a workflow id may be.
+    """
+    names = [quote(name, safe="") for name in (app, user_id, session_id)]
+    made = "/".join(("session", *names))
+    if not all(names):
+        raise ValueError("A session needs a name for each of `app`, `user_id` and `session_id`; one of them is empty.")
+    if len(made) > MAX_SESSION_ID_CHARS:
+        raise ValueError(
+            f"The workflow id of the session would have {len(made)} characters; shorten its names until it has at most "
+            f"{MAX_SESSION_ID_CHARS}. Characters other than letters, digits and _.-~ count as three or more."
+        )
+    return made
+
+
+def session_invocation(session: str, number: int) -> str:
+    """Return the workflow id of an invocation of a session."""
+    return f"{session}/{number}"
+
+
+def report(number: int, since: int) -> str:
+    """Return the reference of what invocation `number` of a session reports from its entry `since` on."""
+    return f"{number}@{since}"
+
+
+def reported(ref: str) -> tuple[int, int]:
+    """Return number and first entry of such a reference."""
+    number, _, since = ref.partition("@")
+    return int(number), int(since)

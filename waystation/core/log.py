@@ -23,6 +23,7 @@ from waystation.core.entry import (
     Ended,
     Entry,
     Failure,
+    MessageJoined,
     ModelCalled,
     ModelLost,
     ModelReplied,
@@ -217,6 +218,8 @@ class Log(Spending):
                     self._answer(now, self.calls[body.function_call_id], body.answer)
             case AnswerIgnored():
                 self._ignore(now, body)
+            case MessageJoined():
+                self._join(now, body)
             case DeadlinePassed():
                 if asking := self._asked_for_more(now, body.function_call_id):
                     self._expire_ask(now, asking)
@@ -272,6 +275,17 @@ class Log(Spending):
             problems.append({"reason": f"Nobody knows whether it was stored: {told.failure.error_type}."})
         if problems:
             self._emit(now, None, None, custom_metadata={"state_not_stored": problems})
+
+    def _join(self, now: float, body: MessageJoined) -> None:
+        parts = user_content(body.message)["parts"]
+        work = next((w for w in reversed(self.active) if w.shape.kind == "llm" and not w.spoken_for), None)
+        if work is None:
+            self._emit(now, None, {"role": "user", "parts": parts})
+            return
+        # After what the agent says or does just now, which was not said in the light of it.
+        work.held.append(("user", parts))
+        work.unread = True
+        self._settle(now, work)
 
     def _end(self, now: float, ended: Ended) -> None:
         self.ended = ended

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from waystation.core import ids, results
 from waystation.core.answer import parse_answer
-from waystation.core.approval import decide_signal
 from waystation.core.continued import Carried, carried_in
 from waystation.core.entry import (
     AnswerCounted,
@@ -35,7 +34,8 @@ from waystation.core.errors import ForeignHistory, InvalidAnswer
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.payload import decode
-from waystation.core.wire import InvocationInput
+from waystation.core.signals import decide_signal, joined
+from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +387,8 @@ def result_of(fact: Returned | Lost) -> Body:
 
 def _counted(fact: Signalled | UpdateAccepted) -> Body:
     try:
+        if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
+            return joined(fact.payloads)
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None

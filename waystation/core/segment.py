@@ -25,6 +25,7 @@ _KINDS: dict[str, type[Any]] = {
     "call_lost": bodies.CallLost,
     "answer_counted": bodies.AnswerCounted,
     "answer_ignored": bodies.AnswerIgnored,
+    "message_joined": bodies.MessageJoined,
     "deadline_passed": bodies.DeadlinePassed,
     "scopes_told": bodies.ScopesTold,
     "cancel_requested": bodies.CancelRequested,

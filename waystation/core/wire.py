@@ -11,6 +11,7 @@ from waystation.core import message
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.errors import InvalidInput, NotJson
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign, faults
+from waystation.core.report import Report, SessionLink
 
 TASK_QUEUE = "waystation"
 WORKFLOW = "AgentInvocation"
@@ -19,6 +20,19 @@ ANSWER_UPDATE = "submit_answer"
 MODEL_ACTIVITY = "call_model"
 ARCHIVE_ACTIVITY = "archive"
 CHILD_ACTIVITY = "child_outcome"
+SESSION_WORKFLOW = "AgentSession"
+SEND = "send"
+"""Signal and update of a session."""
+CLOSE = "close"
+"""Signal and update of a session."""
+MESSAGE_SIGNAL = "message"
+"""By which a session hands a further message to an invocation that is at work."""
+PARKED_SIGNAL = "parked"
+"""By which an invocation tells its session that it waits for a person."""
+CHILD_ENDED_SIGNAL = "child_ended"
+"""By which an invocation tells a session that no longer is its parent that it is over."""
+COLLECT_ACTIVITY = "collect"
+SESSION_ARCHIVE_ACTIVITY = "archive_session"
 
 SEARCH_AGENT = "WaystationAgent"
 SEARCH_SESSION = "WaystationSession"
@@ -33,6 +47,7 @@ SEARCH_ATTRIBUTES = {
     SEARCH_PENDING: "KeywordList",
 }
 MEMO_PENDING = "waystation_pending"
+MEMO_SESSION = "waystation_session"
 
 DEFAULT_APP = "waystation"
 DEFAULT_USER = "user"
@@ -64,6 +79,8 @@ class InvocationInput(Recorded):
     """After how many events of history a run is continued as new, when that is not left to Waystation."""
     carried: JsonObject | None = Field(default=None, repr=False)
     """What a run has from the run that it continues; see `continued`. Only the engine sets it."""
+    session: SessionLink | None = None
+    """Where earlier messages are read; set by the session that starts it."""
 
 
 class InvocationResult(Recorded):
@@ -88,6 +105,8 @@ class InvocationResult(Recorded):
     """Artifacts that were saved, with their latest versions."""
     next_agent: str | None = None
     """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""
+    report: Report | None = None
+    """For a session that started it: what became of it."""
     omitted: tuple[str, ...] = ()
     """Fields left out because the result would not have fitted into a payload."""
 
@@ -98,7 +117,7 @@ class InvocationResult(Recorded):
     def fitted(self) -> "InvocationResult":
         """Return the result without what would exceed a payload; the history still has all of it."""
         result = self
-        for name, empty in (("content", None), ("state_delta", {}), ("output", None), ("text", "")):
+        for name, empty in (("report", None), ("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
                 break
             result = result.model_copy(update={name: empty, "omitted": (*result.omitted, name)})

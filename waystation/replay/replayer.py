@@ -6,13 +6,14 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunne
 from waystation.core.errors import ForeignHistory, NotReplayable
 from workflows.invocation import AgentInvocation
 from workflows.scope import AgentScope
+from workflows.session import AgentSession
 
 
 async def replay(history: WorkflowHistory, *, runner: WorkflowRunner | None = None) -> None:
     """Replay a history; neither a server nor the agent is needed.
 
     Args:
-        history: Of an invocation or a scope, open or closed.
+        history: Of an invocation, a session or a scope, open or closed.
         runner: How workflow code is run; by default as in production.
 
     Raises:
@@ -21,7 +22,8 @@ async def replay(history: WorkflowHistory, *, runner: WorkflowRunner | None = No
     """
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
         raise ForeignHistory(f"The history of {history.workflow_id!r} does not begin with the start of a workflow.")
-    replayer = Replayer(workflows=[AgentInvocation, AgentScope], workflow_runner=runner or UnsandboxedWorkflowRunner())
+    workflows = [AgentInvocation, AgentScope, AgentSession]
+    replayer = Replayer(workflows=workflows, workflow_runner=runner or UnsandboxedWorkflowRunner())
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     if result.replay_failure:
         raise NotReplayable(f"The history of {history.workflow_id!r} does not replay: {result.replay_failure}")

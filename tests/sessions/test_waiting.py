@@ -1,0 +1,120 @@
+"""An invocation waits for a person, and the conversation goes on."""
+
+from tests.sessions.conftest import Converse, heard_events
+from tests.sessions.test_conversation import texts, words
+from tests.workflows.outside import until, waiting
+from tools import FunctionTool, ToolContext
+from waystation.agents import Agent
+from waystation.client.session_client import Sent, Session
+from waystation.models import LlmRequest
+from waystation.testing import FunctionModel, calls, says
+from waystation.testing.models import Reply, latest_turn
+
+
+def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
+    """Pay."""
+    tool_context.state["paid"] = amount
+    return {"paid": amount}
+
+
+def clerk(request: LlmRequest) -> Reply:
+    """Pays when told to, and otherwise says what it has heard."""
+    said, answered = latest_turn(request)
+    if request.contents[-1]["parts"][-1].get("functionResponse"):
+        return says(f"paid: {answered[-1][1]}")
+    return calls(("pay", {"amount": 5})) if said == "pay" else says(f"heard {said}")
+
+
+def paying() -> Agent:
+    return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(pay, require_confirmation=True)])
+
+
+async def parked(session: Session, sent: Sent) -> None:
+    """Wait until the session knows that an invocation waits."""
+
+    async def look() -> bool:
+        listed = await session.invocations()
+        return any(one["id"] == sent.invocation_id and one["status"] == "waiting" for one in listed)
+
+    await waiting(await sent.invocation(), "fc-1")
+    await until(look, "an invocation known to wait")
+
+
+async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Converse) -> None:
+    """Both keep working: the new one at once, the waiting one when it is answered."""
+    async with converse(paying()) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        second = await session.send("hello")
+        assert (await second.result()).text == "heard hello"
+        await (await first.invocation()).approve()
+        assert (await first.result()).text == "paid: {'paid': 5}"
+
+        async def heard() -> bool:
+            return await session.state() == {"paid": 5}
+
+        await until(heard, "what the first invocation wrote")
+        assert words(await heard_events(session)) == [
+            "user: pay",
+            "user: hello",
+            "clerk: heard hello",
+            "clerk: paid: {'paid': 5}",
+        ]
+
+
+async def test_a_queued_message_begins_when_the_one_before_it_waits(converse: Converse) -> None:
+    """Waiting for a person is not being busy."""
+    async with converse(paying()) as session:
+        first = await session.send("pay")
+        second = await session.send("hello")
+        assert (await second.result()).text == "heard hello"
+        await (await first.invocation()).reject()
+        await first.result()
+
+
+async def test_an_open_call_is_shown_to_later_messages(converse: Converse) -> None:
+    """A model that does not see its call makes it again."""
+    seen: list[list[str]] = []
+
+    def watched(request: LlmRequest) -> Reply:
+        seen.append(texts(request.contents))
+        return clerk(request)
+
+    agent = Agent(name="clerk", model=FunctionModel(watched), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with converse(agent) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await (await session.send("hello")).result()
+        await (await first.invocation()).approve()
+        await first.result()
+    assert [text[:40] for text in seen[1]] == [
+        "pay",
+        "{'functionCall': {'name': 'pay', 'args':",
+        "{'functionResponse': {'name': 'pay', 're",
+        "hello",
+    ]
+    assert "'status': 'pending'" in seen[1][2]
+    assert len(seen[2]) == 3
+
+
+async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(converse: Converse) -> None:
+    """The session continues in new runs; what waits is known in each, and its end is heard of in the last."""
+    async with converse(paying(), cut_after=2) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        for n in range(6):
+            await (await session.send(f"m{n}")).result()
+        runs = [run async for run in session.client.temporal.list_workflows(f"WorkflowId = '{session.id}'")]
+        assert len(runs) >= 3
+        await (await first.invocation()).approve()
+        assert (await first.result()).text == "paid: {'paid': 5}"
+
+        async def heard() -> bool:
+            return (await session.state()).get("paid") == 5
+
+        await until(heard, "the end of the first invocation")
+        await (await session.send("last")).result()
+        said = words(await heard_events(session))
+        assert said[0] == "user: pay"
+        assert said[-3:] == ["clerk: paid: {'paid': 5}", "user: last", "clerk: heard last"]
+        assert len(said) == 2 + 2 * 6 + 2

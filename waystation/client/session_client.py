@@ -1,0 +1,250 @@
+"""Converse with an agent over several messages."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.core import errors, ids
+from waystation.core.budget import Budget
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject, digest
+from waystation.core.session_data import Busy, SessionInput
+from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
+from waystation.history import decoded
+from waystation.session_history import SessionReader
+from waystation.storage import Blobs
+
+if TYPE_CHECKING:
+    from waystation.client.agent_client import AgentClient, Invocation
+
+CONFIRMATION_LIMIT = timedelta(seconds=30)
+"""How long a worker may take to confirm a message."""
+FIRST_LOOK_S, LAST_LOOK_S = 0.05, 1.0
+"""How often a queued invocation is looked for, at first and later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a message."""
+
+    session: "Session"
+    invocation_id: str
+    status: str
+    """`started`, `queued` or `joined`; for a message sent before, what has become of its invocation."""
+    duplicate: bool = False
+
+    async def invocation(self) -> "Invocation":
+        """Return the invocation, once it has begun."""
+        found = self.session.client.invocation(self.invocation_id)
+        pause = FIRST_LOOK_S
+        while True:
+            try:
+                await found.handle.describe()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_LOOK_S)
+            else:
+                return found
+
+    async def result(self) -> InvocationResult:
+        """Wait for the end of the invocation and return its result.
+
+        Raises:
+            WorkflowFailureError: It failed or was cancelled; the cause says how.
+        """
+        return await (await self.invocation()).result()
+
+
+class Session:
+    """One conversation of a user with an agent, as seen from outside."""
+
+    def __init__(
+        self,
+        client: "AgentClient",
+        *,
+        agent: str,
+        session_id: str,
+        user_id: str = DEFAULT_USER,
+        app: str = DEFAULT_APP,
+        blobs: Blobs | None = None,
+    ) -> None:
+        """Name a session, whether or not it exists; `blobs` is where the workers keep what leaves history.
+
+        Raises:
+            ValueError: A name is empty, or too long for a workflow id.
+        """
+        self.client = client
+        self.given = given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
+        self.id = ids.session(given.app, given.user_id, given.session_id)
+        """Its workflow id."""
+        self._blobs = blobs or client.blobs
+
+    @property
+    def handle(self) -> WorkflowHandle[Any, Any]:
+        """Temporal's own handle, of whichever run is the present one."""
+        return self.client.temporal.get_workflow_handle(self.id)
+
+    async def create(self, state: Mapping[str, Any] | None = None) -> "Session":
+        """Begin the session without a message.
+
+        Raises:
+            SessionExists: It is there already, or was.
+        """
+        given = self.given.model_copy(update={"state": dict(state or {})})
+        try:
+            await self.client.temporal.start_workflow(
+                SESSION_WORKFLOW,
+                given.model_dump(mode="json", exclude_defaults=True),
+                id=self.id,
+                task_queue=self.client.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            )
+        except WorkflowAlreadyStartedError:
+            raise errors.SessionExists(
+                f"The session {self.id!r} exists; send to it, or give another one a name."
+            ) from None
+        return self
+
+    async def send(
+        self,
+        message: str | JsonObject,
+        *,
+        message_id: str | None = None,
+        when_busy: Busy = "queue",
+        state: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        streaming: bool = False,
+        create: bool = True,
+        confirm_within: timedelta = CONFIRMATION_LIMIT,
+    ) -> Sent:
+        """Say something, and learn at once which invocation it goes to.
+
+        Args:
+            message: Text, or a genai Content as JSON.
+            message_id: An id of your own; the same one is taken once, so that sending can be repeated.
+            when_busy: What to do while the session works on another message: let this one wait, refuse it, or hand it
+                to the invocation that is at work.
+            state: Changes of the session's state, made when its invocation begins.
+            budget: What the invocation may use.
+            metadata: Recorded, not shown to the model.
+            streaming: Whether text can be read while a model still says it.
+            create: Whether a session that does not exist begins with this message.
+            confirm_within: How long to wait for a worker to take it.
+
+        Raises:
+            SessionRefused: It was not taken; the class says why.
+            AnswerUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
+                `message_id` to find out.
+        """
+        optional = {
+            "message_id": message_id,
+            "when_busy": when_busy if when_busy != "queue" else None,
+            "state": dict(state) if state else None,
+            "budget": budget.model_dump(exclude_defaults=True) if budget else None,
+            "metadata": dict(metadata) if metadata else None,
+            "streaming": streaming or None,
+        }
+        given = {"message": message, **{key: value for key, value in optional.items() if value}}
+        receipt = await self._update(SEND, given, create=create, within=confirm_within)
+        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
+
+    async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
+        """Let the session take no further message; it ends when its invocations have.
+
+        Raises:
+            UnknownSession: It does not exist.
+            SessionClosed: It is over already.
+        """
+        return await self._update(CLOSE, None, create=False, within=confirm_within)
+
+    async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
+        # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+        id = f"{name}-{digest([name, uuid.uuid4().hex])[:16]}"
+        args = [] if given is None else [given]
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                receipt: JsonObject
+                if create:
+                    receipt = await self.client.temporal.execute_update_with_start_workflow(
+                        name, args=args, start_workflow_operation=self._beginning(), id=id
+                    )
+                else:
+                    receipt = await self.handle.execute_update(name, args=args, id=id)
+                return receipt
+        except WorkflowUpdateFailedError as error:
+            raise _refusal(error) from None
+        except WorkflowAlreadyStartedError:
+            raise self._closed() from None
+        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+            raise errors.AnswerUnconfirmed(self.id, name) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            with suppress(RPCError):
+                await self.handle.describe()
+                raise self._closed() from None
+            raise errors.UnknownSession(f"No session has the id {self.id!r}.") from None
+
+    def _beginning(self) -> WithStartWorkflowOperation[Any, Any]:
+        return WithStartWorkflowOperation(
+            SESSION_WORKFLOW,
+            self.given.model_dump(mode="json", exclude_defaults=True),
+            id=self.id,
+            task_queue=self.client.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        )
+
+    def _closed(self) -> errors.SessionClosed:
+        return errors.SessionClosed(f"The session {self.id!r} is over; begin another one.")
+
+    async def events(self, *, start: int = 0) -> list[Event]:
+        """Return the events of the conversation from index `start` on. No worker has to run."""
+        return (await self._reader()).transcript.events[start:]
+
+    async def state(self) -> JsonObject:
+        """Return the state with which the next message would be answered. No worker has to run."""
+        return (await self._reader()).state
+
+    async def invocations(self) -> list[JsonObject]:
+        """Return the invocations that are open or queued, and the latest of the others, as the workflow lists them."""
+        listed: JsonObject = await self.handle.query("invocations")
+        return list(listed["invocations"])
+
+    async def _reader(self) -> SessionReader:
+        reader = SessionReader(self.id, self._blobs)
+        try:
+            events = (await self.handle.fetch_history()).events
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            raise errors.UnknownSession(f"No session has the id {self.id!r}.") from None
+        await reader.read(await decoded(events, self.client.temporal.data_converter))
+        reader.transcript.flush()
+        return reader
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Exception:
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        kind = getattr(errors, cause.type or "", None)
+        if isinstance(kind, type) and issubclass(kind, errors.SessionRefused | errors.InvalidInput):
+            return kind(cause.message)
+    return error

@@ -1,0 +1,224 @@
+"""Decide what a session does with a message, and which invocation begins next.
+
+Pure: the same messages and reports in the same order give the same decisions. The workflow and its continuations hold
+one `SessionLog`; what it says of itself as `kept` is all that the next run of the session needs.
+"""
+
+from typing import Any
+
+from waystation.core import ids, summary
+from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
+from waystation.core.payload import JsonObject, encode
+from waystation.core.report import Report, SessionLink, lasting
+from waystation.core.session_data import (
+    MAX_STATE_BYTES,
+    OPEN,
+    KeptSession,
+    SessionInput,
+    SessionMessage,
+    Turn,
+    TurnStatus,
+)
+from waystation.core.wire import InvocationInput
+
+MAX_QUEUED = 100
+MAX_QUEUED_BYTES = 500_000
+MAX_MESSAGE_IDS = 1_000
+MAX_SHOWN_TURNS = 100
+"""How many finished invocations the query `invocations` lists besides those that are open."""
+MAX_REFUSED = 20
+
+
+class SessionLog:
+    """What a session knows of itself."""
+
+    def __init__(self, workflow_id: str, given: SessionInput) -> None:
+        kept = given.carried or KeptSession(state=given.state)
+        self.id = workflow_id
+        self.given = given
+        self.state: JsonObject = dict(kept.state)
+        self.next_agent = kept.next_agent
+        self.turns = {turn.n: turn for turn in kept.turns}
+        self.queue = list(kept.queue)
+        self.message_ids = dict(kept.message_ids)
+        self.started, self.numbered, self.refused = kept.started, kept.numbered, kept.refused
+        self.closing = kept.closing
+        self.attributes = kept.attributes
+        self.current: int | None = next((n for n, turn in self.turns.items() if turn.status == "running"), None)
+        self.refusals: list[JsonObject] = []
+        self.reports: list[str] = []
+        """References of what was applied since the latest invocation began."""
+
+    def kept(self) -> KeptSession:
+        """Return all that the next run needs besides the transcript."""
+        return KeptSession(
+            state=self.state,
+            next_agent=self.next_agent,
+            turns=tuple(self.turns.values()),
+            queue=tuple(self.queue),
+            message_ids=tuple(self.message_ids.items()),
+            started=self.started,
+            numbered=self.numbered,
+            refused=self.refused,
+            closing=self.closing,
+            attributes=self.attributes,
+        )
+
+    # Messages.
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message would have to wait."""
+        return self.current is not None or bool(self.queue)
+
+    @property
+    def open(self) -> list[Turn]:
+        """The invocations that are not over."""
+        return [turn for turn in self.turns.values() if turn.status in OPEN]
+
+    def check(self, given: SessionMessage) -> None:
+        """Refuse a message that the session does not take.
+
+        Raises:
+            SessionRefused: The class says why.
+        """
+        if given.message_id is not None and given.message_id in self.message_ids:
+            return
+        if self.closing:
+            raise SessionClosed("The session is closed; it takes no further message.")
+        if given.when_busy == "reject" and self.busy:
+            raise SessionBusy("The session works on another message; send again later, or let this one queue.")
+        if len(self.queue) >= MAX_QUEUED or _size(self.queue) + _size([(0, given)]) > MAX_QUEUED_BYTES:
+            raise QueueFull(f"{len(self.queue)} messages wait already; send again when the session has caught up.")
+        if len(encode({**self.state, **given.state})) > MAX_STATE_BYTES:
+            raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
+
+    def accept(self, given: SessionMessage) -> JsonObject:
+        """Take a message that was checked; return the receipt."""
+        known = self.message_ids.get(given.message_id) if given.message_id is not None else None
+        if known is not None:
+            status = self.turns[known].status if known in self.turns else "completed"
+            return {"invocation_id": self.invocation_id(known), "status": status, "duplicate": True}
+        if given.when_busy == "join" and self.current is not None and not self.queue:
+            turn = self.turns[self.current]
+            joined = (turn.joined + 1, given)
+            self._set(turn, joined=joined[0], unconfirmed=(*turn.unconfirmed, joined))
+            self._remember(given, turn.n)
+            return {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
+        at_once = not self.busy
+        number = self._enqueue(given)
+        self._remember(given, number)
+        return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
+
+    def refuse(self, kind: str, text: str) -> None:
+        """Note a signal that did not count."""
+        self.refused += 1
+        self.refusals = [*self.refusals, {"reason": kind, "message": text[:300]}][-MAX_REFUSED:]
+
+    def _enqueue(self, given: SessionMessage, *, first: bool = False) -> int:
+        self.numbered += 1
+        said = given.message if isinstance(given.message, str) else "…"
+        self.turns[self.numbered] = Turn(n=self.numbered, status="queued", message=summary.clip(said))
+        self.queue.insert(0 if first else len(self.queue), (self.numbered, given))
+        return self.numbered
+
+    def _remember(self, given: SessionMessage, number: int) -> None:
+        if given.message_id is not None:
+            self.message_ids[given.message_id] = number
+            while len(self.message_ids) > MAX_MESSAGE_IDS:
+                del self.message_ids[next(iter(self.message_ids))]
+
+    # Invocations.
+
+    def invocation_id(self, number: int) -> str:
+        """Return the id of an invocation."""
+        return ids.session_invocation(self.id, number)
+
+    def start(self, run_id: str) -> tuple[int, InvocationInput] | None:
+        """Begin the next invocation, if one is due; return its number and input."""
+        if self.current is not None or not self.queue:
+            return None
+        number, said = self.queue.pop(0)
+        state = {**self.state, **said.state}
+        self.state = lasting(state)
+        given = InvocationInput(
+            agent=self.next_agent or self.given.agent,
+            root=self.given.agent if self.next_agent else None,
+            message=said.message,
+            state=state,
+            user_id=self.given.user_id,
+            session_id=self.given.session_id,
+            app=self.given.app,
+            budget=said.budget,
+            metadata=said.metadata,
+            streaming=said.streaming,
+            session=SessionLink(id=self.id, run_id=run_id, number=number, reports=tuple(self.reports)),
+        )
+        self.reports = []
+        self.started += 1
+        self.current = number
+        self._set(self.turns[number], status="running")
+        return number, given
+
+    def takes(self, number: int, report: Report | None) -> bool:
+        """Whether a report goes on exactly where the session's knowledge of the invocation ends."""
+        turn = self.turns.get(number)
+        return turn is not None and report is not None and turn.status in OPEN and report.since == turn.known
+
+    def apply(self, number: int, report: Report, length: int) -> None:
+        """Apply a report after which the session knows `length` entries."""
+        turn = self.turns[number]
+        self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
+        self.state.update(lasting(report.state_delta))
+        self.reports.append(ids.report(number, report.since))
+        left = tuple(joined for joined in turn.unconfirmed if joined[0] not in report.joined)
+        self._set(turn, known=length, unconfirmed=left)
+        self.attributes = self.attributes or report.search_attributes
+
+    def park(self, number: int) -> None:
+        """An invocation waits for a person; the next message may begin."""
+        if self.turns[number].status == "running":
+            self._set(self.turns[number], status="waiting")
+        if self.current == number:
+            self.current = None
+
+    def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
+        """An invocation is over. What was handed to it and did not arrive begins invocations of its own."""
+        turn = self.turns[number]
+        if turn.status not in OPEN:
+            return
+        if self.current == number:
+            self.current = None
+        if next_agent:
+            self.next_agent = next_agent if next_agent != self.given.agent else None
+        for _, said in reversed(turn.unconfirmed):
+            again = self._enqueue(said, first=True)
+            self._remember(said, again)
+        self._set(turn, status=status, unconfirmed=())
+        closed = [n for n, each in self.turns.items() if each.status not in (*OPEN, "queued")]
+        for old in closed[:-MAX_SHOWN_TURNS]:
+            del self.turns[old]
+
+    def _set(self, turn: Turn, **fields: Any) -> None:
+        self.turns[turn.n] = turn.model_copy(update=fields)
+
+    @property
+    def status(self) -> str:
+        """What a list of sessions says of it."""
+        if self.closing:
+            return "closed"
+        return "waiting" if any(turn.status == "waiting" for turn in self.turns.values()) else "open"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do in a closed session."""
+        return self.closing and not self.queue and not self.open
+
+
+def refused(error: SessionRefused | InvalidInput) -> tuple[str, str]:
+    """Return the name under which an error is known outside, and its text."""
+    return type(error).__name__, str(error)
+
+
+def _size(queue: list[tuple[int, SessionMessage]]) -> int:
+    return sum(len(said.encode()) for _, said in queue)

@@ -1,0 +1,46 @@
+"""What a session has read for it by activities: what an invocation did, and its own transcript."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityCancellationType
+
+from waystation.core.payload import decode
+from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput
+from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
+from workflows.ports import data_of, raw
+
+READ_TIMEOUT = timedelta(minutes=1)
+READ_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=20)
+"""What an invocation said is read for about ten minutes; afterwards its message stays, without what followed."""
+
+
+async def collected(number: int, since: int, at: int | None, *, ended: bool) -> Collected | None:
+    """Return what an invocation did after its first `since` entries; None when it cannot be read."""
+    given = CollectInput(number=number, since=since, at=at, ended=ended)
+    data = await _activity(COLLECT_ACTIVITY, given.encode(), f"invocation {number}")
+    return Collected.model_validate(decode(data)) if data is not None else None
+
+
+async def archived(reports: tuple[str, ...]) -> KeptTranscript | None:
+    """Return the transcript as the next run is given it; None when it cannot be kept."""
+    data = await _activity(SESSION_ARCHIVE_ACTIVITY, SessionArchiveInput(reports=reports).encode(), "archive")
+    return KeptTranscript.model_validate(decode(data)) if data is not None else None
+
+
+async def _activity(name: str, given: bytes, what: str) -> bytes | None:
+    try:
+        result = await workflow.execute_activity(
+            name,
+            raw(given),
+            result_type=RawValue,
+            start_to_close_timeout=READ_TIMEOUT,
+            retry_policy=READ_RETRIES,
+            cancellation_type=ActivityCancellationType.TRY_CANCEL,
+            summary=what,
+        )
+    except ActivityError:
+        return None
+    return data_of(result.payload)

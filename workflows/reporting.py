@@ -1,0 +1,72 @@
+"""How an invocation keeps its session informed: that it waits for a person, and what became of it."""
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from waystation.core import segment
+from waystation.core.entry import MessageJoined
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, encode
+from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, changes
+from waystation.core.wire import CHILD_ENDED_SIGNAL, PARKED_SIGNAL
+from workflows.ports import raw
+
+
+class Reporter:
+    """Tells the session of an invocation, if it has one, what the session cannot see. No content leaves by signal."""
+
+    def __init__(self) -> None:
+        self._since = 1
+        """How many entries the session knows or was told to collect. The first it made itself."""
+        self._state: JsonObject | None = None
+        self._parked = workflow.info().continued_run_id is not None
+        """Whether the session's run that started it may have gone on without it."""
+        self._nudge: asyncio.Task[None] | None = None
+
+    def waiting(self, log: Log) -> None:
+        """Tell the session once the invocation only waits for a person: the next message may begin."""
+        link = _link(log)
+        if link is None or log.busy or log.length <= self._since or not log.waiting():
+            return
+        self._parked = True
+        self._since, self._state = log.length, log.state
+        given = {"invocation": link.number, "at": self._since}
+        self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, given))
+
+    def report(self, log: Log, *, search_attributes: bool) -> Report | None:
+        """Return what the session does not know yet."""
+        link = _link(log)
+        if link is None or log.input is None:
+            return None
+        if self._since < log.entries_before:  # of an earlier run, which the session has read
+            return Report(since=self._since, search_attributes=search_attributes)
+        new = log.since(self._since)
+        entries = segment.to_json(new)
+        delta, removed = changes(log.input.state if self._state is None else self._state, log.state)
+        return Report(
+            since=self._since,
+            entries=tuple(entries) if len(encode(entries)) <= MAX_REPORT_BYTES else None,
+            state_delta=delta,
+            removed_keys=removed,
+            joined=tuple(e.body.join for e in new if isinstance(e.body, MessageJoined) and e.body.join is not None),
+            search_attributes=search_attributes,
+        )
+
+    async def ended(self, log: Log) -> None:
+        """Tell the session that the invocation is over, in case it has lost sight of it."""
+        if (link := _link(log)) and self._parked:
+            await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
+
+
+def _link(log: Log) -> SessionLink | None:
+    return log.input.session if log.input else None
+
+
+async def _tell(link: SessionLink, name: str, given: JsonObject) -> None:
+    try:
+        # To whichever run of it is the present one.
+        await workflow.get_external_workflow_handle(link.id).signal(name, raw(encode(given)))
+    except ApplicationError:
+        workflow.logger.info("session.gone")
