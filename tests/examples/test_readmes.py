@@ -22,6 +22,7 @@ TALKS = {
     "stock_price": ["ALPH: 90.6 EUR.", "less than or equal to 2", "No stock has the symbol 'NOPE'"],
     "summarizer": ["8 words, which begin: It rained.", "summary_agent: [offline stand-in] 8 words"],
     "support_transfer": ["The support agent takes over: URGENT", "The main agent answers: Where is the manual?"],
+    "travel_desk": ["Your manager approved the trip.", "You have not said who you are; you live in Oslo."],
     "user_preferences": ["Remembered: theme, language.", '"language": "Welsh"', "theme: dark."],
     "weather_sentiment": ["with a chance of rain. What you said sounds negative."],
 }

@@ -13,7 +13,8 @@ from tests.sessions.conftest import Converse, heard_events, new_session
 from tests.sessions.test_conversation import texts, words
 from tests.workflows.outside import bytes_of, until
 from waystation.agents import Agent
-from waystation.client.session_client import Sent, Session
+from waystation.client.session_client import Session
+from waystation.client.session_invocation import Sent
 from waystation.core.entry import MessageJoined
 from waystation.core.errors import ModelRefused, QueueFull, SessionBusy, SessionClosed, SessionExists, UnknownSession
 from waystation.core.wire import SESSION_WORKFLOW

@@ -5,7 +5,8 @@ from tests.sessions.test_conversation import texts, words
 from tests.workflows.outside import until, waiting
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
-from waystation.client.session_client import Sent, Session
+from waystation.client.session_client import Session
+from waystation.client.session_invocation import Sent
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, says
 from waystation.testing.models import Reply, latest_turn

@@ -18,10 +18,13 @@ class Exit(IntEnum):
     EXPIRED = 4
     NOT_ALLOWED = 5
     UNKNOWN = 6
-    """There is no such invocation, or no such call waits or waited in it."""
+    """There is no such invocation or session, or no such call waits or waited in it."""
     UNCONFIRMED = 7
     """No worker said in time whether an answer counts."""
     NO_SERVER = 8
+    SESSION_CLOSED = 9
+    SESSION_BUSY = 10
+    """The session works on another message, or too many wait."""
 
 
 class Problem(errors.WaystationError):
@@ -39,6 +42,11 @@ _OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
     errors.DigestMismatch: Exit.NOT_ALLOWED,
     errors.UnknownCall: Exit.UNKNOWN,
     errors.InvalidAnswer: Exit.USAGE,
+    errors.UnknownSession: Exit.UNKNOWN,
+    errors.SessionClosed: Exit.SESSION_CLOSED,
+    errors.SessionBusy: Exit.SESSION_BUSY,
+    errors.QueueFull: Exit.SESSION_BUSY,
+    errors.InvalidInput: Exit.USAGE,
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.ForeignHistory: Exit.UNKNOWN,
     errors.NotReplayable: Exit.FAILED,

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from waystation.cli import INTERRUPTED
+from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, or a history does not replay; "
     "2 usage; 3 already answered; 4 expired; 5 not allowed; 6 no such invocation or call; 7 no worker has confirmed "
-    "the answer yet; 8 no server; 130 interrupted.",
+    "the answer yet; 8 no server; 9 the session is closed; 10 it is busy; 130 interrupted.",
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
@@ -245,6 +246,9 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
 
 
 app.command()(web)
+app.command()(chat)
+app.command()(sessions)
+app.add_typer(session_commands)
 
 
 def _answer(

@@ -12,7 +12,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect, settings
 from waystation.core.payload import JsonObject
-from waystation.core.wire import ANSWER_SIGNAL, TASK_QUEUE
+from waystation.core.wire import ANSWER_SIGNAL, DEFAULT_APP, DEFAULT_USER, TASK_QUEUE
 
 CONNECT_LIMIT_S = 10.0
 
@@ -66,6 +66,13 @@ class Target:
     def follow_command(self, invocation: str) -> str:
         """Return the command of this program that follows an invocation."""
         return " ".join([self.program, *self._options(), "events", shlex.quote(invocation), "--follow"])
+
+    def chat_command(self, agent: str, session: str, user: str, app: str) -> str:
+        """Return the command of this program that takes up a conversation."""
+        parts = [self.program, *self._options(), "chat", shlex.quote(agent), "--session", shlex.quote(session)]
+        parts += ["--user", shlex.quote(user)] if user != DEFAULT_USER else []
+        parts += ["--app", shlex.quote(app)] if app != DEFAULT_APP else []
+        return " ".join(parts)
 
     def answer_command(self, action: str, invocation: str, call: str) -> list[str]:
         """Return the command of this program that answers a call, in parts."""

@@ -117,7 +117,7 @@ class Watcher:
         try:
             result = await self._invocation.result()
         except WorkflowFailureError as error:
-            kind, message = _why(error)
+            kind, message = why(error)
             if self._out.json:
                 self._out.record({"error": {"type": kind, "message": message}})
             else:
@@ -198,7 +198,8 @@ def _calls_agents(log: Log) -> bool:
     return any(call.call.kind == "agent" for call in log.performing())
 
 
-def _why(error: WorkflowFailureError) -> tuple[str, str]:
+def why(error: WorkflowFailureError) -> tuple[str, str]:
+    """Return the type and the message of what an invocation failed with."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.type or "ApplicationError", cause.message

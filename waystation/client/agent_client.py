@@ -23,9 +23,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import chain
 from waystation.client.connect import connect
+from waystation.client.conversations import ConversationClient
 from waystation.client.credentials import CredentialKeeper
 from waystation.client.scopes import ScopeClient
-from waystation.client.session_client import Session
 from waystation.client.streams import stream
 from waystation.core import approval, errors, summary
 from waystation.core.answer import Action, PendingCall, parse_answer
@@ -53,7 +53,7 @@ _AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 _PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
-class AgentClient(ScopeClient):
+class AgentClient(ScopeClient, ConversationClient):
     """Everything a program does with agents from outside."""
 
     def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE, blobs: Blobs | None = None) -> None:
@@ -147,18 +147,16 @@ class AgentClient(ScopeClient):
         """Return the invocation of that id, whether or not it exists."""
         return Invocation(self, self.temporal.get_workflow_handle(id, run_id=run_id))
 
-    def session(self, *, agent: str, session_id: str, **names: Any) -> Session:
-        """Return the session of that name, whether or not it exists; see `Session`."""
-        return Session(self, agent=agent, session_id=session_id, **names)
-
     def stream(self, id: str, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
         """Yield the events of an invocation as they are recorded; see `Invocation.stream`."""
         return self.invocation(id).stream(start=start, partial=partial)
 
-    async def pending(self) -> list[PendingCall]:
-        """Return what waits for a person in the whole namespace, oldest first. No worker has to run."""
+    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
+        """Return what waits for a person in the namespace, or below a session or invocation. No worker has to run."""
         found: list[PendingCall] = []
         query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        if below is not None:
+            query += f" AND WorkflowId STARTS_WITH '{below}/'"
         async for execution in self.temporal.list_workflows(query):
             found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
         return sorted(found, key=lambda call: call.requested_at)

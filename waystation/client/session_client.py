@@ -2,9 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,13 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.client.session_begun import Begun
+from waystation.client.session_runs import belongs
 from waystation.core import errors, ids
+from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
-from waystation.core.payload import JsonObject, digest
+from waystation.core.payload import JsonObject, digest, plain
 from waystation.core.session_data import Busy, SessionInput
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
 from waystation.history import decoded
@@ -29,46 +31,11 @@ from waystation.session_history import SessionReader
 from waystation.storage import Blobs
 
 if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient, Invocation
+    from waystation.client.agent_client import AgentClient
+    from waystation.client.session_invocation import Sent, SessionInvocation
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
 """How long a worker may take to confirm a message."""
-FIRST_LOOK_S, LAST_LOOK_S = 0.05, 1.0
-"""How often a queued invocation is looked for, at first and later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of a message."""
-
-    session: "Session"
-    invocation_id: str
-    status: str
-    """`started`, `queued` or `joined`; for a message sent before, what has become of its invocation."""
-    duplicate: bool = False
-
-    async def invocation(self) -> "Invocation":
-        """Return the invocation, once it has begun."""
-        found = self.session.client.invocation(self.invocation_id)
-        pause = FIRST_LOOK_S
-        while True:
-            try:
-                await found.handle.describe()
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LAST_LOOK_S)
-            else:
-                return found
-
-    async def result(self) -> InvocationResult:
-        """Wait for the end of the invocation and return its result.
-
-        Raises:
-            WorkflowFailureError: It failed or was cancelled; the cause says how.
-        """
-        return await (await self.invocation()).result()
 
 
 class Session:
@@ -94,6 +61,8 @@ class Session:
         self.id = ids.session(given.app, given.user_id, given.session_id)
         """Its workflow id."""
         self._blobs = blobs or client.blobs
+        self.begun = Begun(client.temporal, self.id)
+        """Which of its invocations have begun."""
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
@@ -133,7 +102,7 @@ class Session:
         streaming: bool = False,
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
-    ) -> Sent:
+    ) -> "Sent":
         """Say something, and learn at once which invocation it goes to.
 
         Args:
@@ -150,6 +119,7 @@ class Session:
 
         Raises:
             SessionRefused: It was not taken; the class says why.
+            NotJson: The message or the state has something in it that cannot be recorded.
             AnswerUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
                 `message_id` to find out.
         """
@@ -161,9 +131,24 @@ class Session:
             "metadata": dict(metadata) if metadata else None,
             "streaming": streaming or None,
         }
-        given = {"message": message, **{key: value for key, value in optional.items() if value}}
+        given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
+        from waystation.client.session_invocation import Sent  # which is made of what imports this module
+
+        opened = self.begun.opened
         receipt = await self._update(SEND, given, create=create, within=confirm_within)
-        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
+        new = opened and receipt["status"] in ("started", "queued")
+        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), new=new)
+
+    async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
+        """Say something and wait for the result; see `send` and `Sent.result`."""
+        return await (await self.send(message, **options)).result()
+
+    def invocation(self, number: int) -> "SessionInvocation":
+        """Return the invocation of that number, from 1; one that still waits for its turn is waited for."""
+        from waystation.client.session_invocation import SessionInvocation
+
+        handle = self.client.temporal.get_workflow_handle(ids.session_invocation(self.id, number))
+        return SessionInvocation(self.client, handle, self.begun)
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
         """Let the session take no further message; it ends when its invocations have.
@@ -173,6 +158,10 @@ class Session:
             SessionClosed: It is over already.
         """
         return await self._update(CLOSE, None, create=False, within=confirm_within)
+
+    async def cancel(self) -> None:
+        """Ask the session and its invocations to end; running tools are told."""
+        await self.handle.cancel()
 
     async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
         # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
@@ -216,8 +205,33 @@ class Session:
         return errors.SessionClosed(f"The session {self.id!r} is over; begin another one.")
 
     async def events(self, *, start: int = 0) -> list[Event]:
-        """Return the events of the conversation from index `start` on. No worker has to run."""
+        """Return the events of the conversation from index `start` on. No worker has to run.
+
+        Of an invocation that is at work there is only its message; `follow` tells more.
+        """
         return (await self._reader()).transcript.events[start:]
+
+    async def follow(self) -> AsyncIterator[Event]:
+        """Yield all events, those that are recorded already and those that come, until the session ends.
+
+        Of invocations that go on side by side, each event comes as soon as it is recorded. What waits is waited for by
+        the server's long-poll: nothing is asked of a worker, and nothing costs history.
+
+        Raises:
+            UnknownSession: There is no such session.
+        """
+        from waystation.client.session_listening import follow
+
+        async for event in follow(self):
+            yield event
+
+    async def pending(self) -> list[PendingCall]:
+        """Return what waits for a person in the conversation, in agents that were called too. No worker has to run.
+
+        It comes from visibility, which may lag behind by a second.
+        """
+        found = await self.client.pending(below=self.id)
+        return [call for call in found if belongs(call.invocation_id, self.id)]
 
     async def state(self) -> JsonObject:
         """Return the state with which the next message would be answered. No worker has to run."""

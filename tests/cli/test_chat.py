@@ -1,0 +1,138 @@
+"""`waystation chat`, `sessions` and `session`: conversations in a terminal and in scripts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.conftest import Command, Ran
+from tests.conftest import Serve
+from tests.sessions.test_client import asking, waits
+from waystation.cli.main import app
+from waystation.testing import AgentEnvironment
+
+
+async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
+    """Converse by piping lines in."""
+    where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+    command = [*where, "chat", "asker", *arguments]
+    result = await asyncio.to_thread(CliRunner().invoke, app, command, input=text, catch_exceptions=False)
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+def said(ran: Ran) -> list[str]:
+    """Return what was written, without times and what stands for nobody."""
+    return [line[10:] for line in ran.out.splitlines() if line[10:].startswith(("user: ", "asker: "))]
+
+
+async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
+    """Blank ones are passed over; a later command takes the conversation up again."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        first = await typed(env, "one\n\ntwo\n", "--session", name)
+        assert (first.code, said(first)) == (
+            0,
+            ["user: one", "asker: You said one.", "user: two", "asker: You said two."],
+        )
+        again = await typed(env, "three", "--session", name)
+        assert said(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
+
+
+async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
+    """It is answered in place, and the invocation that waited says what it has to."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
+        assert ran.code == 0
+        assert said(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
+        assert ran.out.count("/approve 1/fc-1") == 2
+        assert "Nothing waits for a person in this conversation." in ran.out
+
+
+async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
+    """What was sent, events, what waits, what was answered; nothing else is on stdout."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, 'buy\n/respond {"status": "ok"}\n/state\n', "--json")
+        kinds = [next(iter(record)) for record in ran.records]
+        assert kinds[:2] == ["session", "sent"]
+        assert set(kinds) == {"session", "sent", "event", "pending", "answered", "state"}
+        told = [r["event"] for r in ran.records if "event" in r and r["event"]["author"] == "asker"]
+        assert told[-1]["content"]["parts"] == [{"text": "They said ok."}]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
+        ("/approve", 6, "Nothing waits for a person in this conversation."),
+        ("buy\n/respond nonsense", 2, "'nonsense' is no JSON object"),
+        ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
+    ],
+)
+async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int, text: str) -> None:
+    """With the line that says what is wrong."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, f"{line}\nhello\n")
+        assert ran.code == code
+        assert text in ran.err
+        assert "You said hello" not in ran.out
+
+
+async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) -> None:
+    """A script hears of it by the exit code."""
+    async with serve(asking(), verify=False) as env:
+        where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+        command = [*where, "chat", "nobody"]
+        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="hello\n", catch_exceptions=False)
+        assert result.exit_code == 1
+        assert "No agent is named 'nobody'" in result.stdout
+
+
+async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:
+    """While something in it still waits, and when it is over."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        session = env.client.session(agent="asker", session_id=name)
+        await session.send("buy")
+        await waits(session, 1)
+        closed = await waystation(env, "session", "close", name)
+        assert (closed.code, closed.out) == (0, f"closed {name}; 1 still open in it, with which it ends\n")
+        refused = await typed(env, "hello\n", "--session", name)
+        assert (refused.code, "takes no further message" in refused.err) == (9, True)
+        await session.invocation(1).approve()
+        await session.handle.result()
+        over = await typed(env, "hello\n", "--session", name)
+        assert (over.code, "is over; begin another one" in over.err) == (9, True)
+        assert (await waystation(env, "session", "close", name)).code == 9
+
+
+async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: Command, tmp_path: Any) -> None:
+    """Under the name that it was given, as text and as JSON; then it is unknown."""
+    async with serve(asking(), verify=False) as env:
+        name = f"a/b {env.client.task_queue}"
+        session = env.client.session(agent="asker", session_id=name, user_id="dana", app=env.client.task_queue)
+        await session.send("buy")
+        await waits(session, 1)
+        who = ("--user", "dana", "--app", env.client.task_queue)
+        shown = await waystation(env, "session", "show", name, *who)
+        assert "user: buy" in shown.out
+        records = (await waystation(env, "session", "show", name, *who, "--json")).records
+        assert [next(iter(record)) for record in records] == [*["event"] * (len(records) - 2), "state", "pending"]
+        while not (listed := (await waystation(env, "sessions", *who, "--json")).records):
+            await asyncio.sleep(0.05)  # visibility lags
+        assert [(entry["session_id"], entry["agent"]) for entry in listed] == [(name, "asker")]
+        stores = ("--artifacts", str(tmp_path / "artifacts"), "--memory", str(tmp_path / "memory.db"))
+        deleted = await waystation(env, "session", "delete", name, *who, *stores)
+        assert deleted.out.splitlines()[0] == f"deleted {name}: 2 workflows, 0 artifacts, 0 memories"
+        wrong = await waystation(env, "session", "delete", name, *stores)
+        assert (wrong.code, "There is nothing of a session" in wrong.err) == (6, True)
+
+
+@pytest.mark.parametrize("verb", ["show", "close"])
+async def test_an_unknown_session_is_no_session(serve: Serve, waystation: Command, verb: str) -> None:
+    """The message names it."""
+    async with serve(asking(), verify=False) as env:
+        ran = await waystation(env, "session", verb, "nowhere")
+        assert (ran.code, "session/waystation/user/nowhere" in ran.err) == (6, True)
+        empty = await waystation(env, "session", verb, "")
+        assert (empty.code, "one of them is empty" in empty.err) == (2, True)

@@ -1,0 +1,172 @@
+"""Delete a session: its workflows, its artifacts, and what was remembered of it.
+
+What it names is derived from its names alone, so a deletion that was interrupted is repeated by asking again.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client.session_runs import Run, runs_of
+from waystation.core import ids
+from waystation.core.payload import JsonObject
+
+GRACE = timedelta(seconds=5)
+"""How long running tools may take to end once they are told."""
+AT_A_TIME = 20
+REASON = "the session is deleted"
+
+
+class ArtifactKeeper(Protocol):
+    """What is needed of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
+        """Delete all artifacts of one session, and return their names."""
+
+
+class Rememberer(Protocol):
+    """What is needed of a memory service; see `waystation.memory.BaseMemoryService`."""
+
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Forget what was said in one session, and return how many memories that was."""
+
+
+@dataclass(slots=True)
+class DeletedSession:
+    """What a deletion found and deleted.
+
+    A server forgets workflows in the background, half a minute after it was told to; until then a repetition finds
+    them again.
+    """
+
+    id: str
+    """Workflow id of the session."""
+    workflows: list[str] = field(default_factory=list)
+    """Ids of the session, its invocations, and the agents that they called."""
+    runs: int = 0
+    """How many runs these had."""
+    stopped: list[str] = field(default_factory=list)
+    """Those of them that were still going on."""
+    artifacts: list[str] = field(default_factory=list)
+    memories: int = 0
+    left: list[str] = field(default_factory=list)
+    """What was not deleted, and why."""
+
+    def __bool__(self) -> bool:
+        return bool(self.workflows or self.artifacts or self.memories)
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+async def delete_session(
+    client: Client,
+    *,
+    app: str,
+    user_id: str,
+    session_id: str,
+    artifacts: ArtifactKeeper | None,
+    memory: Rememberer | None,
+    grace: timedelta = GRACE,
+) -> DeletedSession:
+    """Delete a session; see `AgentClient.delete_session`."""
+    deleted = DeletedSession(ids.session(app, user_id, session_id))
+    where = {"app_name": app, "user_id": user_id, "session_id": session_id}
+    found = await _stop(client, deleted, grace)
+    # Not before all has ended: what still runs might save more.
+    if artifacts is None:
+        deleted.left.append("artifacts: no artifact service was given")
+    else:
+        deleted.artifacts = await artifacts.delete_session_artifacts(**where)
+    if memory is None:
+        deleted.left.append("memories: no memory service was given")
+    else:
+        try:
+            deleted.memories = await memory.delete_session_memory(**where)
+        except NotImplementedError as error:
+            deleted.left.append(f"memories: {error}")
+    while found:
+        await _forget(client, found, deleted)
+        # What visibility had not listed yet.
+        found = {run: False for run in await _stop(client, deleted, timedelta()) if run not in found}
+    return deleted
+
+
+async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[Run, bool]:
+    """End all that goes on, and return all runs there are.
+
+    The session is asked first, so that it begins nothing more; it and its invocations tell tools that run. What has
+    not ended in time, for want of a worker or because a tool does not listen, is terminated.
+    """
+    asked = grace <= timedelta()
+    while True:
+        found = await runs_of(client, deleted.id)
+        running = sorted(run for run, going_on in found.items() if going_on)
+        if not running:
+            return found
+        deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
+        if asked:
+            await _each(running, lambda run: _handle(client, run).terminate(REASON))
+        else:
+            await _each(running, lambda run: _handle(client, run).cancel())
+            await _ended(client, running, grace)
+            asked = True
+
+
+async def _ended(client: Client, running: list[Run], within: timedelta) -> None:
+    async def ended(run: Run) -> None:
+        try:
+            await _handle(client, run).result(follow_runs=False)
+        except (WorkflowFailureError, RPCError):  # it ended otherwise, or is gone
+            return
+
+    waits = [asyncio.ensure_future(ended(run)) for run in running]
+    try:
+        await asyncio.wait(waits, timeout=within.total_seconds())
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def _forget(client: Client, found: Iterable[Run], deleted: DeletedSession) -> None:
+    """Delete runs, the session's own last: as long as it is there, it is listed, and its deletion can be repeated."""
+    runs = sorted(found, key=lambda run: (run.workflow_id == deleted.id, run))
+    below = [run for run in runs if run.workflow_id != deleted.id]
+    for group in (below, runs[len(below) :]):
+        await _each(group, lambda run: _delete(client, run))
+    deleted.workflows = sorted({*deleted.workflows, *(run.workflow_id for run in runs)})
+    deleted.runs += len(runs)
+
+
+async def _delete(client: Client, run: Run) -> None:
+    execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    await client.workflow_service.delete_workflow_execution(request)
+
+
+def _handle(client: Client, run: Run) -> Any:
+    return client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+
+
+async def _each(items: Iterable[Any], work: Any) -> None:
+    """Do something with each item, some at a time; what is gone already needs nothing."""
+    bound = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(item: Any) -> None:
+        async with bound:
+            try:
+                await work(item)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+
+    await asyncio.gather(*(one(item) for item in items))

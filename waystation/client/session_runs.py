@@ -1,0 +1,55 @@
+"""Which workflows a session consists of: itself, its invocations, the agents that they call, and all runs of each."""
+
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """One run of a workflow."""
+
+    workflow_id: str
+    run_id: str
+
+
+async def runs_of(client: Client, session: str) -> dict[Run, bool]:
+    """Return all runs of a session's workflows that the server knows, and whether each goes on.
+
+    Visibility lists them, somewhat late. What works now is found at once, too: a workflow that runs tells its children.
+    """
+    found: dict[Run, bool] = {}
+    # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
+    query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
+    async for execution in client.list_workflows(query):
+        if belongs(execution.id, session):
+            going_on = execution.status is WorkflowExecutionStatus.RUNNING
+            found[Run(execution.id, execution.run_id)] = going_on
+    left = [session, *{run.workflow_id for run, going_on in found.items() if going_on}]
+    seen = set[str]()
+    while left:
+        if (workflow_id := left.pop()) in seen:
+            continue
+        seen.add(workflow_id)
+        if described := await description(client, workflow_id):
+            going_on = described.status is WorkflowExecutionStatus.RUNNING
+            found[Run(workflow_id, described.run_id)] = going_on
+            children = described.raw_description.pending_children if going_on else ()
+            left += [child.workflow_id for child in children if belongs(child.workflow_id, session)]
+    return found
+
+
+def belongs(workflow_id: str, session: str) -> bool:
+    """Whether a workflow is a session, or below it."""
+    return workflow_id == session or workflow_id.startswith(f"{session}/")
+
+
+async def description(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """Return what the server knows of the latest run of a workflow; None when there is none."""
+    try:
+        return await client.get_workflow_handle(workflow_id).describe()
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return None
