@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import structlog
 
-from benchmarks import growth, ratios, recovery, startup, stream
+from benchmarks import conversations, growth, ratios, recovery, startup, stream
 from benchmarks.plan import Plan
 from benchmarks.table import Row, markdown
 
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
     "history": growth.measure,
     "recovery": recovery.measure,
     "stream": stream.measure,
+    "conversations": conversations.measure,
 }
 
 

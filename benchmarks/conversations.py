@@ -1,0 +1,164 @@
+"""Sessions: what a message costs in one, against an invocation of its own; many at a time; and long ones.
+
+python -m benchmarks.conversations ADDRESS     a worker process whose model answers at once
+"""
+
+import asyncio
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from statistics import median, quantiles
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from benchmarks.plan import Plan
+from benchmarks.process import WorkerProcess, run_until_orphaned
+from benchmarks.quiet import Machine
+from benchmarks.table import Row
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.client.session_client import Session
+from waystation.embedded import EmbeddedServer
+from waystation.testing import FunctionModel, says
+from worker import create_worker
+
+QUEUE = "conversations"
+AGENT = "clerk"
+SAID = "Where is my order? I have been waiting for it since Monday."
+ANSWER = "It is on its way and will be with you tomorrow before noon."
+
+
+async def measure(plan: Plan) -> list[Row]:
+    """Return what messages of sessions cost."""
+    plan.tell("conversations")
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+        worker = await WorkerProcess("benchmarks.conversations", server.address).ready()
+        try:
+            machine = Machine([server.pid, worker.pid], patience_s=plan.patience_s)
+            rows = await _ratio(client, machine, turns=20 if plan.quick else 100)
+            rows.append(await _many(client, sessions=10 if plan.quick else 100, messages=20))
+            session, long_rows = await _long(client, messages=200 if plan.quick else 2_000)
+            rows.extend(long_rows)
+        finally:
+            worker.kill()
+        cold = await WorkerProcess("benchmarks.conversations", server.address).ready()
+        try:
+            rows.append(await _cold(session, messages=200 if plan.quick else 2_000))
+            plan.report(machine)
+        finally:
+            cold.kill()
+    return rows
+
+
+def _session(client: AgentClient) -> Session:
+    return client.session(agent=AGENT, session_id=uuid.uuid4().hex)
+
+
+async def _ms(action: Callable[[], Awaitable[object]]) -> float:
+    began = time.perf_counter()
+    await action()
+    return (time.perf_counter() - began) * 1e3
+
+
+async def _ratio(client: AgentClient, machine: Machine, *, turns: int) -> list[Row]:
+    """Compare a message of a session with a direct invocation, in turns, so that both meet the same machine."""
+    session = _session(client)
+    for _ in range(3):
+        await client.run(AGENT, SAID)
+        await session.say(SAID)
+    direct, said = list[float](), list[float]()
+
+    async def pair() -> float:
+        direct.append(await _ms(lambda: client.run(AGENT, SAID)))
+        said.append(await _ms(lambda: session.say(SAID)))
+        return said[-1] / direct[-1]
+
+    ratios = quantiles([await machine.undisturbed(pair) for _ in range(turns)], n=4)
+    note = f"medians {median(said):.0f} ms and {median(direct):.0f} ms, in turns"
+    name = "a message of a session, against a direct invocation"
+    return [Row(name=name, value=ratios[1], unit="x", goal=1.6, spread=(ratios[0], ratios[2]), note=note)]
+
+
+async def _many(client: AgentClient, *, sessions: int, messages: int) -> Row:
+    """Have many conversations at a time."""
+    waits: list[float] = []
+
+    async def converse() -> None:
+        session = _session(client)
+        for _ in range(messages):
+            waits.append(await _ms(lambda: session.say(SAID)))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(converse() for _ in range(sessions)))
+    took = time.perf_counter() - began
+    quarters = quantiles(waits, n=4)
+    return Row(
+        name=f"{sessions} sessions at a time, {messages} messages each: a message",
+        value=median(waits),
+        unit="ms",
+        spread=(quarters[0], quarters[2]),
+        note=f"{sessions * messages / took:.0f} messages a second; all of them in {took:.0f} s",
+    )
+
+
+async def _long(client: AgentClient, *, messages: int) -> tuple[Session, list[Row]]:
+    """Go on for long in one session."""
+    session = _session(client)
+    sizes: dict[int, int] = {}
+    waits: list[float] = []
+    for number in range(1, messages + 1):
+        waits.append(await _ms(lambda: session.say(SAID)))
+        if number in (9, 10, messages // 2 - 1, messages // 2):
+            sizes[number] = await _history_bytes(client.temporal, session.id, number)
+    early, late = sizes[10] - sizes[9], sizes[messages // 2] - sizes[messages // 2 - 1]
+    total = await _history_bytes(client.temporal, session.id, messages)
+    return session, [
+        Row(name="history of message 10 of a session", value=early / 1e3, unit="kB", note="session and invocation"),
+        Row(name=f"history of message {messages // 2}", value=late / 1e3, unit="kB", note="session and invocation"),
+        Row(
+            name=f"a session of {messages} messages: history per message",
+            value=total / messages / 1e3,
+            unit="kB",
+            note=f"first and last tenth: {median(waits[: messages // 10]):.0f} and "
+            f"{median(waits[-messages // 10 :]):.0f} ms a message",
+        ),
+    ]
+
+
+async def _history_bytes(client: Client, session: str, messages: int) -> int:
+    """Return the size of all histories of a session: its runs', and its invocations'."""
+    size = 0
+    handle = client.get_workflow_handle(session)
+    first = (await handle.describe()).raw_description.workflow_execution_info.first_run_id
+    run_id: str | None = first
+    while run_id:
+        events = (await client.get_workflow_handle(session, run_id=run_id).fetch_history()).events
+        size += sum(event.ByteSize() for event in events)
+        run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+    described = await asyncio.gather(
+        *(client.get_workflow_handle(f"{session}/{number}").describe() for number in range(1, messages + 1))
+    )
+    return size + sum(d.raw_description.workflow_execution_info.history_size_bytes for d in described)
+
+
+async def _cold(session: Session, *, messages: int) -> Row:
+    """Return how long a worker that has just started takes to answer in a long session."""
+    took = await _ms(lambda: session.say(SAID))
+    warm = median([await _ms(lambda: session.say(SAID)) for _ in range(10)])
+    name = f"a new worker's first answer in a session of {messages} messages"
+    return Row(name=name, value=took, unit="ms", note=f"its later ones: {warm:.0f} ms")
+
+
+async def serving(address: str) -> Worker:
+    """Return the worker."""
+    agent = Agent(name=AGENT, model=FunctionModel(lambda _: says(ANSWER)))
+    return await create_worker(await connect(address=address), Registry.of(agent), task_queue=QUEUE)
+
+
+if __name__ == "__main__":
+    run_until_orphaned(serving(sys.argv[1]))
