@@ -11,13 +11,16 @@ from benchmarks.plan import Plan
 from benchmarks.scenario import ONE, Scenario
 from benchmarks.sides import sides
 from benchmarks.table import Row, shown
+from waystation.client.agent_client import AgentClient
+from waystation.client.chain import grown
+from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.wire import MODEL_ACTIVITY
-from waystation.history import project
 
 STEPS = Scenario(steps=203, size=1_000)
 EARLY, LATE = 10, 200
-LARGE = Scenario(steps=1_000, size=5_000)
+LARGE = Scenario(steps=5_000, size=5_000)
+LOOKED_AT = (10, 200, 2_000, 5_000)
 
 
 async def measure(plan: Plan) -> list[Row]:
@@ -37,21 +40,38 @@ async def measure(plan: Plan) -> list[Row]:
             )
         ]
         plan.tell(f"{STEPS.steps} steps of 1 kB")
-        rows.extend(_per_step(await both.history(await both.engine.run(STEPS))))
-        large = Scenario(steps=100, size=LARGE.size) if plan.quick else LARGE
+        rows.extend(_per_step(await both.histories(await both.engine.run(STEPS))))
+        large = Scenario(steps=300, size=LARGE.size) if plan.quick else LARGE
         plan.tell(f"{large.steps} tool calls of 5 kB")
         started = time.perf_counter()
-        history = await both.history(await both.engine.run(large))
+        id = await both.engine.run(large)
         finished_s = time.perf_counter() - started
+        histories = await both.histories(id)
         started = time.perf_counter()
-        await both.engine.replayer().replay_workflow(history, raise_on_replay_failure=True)
+        for history in histories:
+            await both.engine.replayer().replay_workflow(history, raise_on_replay_failure=True)
         replayed_s = time.perf_counter() - started
         started = time.perf_counter()
-        log = project(history).log
+        log = await AgentClient(both.client).invocation(id).log()
         projected_s = time.perf_counter() - started
         name = f"{large.steps:,} tool calls of 5 kB"
-        paces = _paces(history.events)
-        kilobytes = sum(event.ByteSize() for event in history.events) / 1e3
+        events = [event for history in histories for event in history.events]
+        paces = _paces(events)
+        kilobytes = sum(event.ByteSize() for event in events) / 1e3
+        taken = list(steps(events))
+        for at in (number for number in LOOKED_AT if number <= large.steps):
+            near = taken[max(at - 3, 0) : at + 2]
+            size = median(sum(event.ByteSize() for event in step) for step in near)
+            rows.append(
+                Row(
+                    name=f"{name}: bytes of step {at:,}",
+                    value=size,
+                    unit="B",
+                    goal=10_000,
+                    engine=shown(size, "B"),
+                    note=f"{median(len(step) for step in near):g} events",
+                )
+            )
         rows += [
             Row(
                 name=f"{name}: finish",
@@ -61,18 +81,28 @@ async def measure(plan: Plan) -> list[Row]:
                 engine=shown(finished_s / large.steps * 1e3, "ms each"),
                 note=f"first tenth of the steps {shown(paces[0], 'ms')} each, last tenth {shown(paces[1], 'ms')}",
             ),
-            Row(name=f"{name}: events", value=len(history.events), unit="events", note="the server's limit is 51,200"),
-            Row(name=f"{name}: bytes", value=kilobytes, unit="kB", note="the server's limit is 50 MB"),
+            Row(name=f"{name}: runs", value=len(histories), unit="runs", note="each continues the one before"),
+            Row(
+                name=f"{name}: events",
+                value=len(events),
+                unit="events",
+                note=f"at most {max(len(history.events) for history in histories):,} in a run; the limit is 51,200",
+            ),
+            Row(name=f"{name}: bytes", value=kilobytes, unit="kB", note="the server's limit for a run is 50 MB"),
             Row(name=f"{name}: replay", value=replayed_s, unit="s", fact=True, note="it replays"),
             Row(name=f"{name}: read into a log", value=projected_s, unit="s"),
         ]
     return rows
 
 
-def _per_step(history: WorkflowHistory) -> Iterator[Row]:
+def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
     """Yield bytes per step. Medians of five steps: numbers in events take more bytes as they grow longer."""
-    written = [sum(event.ByteSize() for event in step) for step in steps(history.events)]
-    events = project(history).log.events
+    recorded = [event for history in histories for event in history.events]
+    written = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
+    log = Log(histories[0].workflow_id)
+    for history in histories:
+        log = grown(log, history)
+    events = log.events
     said = [len(encode(event.content)) for event in events[1:]]  # call and response by turns, after the user's message
     content = [call + response for call, response in zip(said[::2], said[1::2], strict=False)]
     early, late, born = (

@@ -12,6 +12,7 @@ from benchmarks.engine import Engine
 from benchmarks.floor import Floor
 from benchmarks.process import WorkerProcess
 from benchmarks.quiet import Machine
+from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 
@@ -44,6 +45,10 @@ class Sides:
     async def history(self, id: str) -> WorkflowHistory:
         """Return the history of an invocation of either side."""
         return await self.client.get_workflow_handle(id).fetch_history()
+
+    async def histories(self, id: str) -> list[WorkflowHistory]:
+        """Return the histories of all runs of an invocation of the engine's side."""
+        return await AgentClient(self.client).invocation(id).histories()
 
 
 @asynccontextmanager

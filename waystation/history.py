@@ -124,7 +124,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 yield facts.TimerFired()
             case _:
-                # What archives the log is no part of it.
+                # What archives the log is no part of it, nor is what nobody waits for any more.
                 activity = (fact for fact in self._read_activity(event) if not _of_archive(fact))
                 yield from activity
                 yield from self._read_child(event)
@@ -137,9 +137,15 @@ class HistoryReader:
                 scheduled = event.activity_task_scheduled_event_attributes
                 self._scheduled[event.event_id] = scheduled.activity_id
                 if scheduled.activity_type.name == CHILD_ACTIVITY:
+                    self._scheduled[event.event_id] = ids.called_agent(scheduled.activity_id)
                     self._followed.add(event.event_id)
                 is_model = scheduled.activity_type.name == MODEL_ACTIVITY
                 yield facts.Scheduled(scheduled.activity_id, b"".join(_data(scheduled.input.payloads)), is_model)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
+                scheduled_id = event.activity_task_cancel_requested_event_attributes.scheduled_event_id
+                # Whatever it still says, the workflow does not hear; how the child ended is told by a further look.
+                if scheduled_id in self._followed:
+                    self._scheduled[scheduled_id] = ids.archive(0)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed = event.activity_task_completed_event_attributes
                 ref = self._scheduled[completed.scheduled_event_id]
@@ -152,9 +158,6 @@ class HistoryReader:
                 timed_out = event.activity_task_timed_out_event_attributes
                 yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], _failure(timed_out.failure))
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
-                # What looked after a child is cancelled when the child is; how that ended is told by the next look.
-                if event.activity_task_canceled_event_attributes.scheduled_event_id in self._followed:
-                    return
                 cancelled = event.activity_task_canceled_event_attributes
                 yield facts.Lost(self._scheduled[cancelled.scheduled_event_id], Failure(kind="cancelled"))
 

@@ -159,7 +159,7 @@ class AgentInvocation:
         if call.call.kind == "agent" and not call.run:
             if self._carried and (run_id := self._carried.children.get(call.id)):
                 self._children[call.id] = run_id
-                return follow_agent(self._log, call, run_id, self._position(), self._position)
+                return follow_agent(self._log, call, run_id, self._position())
             return call_agent(self._log, call, functools.partial(self._child_started, call))
         return call_tool(self._log, call, self._position(), self._task_queue)
 

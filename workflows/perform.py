@@ -195,37 +195,39 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
     return results.child_result(call.id, data_of(result.payload))
 
 
-async def follow_agent(
-    log: Log, call: CallState, run_id: str, position: Position, later: Callable[[], Position]
-) -> Body:
+async def follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
     """Wait for an agent that an earlier run of this invocation called; return its entry.
 
     The server tells only the run that started a child of its end. So an activity asks what became of it.
-    `later` gives the position of a further command.
     """
     child_id = ids.child_invocation(log.invocation_id, call.id)
     try:
-        return await _child_outcome(call, child_id, run_id, position, CHILD_LOOKS)
+        return await _child_outcome(call, child_id, run_id, position)
     except ActivityError as error:
         if not isinstance(error.cause, CancelledError):
             return results.lost_call(call.id, failure_of(error))
     with suppress(ApplicationError):  # it is over already
         await workflow.get_external_workflow_handle(child_id).cancel()
+    # It says nothing of what was applied: what is cancelled before it was scheduled leaves no trace in the history.
+    silent = Position(at=log.length, new=())
     try:
-        return await _child_outcome(call, child_id, run_id, later(), CHILD_STOP_LOOKS)
+        return await _child_outcome(call, child_id, run_id, silent, stopping=True)
     except ActivityError as error:
         return results.lost_call(call.id, failure_of(error))
 
 
-async def _child_outcome(call: CallState, child_id: str, run_id: str, position: Position, looks: RetryPolicy) -> Body:
+async def _child_outcome(
+    call: CallState, child_id: str, run_id: str, position: Position, *, stopping: bool = False
+) -> Body:
     given = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
     outcome = await workflow.execute_activity(
         CHILD_ACTIVITY,
         raw(given.encode()),
-        activity_id=call.id,
+        # The server may still hold the first one, which is cancelled, when the other one is scheduled.
+        activity_id=ids.looked_after(call.id, stopping),
         result_type=RawValue,
         start_to_close_timeout=LOOK_TIMEOUT,
-        retry_policy=looks,
+        retry_policy=CHILD_STOP_LOOKS if stopping else CHILD_LOOKS,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"waits for {call.name}",
     )

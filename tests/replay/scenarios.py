@@ -291,4 +291,10 @@ SCENARIOS = {
     "scopes-read": Scenario((), cancel_when_waiting, root=trees.scopes, start=trees.of_ada({}), ends=CANCELED),
     "compacted": Scenario((), approve_when_idle, root=trees.compacted),
     "compaction-fails": Scenario((), finish, root=trees.compaction_fails),
+    # Kept is the last of the runs.
+    "continued": Scenario(
+        (*[calls(("note", {"text": f"{number}"})) for number in range(5)], says("all noted")),
+        finish,
+        start={"agent": "clerk", "message": "hi", "state": {"seed": 1}, "cut_after": 20},
+    ),
 }

@@ -1,22 +1,46 @@
 """Invocations that outgrow a history: they go on in further runs, and nobody notices."""
 
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+
 from tests.conftest import Serve
-from tools import ToolContext
-from waystation.agents import Agent
+from tools import AgentTool, LongRunningFunctionTool, ToolContext
+from waystation.agents import Agent, ParallelAgent
+from waystation.client import chain
 from waystation.client.agent_client import Invocation
+from waystation.core.entry import AnswerCounted
+from waystation.core.errors import AlreadyAnswered, StoreFailed
 from waystation.core.wire import WORKFLOW
 from waystation.models import LlmRequest, LlmResponse
-from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
+from waystation.storage import Blobs
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
 
 CUT_AFTER = 20
+"""In events: a run makes two or three steps."""
+LARGE = "x" * 100_000
+"""More than a run carries as it stands."""
 
 
-def add(number: int, tool_context: ToolContext) -> dict[str, int]:
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of the workers and of the client."""
+    monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
+
+
+def add(number: int, tool_context: ToolContext) -> dict[str, Any]:
     """Add a number to the sum."""
     tool_context.state["sum"] = tool_context.state.get("sum", 0) + number
     return {"sum": tool_context.state["sum"]}
+
+
+def fetch(number: int) -> dict[str, Any]:
+    """Fetch something large."""
+    return {"sum": number, "page": LARGE}
 
 
 def ask(what: str) -> dict[str, str]:
@@ -35,16 +59,39 @@ async def begun(env: AgentEnvironment, agent: str, **given: Any) -> Invocation:
     return Invocation(env.client, handle)
 
 
-def counting(steps: int) -> FunctionModel:
-    """A model that calls `add` so many times, and says what it was told last."""
+def counting(steps: int, tool: str = "add") -> FunctionModel:
+    """A model that calls a tool so many times, and says what it was told last."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = responses(request)
+        told = [value for name, value in responses(request) if name == tool]
         if len(told) < steps:
-            return calls(("add", {"number": len(told) + 1}))
-        return says(f"told {len(told)} times: {told[-1][1]['sum']}")
+            return calls((tool, {"number": len(told) + 1}))
+        return says(f"told {len(told)} times: {told[-1]['sum']}")
 
     return FunctionModel(act)
+
+
+async def runs(invocation: Invocation) -> int:
+    """How many runs it has had."""
+    return len(await invocation.histories())
+
+
+async def until(invocation: Invocation, number: int) -> None:
+    """Wait until an invocation is in its `number`th run."""
+    async with asyncio.timeout(60):
+        async for _ in invocation.follow():
+            if await runs(invocation) >= number:
+                return
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has the server know nothing of earlier runs, as after the retention; the one for tests deletes none in time."""
+
+    async def gone(client: Client, id: str, run_id: str | None) -> None:
+        return None
+
+    return lambda: monkeypatch.setattr(chain, "run_of", gone)
 
 
 async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
@@ -53,9 +100,158 @@ async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
         invocation = await begun(env, "adder", state={"base": 1})
         result = await invocation.result()
         assert (result.text, result.state_delta) == ("told 8 times: 36", {"sum": 36})
-        assert len(await invocation.histories()) > 2
+        assert await runs(invocation) > 2
         log = await invocation.log()
         assert [event.id.rpartition("/e")[2] for event in log.events] == [str(n) for n in range(1, 19)]
         assert log.result() == result
         followed = [event.id async for event in invocation.events()]
         assert followed == [event.id for event in log.events]
+
+
+async def test_a_long_log_is_read_from_the_store_when_the_server_has_forgotten_it(
+    serve: Serve, forgotten: Callable[[], None]
+) -> None:
+    """Entries in the store make the log that the histories made, times included."""
+    async with serve(Agent(name="reader", model=counting(7, "fetch"), tools=[fetch])) as env:
+        invocation = await begun(env, "reader")
+        assert (await invocation.result()).text == "told 7 times: 7"
+        before = await invocation.log()
+        forgotten()
+        after = await invocation.log()
+        assert after.entries == before.entries
+        assert [event.to_json() for event in after.events] == [event.to_json() for event in before.events]
+
+
+async def test_a_store_that_lacks_a_segment_is_named(
+    serve: Serve, tmp_path: Path, forgotten: Callable[[], None]
+) -> None:
+    """Rather than showing half of an invocation."""
+    async with serve(Agent(name="gap", model=counting(5, "fetch"), tools=[fetch])) as env:
+        invocation = await begun(env, "gap")
+        await invocation.result()
+        forgotten()
+        env.client.blobs, right = Blobs(tmp_path / "elsewhere"), env.client.blobs
+        with pytest.raises(StoreFailed, match="WAYSTATION_STORE"):
+            await invocation.log()
+        env.client.blobs = right
+
+
+async def test_a_store_that_fails_stops_nothing(serve: Serve, tmp_path: Path) -> None:
+    """The invocation is not cut, and ends as it would have."""
+    (tmp_path / "file").write_text("no folder")
+    blobs = Blobs(tmp_path / "file" / "store")
+    async with serve(Agent(name="storeless", model=counting(6, "fetch"), tools=[fetch]), blobs=blobs) as env:
+        invocation = await begun(env, "storeless")
+        assert (await invocation.result()).text == "told 6 times: 6"
+        assert await runs(invocation) == 1
+
+
+async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -> None:
+    """Its deadline and its digest stay; who answers late is told that it was answered."""
+    asker = Agent(
+        name="asker",
+        model=ScriptedModel(calls(("ask", {"what": "?"})), says("waiting"), says("answered")),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    adder = Agent(name="adder", model=counting(9), tools=[add])
+    async with serve(ParallelAgent(name="both", sub_agents=[asker, adder])) as env:
+        invocation = await begun(env, "both")
+        await until(invocation, 2)
+        (first,) = await invocation.pending()
+        await until(invocation, 4)
+        (waiting,) = await invocation.pending()
+        assert waiting == first
+        receipt = await invocation.approve(digest=first.digest, by="dana")
+        assert receipt["accepted"]
+        with pytest.raises(AlreadyAnswered, match="'dana': approve"):
+            await invocation.reject(first.function_call_id)
+        assert (await invocation.result()).status == "completed"
+        log = await invocation.log()
+        assert sum(isinstance(entry.body, AnswerCounted) for entry in log.entries) == 1
+
+
+async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
+    """Signals and updates arrive at any moment: each is applied once, whichever run takes it."""
+    asker = Agent(
+        name="asker",
+        model=FunctionModel(lambda request: says("heard") if responses(request) else calls(("ask", {"what": "?"}))),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    adder = Agent(name="adder", model=counting(10), tools=[add])
+    async with serve(ParallelAgent(name="blast", sub_agents=[asker, adder])) as env:
+        invocation = await begun(env, "blast")
+        async with asyncio.timeout(20):
+            while not await invocation.pending():
+                await asyncio.sleep(0.05)
+        (call,) = await invocation.pending()
+        for number in range(40):
+            note: dict[str, Any] = {"response": {"n": number}, "wake": False, "answer_id": f"a{number}"}
+            await invocation.answer("progress", call.function_call_id, signal=number % 2 == 0, **note)
+        assert await runs(invocation) > 1
+        await invocation.approve(call.function_call_id)
+        assert (await invocation.result()).status == "completed"
+        counted = [e.body.answer for e in (await invocation.log()).entries if isinstance(e.body, AnswerCounted)]
+        told = sorted(answer.response["n"] for answer in counted if answer.action == "progress" and answer.response)
+        assert told == list(range(40))
+
+
+def family(steps: int) -> ParallelAgent:
+    """A branch calls an agent that waits for a person, another one counts."""
+    child = Agent(
+        name="child",
+        model=ScriptedModel(calls(("ask", {"what": "?"})), says("child waits"), says("child done")),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    model = FunctionModel(
+        lambda request: says("parent done") if responses(request) else calls(("child", {"request": "go"}))
+    )
+    parent = Agent(name="parent", model=model, tools=[AgentTool(child)])
+    return ParallelAgent(name="family", sub_agents=[parent, Agent(name="adder", model=counting(steps), tools=[add])])
+
+
+async def called(invocation: Invocation, env: AgentEnvironment) -> Invocation:
+    """Return the called agent's invocation, once it waits."""
+    log = await invocation.log()
+    (call,) = [call for call in log.calls.values() if call.call.kind == "agent"]
+    child = env.client.invocation(f"{invocation.id}/{call.id}")
+    async with asyncio.timeout(20):
+        while not await child.pending():
+            await asyncio.sleep(0.05)
+    return child
+
+
+async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: Serve) -> None:
+    """The server tells only the run that called it; a later one asks for it."""
+    async with serve(family(7)) as env:
+        invocation = await begun(env, "family")
+        await until(invocation, 3)
+        child = await called(invocation, env)
+        await child.approve()
+        assert (await child.result()).text == "child done"
+        assert (await invocation.result()).status == "completed"
+        said = [part for event in (await invocation.log()).events for part in event.function_responses()]
+        assert {"result": "child done"} in [part["response"] for part in said if part["name"] == "child"]
+
+
+async def test_cancelling_after_a_cut_cancels_the_called_agent(serve: Serve) -> None:
+    """It outlives a cut, not its caller."""
+    async with serve(family(7)) as env:
+        invocation = await begun(env, "family")
+        await until(invocation, 3)
+        child = await called(invocation, env)
+        async with asyncio.timeout(60):
+            async for event in invocation.events():
+                if event.content and "told 7 times" in str(event.content):
+                    break
+        await invocation.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await invocation.result()
+        assert (await child.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_nobody_starts_an_invocation_with_a_past(serve: Serve) -> None:
+    """What a stranger says was carried over is passed over."""
+    async with serve(Agent(name="adder", model=counting(1), tools=[add])) as env:
+        past = {"run_id": "x", "snapshot": {"entries": 7, "events": 7, "state": {"sum": 100}}}
+        invocation = await begun(env, "adder", carried=past)
+        assert (await invocation.result()).text == "told 1 times: 1"

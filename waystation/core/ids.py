@@ -23,6 +23,7 @@ _IGNORED = "!"
 _BUDGET = "budget-"
 _DELIVERY = "d:"
 _ARCHIVE = "archive-"
+_STOPPING = ".stopping"
 
 
 def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
@@ -107,6 +108,16 @@ def archive(number: int) -> str:
 def is_archive(activity_id: str) -> bool:
     """Whether an activity of that id archives entries."""
     return activity_id.startswith(_ARCHIVE)
+
+
+def looked_after(function_call_id: str, stopping: bool) -> str:
+    """Return the id of the activity that asks what became of a called agent; another one once it was told to end."""
+    return f"{function_call_id}{_STOPPING}" if stopping else function_call_id
+
+
+def called_agent(activity_id: str) -> str:
+    """Return for which call such an activity asks."""
+    return activity_id.removesuffix(_STOPPING)
 
 
 def performance(function_call_id: str, run: int) -> str:
