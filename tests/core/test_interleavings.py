@@ -179,7 +179,7 @@ class Story:
 
     def _compaction(self, work: Work) -> Compaction | None:
         """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
-        log = self.simulation.log
+        log = self.simulation.whole
         retention = self.draw(st.sampled_from([None, 0, 1, 3]))
         chosen = None if retention is None else Conversed.of(log, work).over_threshold(retention)
         if chosen is None:
@@ -326,7 +326,7 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
 def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: st.DataObject) -> None:
     """However many events it stands for; and every event stays in the log."""
     story = Story(data)
-    log = story.play().log
+    log = story.play().whole
     for contents in story.compacted:
         assert {"role": "user", "parts": [{"text": "go"}]} in contents
     waiting = {call.id for call in log.waiting()}
