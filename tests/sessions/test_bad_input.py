@@ -30,7 +30,7 @@ async def test_fifty_clients_that_begin_a_session_at_once_get_the_same(serve: Se
         assert said == collections.Counter(f"user: message {n}" for n in range(50))
 
 
-@pytest.mark.parametrize("state", [{"a": object()}, {"a": {1, 2}}, {"a": float("nan")}, {"a": "\ud800"}])
+@pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": "\ud800"}])
 async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: dict[str, Any]) -> None:
     """Before anything is sent, by the value's place."""
     async with converse(asking()) as session:

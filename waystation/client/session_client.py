@@ -120,7 +120,7 @@ class Session:
         Raises:
             SessionRefused: It was not taken; the class says why.
             NotJson: The message or the state has something in it that cannot be recorded.
-            AnswerUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
+            MessageUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
                 `message_id` to find out.
         """
         optional = {
@@ -182,7 +182,7 @@ class Session:
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise errors.AnswerUnconfirmed(self.id, name) from None
+            raise errors.MessageUnconfirmed(self.id) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

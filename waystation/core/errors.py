@@ -26,6 +26,7 @@
     │   ├── SessionExists         found by the client
     │   └── UnknownSession        found by the client
     ├── AnswerUnconfirmed         nobody knows yet whether an answer counts
+    │   └── MessageUnconfirmed    … or whether a session took a message
     ├── AuthorizationFailed       a login gave no credential, or its token cannot be renewed
     ├── CredentialStoreError      the credential store cannot be read or written
     ├── ModelError                raised by model adapters, read by the model activity
@@ -176,6 +177,18 @@ class AnswerUnconfirmed(WaystationError):
         super().__init__(
             f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. It may still be applied: "
             "look at what waits before you answer again."
+        )
+
+
+class MessageUnconfirmed(AnswerUnconfirmed):
+    """No worker took what a session was sent in time. It may have been lost, or be taken when one does."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        WaystationError.__init__(
+            self,
+            f"No worker confirmed in time what the session {session!r} was sent. Start one, and send it again: with "
+            "the same `message_id` it counts once.",
         )
 
 
