@@ -54,6 +54,7 @@ from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
 from waystation.storage import Blobs
+from waystation.storage.driver import OFFLOAD_OVER, with_storage
 from workflows.invocation import AgentInvocation
 from workflows.ports import data_of, raw
 from workflows.scope import AgentScope
@@ -96,6 +97,7 @@ async def create_worker(
     models: Models | None = None,
     services: Services | None = None,
     blobs: Blobs | None = None,
+    offload_over: int = OFFLOAD_OVER,
     task_queue: str = TASK_QUEUE,
     workflows: bool = True,
     activities: bool = True,
@@ -108,13 +110,16 @@ async def create_worker(
         registry: The agents.
         models: How model names become models.
         services: Where artifacts, memories and credentials are kept; by default in the folder `.waystation`.
-        blobs: Where logs go that are too long for a history; by default what `WAYSTATION_STORE` says.
+        blobs: Where large payloads and long logs are kept; by default as `Blobs` says. Clients need the same.
+        offload_over: The size, in bytes, from which payloads are kept there, unless the client offloads already.
         task_queue: What to poll.
         workflows: Whether to serve workflows; False for a worker that only runs models and tools.
         activities: Whether to run models and tools; False for a worker that only serves workflows.
         options: Any further option of `temporalio.worker.Worker`.
     """
     blobs = blobs or Blobs()
+    # Also for a client without one: a reference that a stranger sends would stick a worker that has no storage.
+    client = with_storage(client, blobs, over=offload_over)
     views = Views(client, blobs)
     registered = await search_attributes_registered(client) if activities else False
     services = services or kept_services()
@@ -210,7 +215,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
         address = options.address
         if options.embedded:
             address = await _embedded(stack, options.db)
-        client = await _connected(address)
+        client = await _connected(address, options.store, options.offload_over)
         models = Models(options.model)
         stack.push_async_callback(models.close)
         stack.push_async_callback(close_toolsets, [root.agent for root in registry.roots.values()])
@@ -220,6 +225,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
             registry,
             models=models,
             services=services,
+            blobs=Blobs(options.store),
             task_queue=options.task_queue,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
@@ -256,10 +262,10 @@ async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
     return server.address
 
 
-async def _connected(address: str | None) -> Client:
+async def _connected(address: str | None, store: str | None, offload_over: int) -> Client:
     """Connect, and look whether the namespace is there; the SDK would say so only after the worker was ready."""
     try:
-        client = await connect(address=address)
+        client = await connect(address=address, store=store, offload_over=offload_over)
     except (RuntimeError, ValueError) as error:
         where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
         raise CannotServe(
@@ -330,6 +336,9 @@ def parser() -> argparse.ArgumentParser:
         help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
         "own; default: %(default)s",
     )
+    result.add_argument("--store", metavar="URL", help="folder or object store of large payloads; clients need it too")
+    over = "size of a payload from which it goes there; default: %(default)s"
+    result.add_argument("--offload-over", type=int, default=OFFLOAD_OVER, metavar="BYTES", help=over)
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
 

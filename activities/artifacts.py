@@ -8,17 +8,15 @@ same number, and contents can be opened with anything that reads files.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import hashlib
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel
 
@@ -26,19 +24,14 @@ from waystation.artifacts.artifact_content import ArtifactContent, Carrier
 from waystation.artifacts.artifact_key import USER_PREFIX, ArtifactKey, Scope, scope_of
 from waystation.artifacts.base_artifact_service import ArtifactVersion
 from waystation.artifacts.keyed_artifact_service import KeyedArtifactService
-from waystation.core.errors import StoreFailed
 from waystation.core.payload import JsonObject
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from waystation.storage.object_files import ObjectFiles
 
 MAX_SEGMENT_CHARS = 120
 """Four segments and what is between them stay below the 1,024 bytes that S3 allows for a whole name."""
 ABANDONED_AFTER = timedelta(days=1)
 """When a content without a record cannot be one that is just being saved."""
 _RECORD = re.compile(r"([0-9]{1,18})\.json")
-_CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
-"""Where a URL may carry them: user and password, and the query of a signed one."""
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
 _HASHED = "=="
 _EMPTY = "="
@@ -83,31 +76,14 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         Raises:
             StoreFailed: There is no store for such a URL, or it lacks what it needs.
         """
-        self._url = str(url_or_path)
-        self._folder: Path | None = None
-        if "://" not in self._url:
-            self._folder = Path(url_or_path)
-        elif self._url.startswith("file://"):
-            self._folder = Path(unquote(urlsplit(self._url).path))
-        else:
-            _ = self._store  # so that a wrong URL is found when the worker starts
+        self._files = ObjectFiles(url_or_path)
+        if self._files.folder is None:
+            _ = self._files.store  # so that a wrong URL is found when the worker starts
 
-    @functools.cached_property
+    @property
     def place(self) -> str:
         """The store's URL, without credentials that may be in it."""
-        if self._folder is not None:
-            return self._folder.absolute().as_uri()
-        url = urlsplit(self._url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
-
-    @functools.cached_property
-    def _store(self) -> ObjectStore:
-        from obstore.store import LocalStore, from_url
-
-        with self._failing():
-            if self._folder is not None:
-                return LocalStore(self._folder, mkdir=True)
-            return from_url(self._url)
+        return self._files.place
 
     async def _append(
         self, key: ArtifactKey, content: ArtifactContent, custom_metadata: JsonObject, token: str | None
@@ -132,9 +108,9 @@ class ObjectStoreArtifactService(KeyedArtifactService):
             custom_metadata=custom_metadata,
         )
         # Also when there is nothing to keep: it is by this file that a repeated save finds the first.
-        await self._put(f"{folder}/{data}", content.data or b"")
+        await self._files.put(f"{folder}/{data}", content.data or b"")
         version = listed.versions[-1] + 1 if listed.versions else 0
-        while not await self._put(f"{folder}/{version}.json", record.model_dump_json().encode(), new=True):
+        while not await self._files.put(f"{folder}/{version}.json", record.model_dump_json().encode(), new=True):
             kept = await self._record(folder, version)
             if kept is not None and kept.data == data:
                 # An attempt of the store's client whose answer was lost, or another attempt at the same call.
@@ -161,14 +137,14 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         record = await self._record(_folder(key), version)
         if record is None:
             return None
-        data = None if record.is_elsewhere else await self._get(f"{_folder(key)}/{record.data}")
+        data = None if record.is_elsewhere else await self._files.get(f"{_folder(key)}/{record.data}")
         if data is None and not record.is_elsewhere:
             return None  # deleted in between
         return ArtifactContent(part=record.part, carrier=record.carrier, data=data)
 
     async def _names(self, scope: Scope) -> list[str]:
         versions: dict[str, int] = {}
-        for path, _ in await self._below(_folder_of(scope)):
+        for path, _ in await self._files.below(_folder_of(scope)):
             segment, _, name = path.partition("/")
             if form := _RECORD.fullmatch(name):
                 versions[segment] = int(form[1])
@@ -190,24 +166,24 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         for version in reversed(listed.versions):
             if record := await self._record(folder, version):
                 data.add(record.data)
-            await self._remove(f"{folder}/{version}.json")
-        await asyncio.gather(*(self._remove(f"{folder}/{name}") for name in sorted(data)))
+            await self._files.remove(f"{folder}/{version}.json")
+        await asyncio.gather(*(self._files.remove(f"{folder}/{name}") for name in sorted(data)))
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
         """Delete all that is kept of one session, contents without a record too; return the artifacts' names."""
         scope = scope_of(app_name, user_id, session_id)
         names = sorted(await self._names(scope))
         folder = _folder_of(scope)
-        left = [name for name, _ in await self._below(folder)]
+        left = [name for name, _ in await self._files.below(folder)]
         # Records first: what is not there whole must not be there at all.
         for of_record in (True, False):
             paths = [name for name in left if bool(_RECORD.fullmatch(name.rpartition("/")[2])) is of_record]
-            await asyncio.gather(*(self._remove(f"{folder}/{path}") for path in paths))
+            await asyncio.gather(*(self._files.remove(f"{folder}/{path}") for path in paths))
         return names
 
     async def _list(self, folder: str) -> _Listed:
         versions, others = [], {}
-        for name, written in await self._below(folder):
+        for name, written in await self._files.below(folder):
             if form := _RECORD.fullmatch(name):
                 versions.append(int(form[1]))
             else:
@@ -215,55 +191,8 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         return _Listed(sorted(versions), others)
 
     async def _record(self, folder: str, version: int) -> _Record | None:
-        data = await self._get(f"{folder}/{version}.json")
+        data = await self._files.get(f"{folder}/{version}.json")
         return None if data is None else _Record.model_validate_json(data)
-
-    async def _below(self, folder: str) -> list[tuple[str, datetime]]:
-        """Return the paths below a folder, relative to it, and when each was written."""
-        import obstore
-
-        with self._failing():
-            found = await obstore.list(self._store, prefix=folder).collect_async()
-        return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in found]
-
-    async def _get(self, path: str) -> bytes | None:
-        import obstore
-
-        with self._failing():
-            try:
-                found = await obstore.get_async(self._store, path)
-                return bytes(await found.bytes_async())
-            except FileNotFoundError:
-                return None
-
-    async def _put(self, path: str, data: bytes, *, new: bool = False) -> bool:
-        """Write a file; return False, and write nothing, when it has to be new and is not."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        with self._failing():
-            try:
-                await obstore.put_async(self._store, path, data, mode="create" if new else "overwrite")
-            except AlreadyExistsError:
-                return False
-        return True
-
-    async def _remove(self, path: str) -> None:
-        import obstore
-
-        with self._failing(), contextlib.suppress(FileNotFoundError):
-            await obstore.delete_async(self._store, path)
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Turn the store's errors into one that is short and carries no signed URL."""
-        from obstore.exceptions import BaseError
-
-        try:
-            yield
-        except (BaseError, OSError) as error:
-            cause = _CREDENTIALS.sub("…", (str(error).splitlines() or [""])[0])
-            raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
 
 
 def _folder_of(scope: Scope) -> str:

@@ -24,7 +24,7 @@ from activities.view import Views
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
-from tools.outcome import failure_of
+from tools.outcome import failure_of, not_kept
 from tools.services import NO_SERVICES, Services
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
@@ -33,7 +33,7 @@ from waystation.core.call import CallState
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory, UnknownAgent
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, copy_json
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 
 events = structlog.get_logger("waystation.activities")
@@ -66,6 +66,14 @@ class ToolCaller:
         outcome = outcome.model_copy(
             update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
         )
+        data = outcome.encode()
+        if len(data) > MAX_VALUE_BYTES:
+            # Here, since the SDK's own failure to store would have the server repeat the activity, and so the tool.
+            try:
+                await self._views.keep(data)
+            except Exception as error:  # noqa: BLE001  # whatever a store or a codec raises
+                outcome = not_kept(outcome, error)
+                data = outcome.encode()
         log_event = events.info if outcome.error_type is None else events.warning
         log_event(
             "tool_call.completed",
@@ -77,7 +85,6 @@ class ToolCaller:
             duration_s=duration,
             error_type=outcome.error_type,
         )
-        data = outcome.encode()
         ref = ids.result(ids.performance(call.id, given.run), outcome.mark)
         self._views.put(info.workflow_run_id or "", ref, CallReturned(outcome, given.run), len(data))
         return data

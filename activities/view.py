@@ -28,7 +28,7 @@ from waystation.core.model_call import Position
 from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
 from waystation.history import HistoryReader, decoded
 from waystation.storage import Blobs
-from workflows.ports import HAND_OVER
+from workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
@@ -63,6 +63,14 @@ class Views:
         self._size = 0
         self.reads = 0
         """How often history was read; for tests and metrics."""
+
+    async def keep(self, data: bytes) -> None:
+        """Keep a large result where the SDK will look for it when it is returned.
+
+        Raises:
+            StoreFailed: It cannot be kept.
+        """
+        await self._client.data_converter.encode([raw(data)])
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
         """Return the log at `position`, or further on when other activities of the run have asked for later ones.

@@ -73,7 +73,7 @@ async def verify_tree(invocation: Invocation) -> None:
     """Replay all runs of an invocation and of those it called, and compare each with what its workflow holds."""
     histories = await invocation.histories()
     for history in histories:
-        await assert_replays(history)
+        await assert_replays(history, invocation.converter)
     await assert_projection_matches(invocation)
     for event in (event for history in histories for event in history.events):
         child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id

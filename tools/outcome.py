@@ -16,6 +16,8 @@ from waystation.core.secrets import masked
 from waystation.core.tool_call import ToolOutcome
 
 MAX_ERROR_BYTES = 4096
+MAX_RESULT_BYTES = 32_000_000
+"""Of a result with its media. Over MAX_VALUE_BYTES it is kept beside the history."""
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
@@ -24,9 +26,9 @@ _SHOWN_CAUSES = 5
 class TooLarge(NotJson):
     """What a tool returned or wrote is over the limit for one value."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, limit: int = MAX_VALUE_BYTES) -> None:
         self.size = size
-        found = f"{size:,} bytes of JSON (the limit is {MAX_VALUE_BYTES:,})"
+        found = f"{size:,} bytes of JSON (the limit is {limit:,})"
         super().__init__("", found, "return less, or save it as an artifact and return its name")
 
 
@@ -48,7 +50,7 @@ def outcome_of(
     """
     try:
         answer = _answer(value, long_running)
-        _check_size(encode([answer.response, answer.parts]))
+        _check_size(encode([answer.response, answer.parts]), MAX_RESULT_BYTES)
     except NotJson as error:
         answer = _ran_but("its result cannot be given to you", error)
     except Exception as error:  # noqa: BLE001  # a value may raise anything when it is looked at
@@ -137,9 +139,17 @@ def _error(text: str, error_type: str) -> _Answer:
     return _Answer({"error": text, "error_type": error_type}, error_type=error_type)
 
 
-def _check_size(data: bytes) -> None:
-    if len(data) > MAX_VALUE_BYTES:
-        raise TooLarge(len(data))
+def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
+    """Return what is recorded of an outcome that is too large for the history and cannot be kept beside it."""
+    answer = _ran_but("its result cannot be kept", error)
+    return outcome.model_copy(
+        update={"response": answer.response, "error_type": answer.error_type, "parts": (), "final": True}
+    )
+
+
+def _check_size(data: bytes, limit: int = MAX_VALUE_BYTES) -> None:
+    if len(data) > limit:
+        raise TooLarge(len(data), limit)
 
 
 def _text_of(error: BaseException) -> str:

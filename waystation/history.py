@@ -14,10 +14,12 @@ from waystation.core import ids
 from waystation.core import projection as facts
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
-from waystation.core.errors import ForeignHistory
+from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.payload import decode
 from waystation.core.projection import Fact, Projection
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
+from waystation.storage.blobs import STORE_VARIABLE
+from waystation.storage.driver import UNREADABLE, is_reference, retrieved
 
 _TIMEOUTS: dict[int, FailureKind] = {
     TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
@@ -150,7 +152,7 @@ class HistoryReader:
                 completed = event.activity_task_completed_event_attributes
                 ref = self._scheduled[completed.scheduled_event_id]
                 followed = completed.scheduled_event_id in self._followed
-                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)), followed=followed)
+                yield facts.Returned(ref, _result(completed.result.payloads), followed=followed)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
                 yield facts.Lost(self._scheduled[failed.scheduled_event_id], _failure(failed.failure))
@@ -173,7 +175,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes
                 ref = self._scheduled[completed.initiated_event_id]
-                yield facts.Returned(ref, b"".join(_data(completed.result.payloads)), child=True)
+                yield facts.Returned(ref, _result(completed.result.payloads), child=True)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
                 failed = event.child_workflow_execution_failed_event_attributes
                 yield facts.Lost(self._scheduled[failed.initiated_event_id], _failure(failed.failure))
@@ -190,16 +192,23 @@ class HistoryReader:
 
 
 async def decoded(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
-    """Return events with their payloads as they were before the converter's codec, if it has one."""
+    """Return events with their payloads as they were before the converter's codec and storage, if it has them.
+
+    Raises:
+        StoreFailed: Offloaded payloads cannot be looked for.
+    """
     codec = converter.payload_codec
-    if codec is None:
-        return list(events)
     result = []
     for event in events:
+        if codec is None and not any(is_reference(p) for held in _payloads(event) for p in held.payloads):
+            result.append(event)
+            continue
         plain = HistoryEvent()
         plain.CopyFrom(event)
         for payloads in _payloads(plain):
-            opened = await codec.decode(list(payloads.payloads))
+            opened = await retrieved(payloads.payloads, converter)
+            if codec is not None:
+                opened = await codec.decode(opened)
             del payloads.payloads[:]
             payloads.payloads.extend(opened)
         result.append(plain)
@@ -286,6 +295,19 @@ def _of_archive(fact: Fact) -> bool:
 def _data(payloads: Iterable[Payload]) -> list[bytes]:
     # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
+
+
+def _result(payloads: Sequence[Payload]) -> bytes:
+    """Return a result's JSON.
+
+    Raises:
+        StoreFailed: It is kept beside the history, and not where this process looks.
+    """
+    for payload in payloads:
+        if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
+            problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
+            raise StoreFailed("which large results are kept", f"{problem} The remedy is --store, or {STORE_VARIABLE}.")
+    return b"".join(_data(payloads))
 
 
 def _failure(failure: FailureProto) -> Failure:

@@ -21,7 +21,7 @@ from waystation.core.segment import SegmentRef
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import ARCHIVE_ACTIVITY
 from workflows.pending import Noticeboard
-from workflows.ports import data_of, failure_of, raw
+from workflows.ports import failure_of, raw, result_of
 
 PATCH = "continue-as-new"
 """Marks in a history that its run may be cut. Whoever lowers a constant below has to use a new one: the place of the
@@ -100,7 +100,7 @@ class Continuing:
                 cancellation_type=ActivityCancellationType.ABANDON,
                 summary="archives the log before this run is continued as new",
             )
-            done = Archived.model_validate(decode(data_of(result.payload)))
+            done = Archived.model_validate(decode(result_of(result.payload)))
         except (ActivityError, ValueError) as error:
             why = failure_of(error) if isinstance(error, ActivityError) else None
             self._put_off(urgency, why.message if why and why.message else type(error).__name__)

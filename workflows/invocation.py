@@ -36,7 +36,7 @@ from workflows.answers import parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
-from workflows.ports import all_data, data_of, hand_over, now, paged, raw
+from workflows.ports import ResultElsewhere, all_data, data_of, hand_over, now, paged, raw
 from workflows.reporting import Reporter
 
 CANCEL_GRACE_S = 30.0
@@ -98,7 +98,7 @@ class AgentInvocation:
                 self._record(ids.START, body)
                 hand_over(ids.START, body, len(data))
             return await self._loop()
-        except ApplicationError:
+        except (ApplicationError, ResultElsewhere):
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, an invocation fails rather than sticks
             workflow.logger.exception("invocation.faulted")

@@ -25,7 +25,7 @@ from waystation.core.payload import encode
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
-from workflows.ports import data_of, failure_of, raw
+from workflows.ports import failure_of, raw, result_of
 
 MODEL_TIMEOUT = timedelta(minutes=10)
 MODEL_HEARTBEAT_TIMEOUT = timedelta(seconds=30)
@@ -92,7 +92,7 @@ async def call_model(log: Log, number: int, turn: int, phase: Phase, wrap_up: st
         )
     except ActivityError as error:
         return ModelLost(number, failure_of(error))
-    return results.model_reply(number, data_of(reply.payload))
+    return results.model_reply(number, result_of(reply.payload))
 
 
 async def call_tool(log: Log, call: CallState, position: Position, task_queue: str) -> Body:
@@ -132,7 +132,7 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
         )
     except ActivityError as error:
         return results.lost_call(activity_id, failure_of(error))
-    return results.tool_outcome(activity_id, data_of(outcome.payload))
+    return results.tool_outcome(activity_id, result_of(outcome.payload))
 
 
 async def tell_scopes(after: int, last: int, position: Position) -> Body:
@@ -151,7 +151,7 @@ async def tell_scopes(after: int, last: int, position: Position) -> Body:
         )
     except ActivityError as error:
         return ScopesTold(last, failure=failure_of(error))
-    return results.scopes_told(activity_id, data_of(report.payload))
+    return results.scopes_told(activity_id, result_of(report.payload))
 
 
 async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None]) -> Body:
@@ -192,7 +192,7 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
         return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
     except ChildWorkflowError as error:
         return CallLost(call.id, failure_of(error))
-    return results.child_result(call.id, data_of(result.payload))
+    return results.child_result(call.id, result_of(result.payload))
 
 
 async def follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
@@ -231,4 +231,4 @@ async def _child_outcome(
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"waits for {call.name}",
     )
-    return results.child_outcome(call.id, data_of(outcome.payload))
+    return results.child_outcome(call.id, result_of(outcome.payload))

@@ -25,6 +25,8 @@ from waystation.core.payload import JsonObject, encode
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
+_UNREADABLE = b"waystation/unreadable"
+"""What `waystation.storage.driver` makes of references that lead nowhere."""
 
 MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
@@ -40,9 +42,27 @@ TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
 }
 
 
+class ResultElsewhere(Exception):
+    """Fails the workflow task, not the workflow: results come from our own workers, so it is a store that is wrong.
+
+    The server repeats the task until a worker with the right store takes it.
+    """
+
+
 def data_of(payload: Payload) -> bytes:
     """Return the JSON in a payload; an encoding that is not JSON reads as broken JSON."""
     return payload.data if payload.metadata.get("encoding") in _READABLE else b""
+
+
+def result_of(payload: Payload) -> bytes:
+    """Return the JSON of a result.
+
+    Raises:
+        ResultElsewhere: It was offloaded, and this worker's store does not hold it.
+    """
+    if payload.metadata.get("encoding") == _UNREADABLE:
+        raise ResultElsewhere("A result is not in this worker's store; give it the one that the others use (--store).")
+    return data_of(payload)
 
 
 def all_data(values: Sequence[RawValue]) -> list[bytes]:

@@ -10,7 +10,7 @@ from temporalio.workflow import ActivityCancellationType
 from waystation.core.payload import decode
 from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from workflows.ports import data_of, raw
+from workflows.ports import raw, result_of
 
 READ_TIMEOUT = timedelta(minutes=1)
 READ_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=20)
@@ -43,4 +43,4 @@ async def _activity(name: str, given: bytes, what: str) -> bytes | None:
         )
     except ActivityError:
         return None
-    return data_of(result.payload)
+    return result_of(result.payload)

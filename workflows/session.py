@@ -39,7 +39,7 @@ from waystation.core.wire import (
     InvocationResult,
 )
 from workflows.pending import SessionBoard
-from workflows.ports import all_data, data_of, now, paged, raw
+from workflows.ports import all_data, data_of, now, paged, raw, result_of
 from workflows.readings import archived, collected
 
 CANCEL_GRACE_S = 30.0
@@ -151,7 +151,7 @@ class AgentSession:
             self._children[number] = child
             self._hand_on(number)
             returned = await child
-            result = InvocationResult.model_validate(decode(data_of(returned.payload)))
+            result = InvocationResult.model_validate(decode(result_of(returned.payload)))
             status = result.status
         except (ChildWorkflowError, WorkflowAlreadyStartedError, ValueError):
             result = None

@@ -257,10 +257,10 @@ def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
 
 def test_a_result_over_the_limit_is_told_and_the_tool_did_run() -> None:
     """The server would fail the activity, and repeat it."""
-    outcome = returned("x" * 3_000_000)
+    outcome = returned("x" * 33_000_000)
     assert outcome.response == {
-        "error": "The tool ran, but its result cannot be given to you: the value is 3,000,018 bytes of JSON (the limit "
-        "is 1,000,000), which cannot be recorded; return less, or save it as an artifact and return its name. "
+        "error": "The tool ran, but its result cannot be given to you: the value is 33,000,018 bytes of JSON (the "
+        "limit is 32,000,000), which cannot be recorded; return less, or save it as an artifact and return its name. "
         "Do not call it again for this reason alone.",
         "error_type": "TooLarge",
     }
@@ -268,7 +268,7 @@ def test_a_result_over_the_limit_is_told_and_the_tool_did_run() -> None:
 
 def test_media_counts_towards_the_limit() -> None:
     """It is in the same payload."""
-    outcome = returned(types.Part.from_bytes(data=b"x" * 800_000, mime_type="image/png"))
+    outcome = returned(types.Part.from_bytes(data=b"x" * 25_000_000, mime_type="image/png"))
     assert (outcome.error_type, outcome.parts) == ("TooLarge", ())
 
 

@@ -74,11 +74,11 @@ def ran_but(problem: str, error_type: str = "NotJson") -> JsonObject:
 
 PLAIN = "which cannot be recorded; return plain data"
 REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
-    "3 MB": (
-        lambda: "x" * 3_000_000,
+    "33 MB": (
+        lambda: "x" * 33_000_000,
         ran_but(
-            "the value is 3,000,018 bytes of JSON (the limit is 1,000,000), which cannot be recorded; return less, or "
-            "save it as an artifact and return its name",
+            "the value is 33,000,018 bytes of JSON (the limit is 32,000,000), which cannot be recorded; return less, "
+            "or save it as an artifact and return its name",
             "TooLarge",
         ),
     ),

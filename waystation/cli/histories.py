@@ -22,7 +22,9 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
-from waystation.history import project
+from waystation.history import decoded, project
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
 
 MAX_PROBLEM = 600
 """Characters of the reason why a history does not replay."""
@@ -74,10 +76,13 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
     failed = False
     for source in sources:
         if _is_file(source):
-            history = read(Path(source))
+            history = await opened(read(Path(source)), target.store)
         else:
             client = client or await target.connect()
             history = await client.invocation(source).history()
+            history = WorkflowHistory(
+                history.workflow_id, await decoded(history.events, client.temporal.data_converter)
+            )
         try:
             replayed = await replayed_history(source, history)
         except ForeignHistory as error:
@@ -104,6 +109,15 @@ async def replayed_history(source: str, history: WorkflowHistory) -> Replayed:
     except NotReplayable as error:
         return Replayed(source, history, log, _reason(error))
     return Replayed(source, history, log, None)
+
+
+async def opened(history: WorkflowHistory, store: str | None) -> WorkflowHistory:
+    """Return a history with the payloads that were kept beside it.
+
+    Raises:
+        StoreFailed: The store does not answer.
+    """
+    return WorkflowHistory(history.workflow_id, await decoded(history.events, offloading(Blobs(store))))
 
 
 def _reason(error: NotReplayable) -> str:

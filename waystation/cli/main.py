@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CREDENTIALS = Path(".waystation") / "credentials"
 """Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""
-_GLOBAL = ("--address", "--namespace", "--task-queue", "--profile")
+_GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 
 
 class GlobalsAnywhere(TyperGroup):
@@ -83,6 +83,9 @@ def options(
     namespace: Annotated[str | None, typer.Option(help="Temporal's namespace.")] = None,
     task_queue: Annotated[str, typer.Option(help="What the workers poll.")] = "waystation",
     profile: Annotated[str | None, typer.Option(help="A profile of Temporal's client configuration.")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the workers keep large payloads: a folder or object store.")
+    ] = None,
 ) -> None:
     """Run durable agents and answer what they wait for.
 
@@ -90,7 +93,7 @@ def options(
     """
     from waystation.cli.target import Target, program_name, temporal_name
 
-    ctx.obj = Target(address, namespace, task_queue, profile, program_name(), temporal_name())
+    ctx.obj = Target(address, namespace, task_queue, profile, program_name(), temporal_name(), store)
 
 
 @app.command()

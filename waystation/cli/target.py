@@ -13,6 +13,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect, settings
 from waystation.core.payload import JsonObject
 from waystation.core.wire import ANSWER_SIGNAL, DEFAULT_APP, DEFAULT_USER, TASK_QUEUE
+from waystation.storage import Blobs
 
 CONNECT_LIMIT_S = 10.0
 
@@ -29,6 +30,8 @@ class Target:
     """How this program is started, for the commands that it shows."""
     temporal: str = "temporal"
     """How Temporal's own program is started."""
+    store: str | None = None
+    """Where large payloads are kept."""
 
     async def connect(self) -> AgentClient:
         """Return a client.
@@ -39,14 +42,16 @@ class Target:
         where = self.where()
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
-                temporal = await connect(address=self.address, namespace=self.namespace, profile=self.profile)
+                temporal = await connect(
+                    address=self.address, namespace=self.namespace, profile=self.profile, store=self.store
+                )
         except (RuntimeError, TimeoutError, ValueError) as error:
             raise Problem(
                 Exit.NO_SERVER,
                 f"No Temporal server answers at {where} ({_cause(error)}). Start one with `python worker.py --embedded "
                 "--agents DIR`, or say where it is: --address or TEMPORAL_ADDRESS.",
             ) from None
-        return AgentClient(temporal, task_queue=self.task_queue)
+        return AgentClient(temporal, task_queue=self.task_queue, blobs=Blobs(self.store))
 
     def where(self) -> str:
         """Return the server and the namespace in a few words.

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import (
@@ -71,14 +72,15 @@ class AgentClient(ScopeClient, ConversationClient):
         namespace: str | None = None,
         profile: str | None = None,
         task_queue: str = TASK_QUEUE,
+        store: str | Path | None = None,
     ) -> "AgentClient":
-        """Connect as the environment says, see `temporalio.envconfig`; what is given here wins.
+        """Connect as `temporalio.envconfig` says; what is given here wins. `store`: see `waystation.storage.Blobs`.
 
         Raises:
             RuntimeError: No server answers there.
         """
-        temporal = await connect(address=address, namespace=namespace, profile=profile)
-        return cls(temporal, task_queue=task_queue)
+        temporal = await connect(address=address, namespace=namespace, profile=profile, store=store)
+        return cls(temporal, task_queue=task_queue, blobs=Blobs(store))
 
     async def start(
         self,

@@ -2,9 +2,13 @@
 
 import atexit
 import time
+from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+
+from waystation.storage import Blobs
+from waystation.storage.driver import OFFLOAD_OVER, offloading
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
@@ -24,15 +28,27 @@ def settings(
     return config
 
 
-async def connect(*, address: str | None = None, namespace: str | None = None, profile: str | None = None) -> Client:
+async def connect(
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    store: str | Path | None = None,
+    offload_over: int = OFFLOAD_OVER,
+) -> Client:
     """Return a Temporal client. What is given here wins over the environment.
+
+    `store` is where payloads of at least `offload_over` bytes are kept, see `Blobs`: the same as the workers'.
 
     Raises:
         RuntimeError: No server answers there.
     """
     atexit.unregister(_let_threads_finish)  # once is enough
     atexit.register(_let_threads_finish)
-    return await Client.connect(**settings(address=address, namespace=namespace, profile=profile))
+    converter = offloading(Blobs(store), over=offload_over)
+    return await Client.connect(
+        **settings(address=address, namespace=namespace, profile=profile), data_converter=converter
+    )
 
 
 def _let_threads_finish() -> None:

@@ -1,6 +1,7 @@
 """What has to hold for every invocation: it replays, and its history says what the workflow holds."""
 
 from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -9,18 +10,18 @@ from waystation.core.payload import JsonObject
 from waystation.replay import replay
 
 
-async def assert_replays(history: WorkflowHistory) -> None:
+async def assert_replays(history: WorkflowHistory, converter: DataConverter | None = None) -> None:
     """Replay a history as in production, and in the strict sandbox, which catches clocks and randomness.
 
     Raises:
         NotReplayable: The present code would not do what was recorded.
     """
-    await replay(history, runner=UnsandboxedWorkflowRunner())
+    await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter)
     # pydantic checks nothing at run time that could differ; importing it anew for each replay takes a second.
     passed_through = SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "annotated_types"
     )
-    await replay(history, runner=SandboxedWorkflowRunner(restrictions=passed_through))
+    await replay(history, runner=SandboxedWorkflowRunner(restrictions=passed_through), converter=converter)
 
 
 async def assert_projection_matches(invocation: Invocation) -> None:

@@ -2,6 +2,8 @@
 
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
+from waystation.storage import Blobs
 from worker import create_worker
 
 
@@ -35,19 +38,23 @@ class AgentEnvironment:
         model: BaseLlm | None = None,
         services: Services | None = None,
         server: EmbeddedServer | None = None,
+        store: str | Path | None = None,
         task_queue: str = "waystation",
         **worker_options: Any,
     ) -> None:
         """`model` replaces that of every agent; `server` is one that runs already, and is left running.
 
         `services` are those of the worker; by default artifacts and memories are kept until the environment is gone.
+        `store` is where large payloads are kept; by default a folder that goes with the environment.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or fleeting_services()
         self._task_queue = task_queue
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()
+        self._given_store = store
         self.server: EmbeddedServer
+        self.store: str | Path
         self.temporal: Client
         self.client: AgentClient
         self.worker: Worker
@@ -56,8 +63,10 @@ class AgentEnvironment:
         async with AsyncExitStack() as stack:
             server = self._given_server
             self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
-            self.temporal = await connect(address=self.server.address)
-            self.client = AgentClient(self.temporal, task_queue=self._task_queue)
+            self.store = self._given_store or stack.enter_context(TemporaryDirectory(prefix="waystation-"))
+            blobs = self._options.get("blobs") or Blobs(self.store)
+            self.temporal = await connect(address=self.server.address, store=self.store)
+            self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
             registry = Registry.of(*self._agents)
             roots = registry.roots.values()
             stack.push_async_callback(close_toolsets, [root.agent for root in roots])
@@ -68,7 +77,7 @@ class AgentEnvironment:
                 models=Models(self._model),
                 services=self.services,
                 task_queue=self._task_queue,
-                **self._options,
+                **{"blobs": blobs, **self._options},
             )
             await stack.enter_async_context(self.worker)
             self._stack = stack.pop_all()

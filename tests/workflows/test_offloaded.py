@@ -1,0 +1,126 @@
+"""Payloads that are too large for a history are kept beside it, and a store that fails costs no effect twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
+
+from tests.conftest import Serve
+from tests.workflows.outside import ignored, told, waiting
+from tools import LongRunningFunctionTool
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.core.errors import NotReplayable, StoreFailed
+from waystation.replay import replay
+from waystation.storage import Blobs
+from waystation.storage.driver import UNREADABLE, BlobDriver
+from waystation.testing import ScriptedModel, calls, says
+
+REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
+
+
+def reference(data: bytes, encoding: bytes = b"json/protobuf") -> RawValue:
+    """Return a payload that says it is kept elsewhere."""
+    return RawValue(Payload(metadata={"encoding": encoding, "messageType": REFERENCE.encode()}, data=data))
+
+
+async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history(serve: Serve) -> None:
+    """The tool runs once; the history holds a reference and can be replayed and projected."""
+    ran: list[int] = []
+
+    def read() -> str:
+        ran.append(1)
+        return "x" * 20_000_000
+
+    model = ScriptedModel(calls(("read", {})), says("Read."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        invocation = await env.client.start("reader", "read")
+        assert (await invocation.result()).text == "Read."
+        assert (ran, len(told(model.requests[1])[0]["result"])) == ([1], 20_000_000)
+        assert sum(event.ByteSize() for event in (await invocation.history()).events) < 20_000
+
+
+async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
+    """Over what the server takes; the client puts it aside."""
+    model = ScriptedModel(says("Heard."))
+    async with serve(Agent(name="listener", model=model)) as env:
+        assert (await env.client.run("listener", "x" * 3_000_000)).text == "Heard."
+
+
+@pytest.mark.parametrize(("size", "error_type"), [(500_000, None), (3_000_000, "StoreFailed")])
+async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, size: int, error_type: str | None
+) -> None:
+    """What fits into the history goes there; what does not is an outcome, since a failed activity is repeated."""
+
+    async def refuse(self: Blobs, data: bytes) -> str:
+        raise StoreFailed(self.place, "no space left.")
+
+    ran: list[int] = []
+
+    def read() -> str:
+        ran.append(1)
+        return "x" * size
+
+    monkeypatch.setattr(Blobs, "put", refuse)
+    model = ScriptedModel(calls(("read", {})), says("Done."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        assert (await env.client.run("reader", "read")).text == "Done."
+        assert (ran, told(model.requests[1])[0].get("error_type")) == ([1], error_type)
+
+
+FORGED: dict[str, Any] = {
+    "an unknown digest": reference(b'{"driverName": "waystation", "claimData": {"digest": "' + b"a" * 64 + b'"}}'),
+    "a path": reference(b'{"driverName": "waystation", "claimData": {"digest": "../../etc/passwd"}}'),
+    "no claim": reference(b'{"driverName": "waystation"}'),
+    "an unknown driver": reference(b'{"driverName": "s3", "claimData": {"key": "x"}}'),
+    "no reference": reference(b'{"driverName": 5'),
+    "an old form": reference(b"[]", b"json/external-storage-reference"),
+}
+
+
+@pytest.mark.parametrize("form", FORGED)
+async def test_a_forged_reference_sticks_nothing(serve: Serve, form: str) -> None:
+    """As a signal it is ignored and recorded; the invocation goes on."""
+    model = ScriptedModel(calls(("ask", {})), says("Asked."), says("Done."))
+
+    def ask() -> dict[str, str]:
+        """Ask somebody."""
+        return {"status": "pending"}
+
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.handle.signal("answer", FORGED[form])
+        assert len(await ignored(invocation, 1)) == 1
+        await invocation.approve()
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fails(serve: Serve, tmp_path: Path) -> None:
+    """Not the workflow: a worker with the right store takes it up. Nothing is taken for an empty result."""
+
+    def read() -> str:
+        return "x" * 500_000
+
+    model = ScriptedModel(calls(("read", {})), says("Read."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        invocation = await env.client.start("reader", "read")
+        await invocation.result()
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path)
+        with pytest.raises(StoreFailed, match=r"does not hold .*--store"):
+            await other.invocation(invocation.id).log()
+        with pytest.raises(NotReplayable, match="not in this worker's store"):
+            await replay(await invocation.history(), converter=other.temporal.data_converter)
+
+
+async def test_blobs_of_another_kind_are_no_payloads(tmp_path: Path) -> None:
+    """A reference to any other blob of the store reads as broken JSON."""
+    blobs = Blobs(tmp_path)
+    digest = await blobs.put(b"\xff\xff\xff")
+    claim = StorageDriverClaim({"digest": digest})
+    [found] = await BlobDriver(blobs).retrieve(StorageDriverRetrieveContext(), [claim])
+    assert dict(found.metadata) == UNREADABLE

@@ -1,0 +1,163 @@
+"""Large payloads beside the history: Temporal's external storage over `Blobs`.
+
+The SDK stores after a codec has encoded and retrieves before it decodes, so the store sees what the server would.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import structlog
+from temporalio.api.common.v1 import Payload
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
+from temporalio.client import Client
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
+
+from waystation.core.errors import StoreFailed
+from waystation.storage.blobs import BlobMissing, Blobs
+
+log = structlog.get_logger("waystation.storage")
+
+DRIVER = "waystation"
+OFFLOAD_OVER = 256 * 1024
+"""In bytes; payloads below it stay in the history. Temporal's own default."""
+INLINE_LIMIT = 1_900_000
+"""What goes into the history all the same when the store fails; the server takes 2 MB."""
+UNREADABLE = {"encoding": b"waystation/unreadable"}
+"""Metadata of what stands for a reference that leads nowhere. No reader takes it for JSON."""
+_REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
+_LEGACY_REFERENCE = b"json/external-storage-reference"
+
+
+class BlobDriver(StorageDriver):
+    """Keeps payloads in `Blobs`."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.blobs = blobs
+
+    def name(self) -> str:
+        """Return the name in every reference."""
+        return DRIVER
+
+    def type(self) -> str:
+        """Return the name of this kind of driver."""
+        return "waystation.blobs"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        """Keep payloads.
+
+        Raises:
+            StoreFailed: The store does not take them.
+        """
+        claims = []
+        for payload in payloads:
+            data = payload.SerializeToString(deterministic=True)
+            claims.append(StorageDriverClaim({"digest": await self.blobs.put(data), "size": str(len(data))}))
+        return claims
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """Return payloads; for each that is not there one that nobody can read.
+
+        Anybody can send a reference that leads nowhere, and raising here would stick the workflow that got it.
+
+        Raises:
+            StoreFailed: The store does not answer; the server has the workflow task repeated until it does.
+        """
+        return [await self._found(claim.claim_data.get("digest", "")) for claim in claims]
+
+    async def _found(self, digest: str) -> Payload:
+        try:
+            data = await self.blobs.get(digest)
+            return Payload.FromString(data)
+        except BlobMissing as error:
+            log.warning("payload.missing", place=error.place, problem=error.problem)
+            problem = error.problem
+        except Exception as error:
+            if isinstance(error, StoreFailed):
+                raise
+            log.warning("payload.unreadable", place=self.blobs.place, digest=digest[:12])  # bytes of another kind
+            problem = f"{digest[:12]}… is no payload."
+        return Payload(metadata=UNREADABLE, data=problem.encode())
+
+
+class Offload(ExternalStorage):
+    """External storage that no message from outside can bring to raise, and that does without while it can.
+
+    Overrides what the SDK calls per payload, because it raises there for references that are no references, or that
+    name a driver that is not there, and then repeats the workflow task for ever.
+    """
+
+    async def _store_payload(self, payload: Payload) -> Payload:
+        try:
+            return await super()._store_payload(payload)
+        except StoreFailed as error:
+            if payload.ByteSize() > INLINE_LIMIT:
+                raise
+            log.warning("payload.kept_inline", place=error.place, problem=error.problem, size=payload.ByteSize())
+            return payload
+
+    async def _store_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._store_payload(payload) for payload in payloads]
+
+    async def _retrieve_payload(self, payload: Payload) -> Payload:
+        if not is_reference(payload):
+            return payload
+        try:
+            reference = self._decode_reference(payload)
+        except Exception:  # noqa: BLE001  # whatever a forged reference makes the protobuf reader raise
+            reference = None
+        driver = self._driver_map.get(reference.driver_name) if reference else None
+        if reference is None or driver is None:
+            log.warning("payload.foreign_reference", driver=reference.driver_name[:80] if reference else None)
+            return Payload(metadata=UNREADABLE)
+        found = await driver.retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(dict(reference.claim_data))])
+        return found[0]
+
+    async def _retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._retrieve_payload(payload) for payload in payloads]
+
+
+def is_reference(payload: Payload) -> bool:
+    """Whether a payload only says where its content is kept."""
+    encoding = payload.metadata.get("encoding")
+    if encoding == _LEGACY_REFERENCE:
+        return True
+    return encoding == b"json/protobuf" and payload.metadata.get("messageType") == _REFERENCE_TYPE
+
+
+def offloading(
+    blobs: Blobs, *, over: int = OFFLOAD_OVER, converter: DataConverter = DataConverter.default
+) -> DataConverter:
+    """Return a converter that keeps payloads of at least `over` bytes in `blobs`, after its codec if it has one."""
+    storage = Offload(drivers=[BlobDriver(blobs)], payload_size_threshold=over)
+    return dataclasses.replace(converter, external_storage=storage)
+
+
+def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
+    """Return a client over the same connection that offloads; one that does already is returned as it stands."""
+    if client.data_converter.external_storage is not None:
+        return client
+    config = client.config()
+    config["data_converter"] = offloading(blobs, over=over, converter=client.data_converter)
+    return Client(**config)
+
+
+async def retrieved(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
+    """Return what offloaded payloads hold, and the others as they stand; the codec is the caller's.
+
+    Raises:
+        StoreFailed: The store does not answer.
+    """
+    storage = converter.external_storage
+    if not isinstance(storage, Offload):
+        nowhere = Payload(metadata=UNREADABLE, data=b"this client was made without one.")
+        return [nowhere if is_reference(p) else p for p in payloads]
+    return await storage._retrieve_payload_sequence(payloads)
