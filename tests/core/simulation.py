@@ -228,7 +228,7 @@ class Simulation:
             assert next_step(self.log) == step, "deciding twice gives the same step"
             self.steps.append(step)
             match step:
-                case CallModel(turn, phase):
+                case CallModel(turn, phase, wrap_up):
                     self.asked[ids.model_replied(self.log.steps + 1)] = step
                     number = self.log.steps + 1
                     position = self._position()
@@ -242,10 +242,12 @@ class Simulation:
                         number=number,
                         turn=turn,
                         phase=phase,
+                        wrap_up=wrap_up,
                         at=position.at,
                         new=position.new,
                     )
-                    self.log.record(ids.model_called(number, turn), self.now, ModelCalled(number, turn))
+                    called = ModelCalled(number, turn, wrap_up is not None)
+                    self.log.record(ids.model_called(number, turn, called.wrap_up), self.now, called)
                     self._schedule(ids.model_replied(number), given, "model")
                 case Perform(calls):
                     for call_id in calls:
@@ -286,7 +288,7 @@ class Simulation:
 
     def view_at(self, wanted: Position) -> Log:
         """Return the log as an activity on another machine sees it, from the history so far."""
-        log, sources = Log("inv"), Sources()
+        log, sources = Log("inv", timed=False), Sources()
         for fact in self.facts:
             sources.learn(fact)
             if isinstance(fact, projection.Started) and (read := fact.carried()):

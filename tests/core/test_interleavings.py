@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.core.simulation import Simulation
 from waystation.core import ids, prompt
-from waystation.core.budget import Budget
+from waystation.core.budget import Budget, Spent, Usage
 from waystation.core.compaction import Compaction, hidden, standing
 from waystation.core.compaction_range import Conversed
 from waystation.core.entry import AnswerCounted, Failure
@@ -48,6 +48,16 @@ def _composite(children: st.SearchStrategy[AgentShape]) -> st.SearchStrategy[Age
 
 SHAPES = st.recursive(st.builds(AgentShape, name=st.sampled_from("pqr"), after=st.booleans()), _composite, max_leaves=4)
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "what happened"}]}
+BUDGETS = st.builds(
+    Budget,
+    max_llm_calls=st.sampled_from([3, 6, 500]),
+    max_total_tokens=st.sampled_from([None, None, 40]),
+    max_tool_calls=st.sampled_from([None, None, 0, 3]),
+    max_wall_s=st.sampled_from([None, None, 30.0]),
+    on_exhausted=st.sampled_from([None, "stop", "wrap_up", "ask"]),
+)
+MAX_TOKENS = 20
+"""What one reply uses at most."""
 BY_THE_WAY: JsonObject = {"role": "model", "parts": [{"text": "by the way"}]}
 ACTIONS = ["approve", "reject", "edit", "respond", "progress", "nonsense"]
 
@@ -57,7 +67,7 @@ class Story:
 
     def __init__(self, data: st.DataObject) -> None:
         self.draw = data.draw
-        budget = Budget(max_llm_calls=self.draw(st.sampled_from([3, 6, 500])))
+        budget = self.draw(BUDGETS)
         self.shape = self.draw(st.one_of(st.just(AgentShape(name="ag")), SHAPES))
         self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
         self.compacted: list[list[JsonObject]] = []
@@ -102,11 +112,12 @@ class Story:
                 self._result(self.draw(st.sampled_from(sorted(simulation.in_flight))))
 
     def _answer(self) -> JsonObject:
-        known = [*self.simulation.log.calls, "fc-99"]
+        waiting = [call.id for call in self.simulation.log.waiting()]
+        known = [*self.simulation.log.calls, *waiting, "fc-99"]
         answer: dict[str, Any] = {
             "function_call_id": self.draw(st.sampled_from(known)),
             "action": self.draw(st.sampled_from(ACTIONS)),
-            "response": {"r": self.draw(st.integers(0, 3))},
+            "response": self.draw(st.sampled_from([{"r": 1}, {"max_total_tokens": 30}, None])),
             "args": {"edited": True},
             "wake": self.draw(st.booleans()),
         }
@@ -128,7 +139,11 @@ class Story:
             simulation.lose(ref, Failure(kind="heartbeat"))
         elif simulation.in_flight[ref] == "child":
             delta = {self.draw(st.sampled_from("ab")): self.draw(st.integers(0, 9))}
-            simulation.child_returns(ref, InvocationResult(text="done", state_delta=delta))
+            share = simulation.log.share(ref)
+            tokens = self.draw(st.integers(0, min(MAX_TOKENS, share.max_total_tokens or MAX_TOKENS)))
+            tools = self.draw(st.integers(0, 2 if share.max_tool_calls is None else share.max_tool_calls))
+            spent = Spent(model_calls=1, total_tokens=tokens, tool_calls=tools, working_s=1.0)
+            simulation.child_returns(ref, InvocationResult(text="done", state_delta=delta, spent=spent))
         else:
             call_id = ids.performed(ref)[0]
             long_running = simulation.log.calls[call_id].call.kind == "long_running"
@@ -175,7 +190,9 @@ class Story:
                     calls.append(Call(id=call_id))
         closing = Said(content={"role": "model", "parts": [{"text": "{}"}]}) if kinds == ["answered"] else None
         content: JsonObject = {"role": "model", "parts": parts or [{"text": "hm"}]}
-        return ModelReply(content=content, calls=tuple(calls), closing=closing, compaction=self._compaction(work))
+        usage = Usage(total_tokens=self.draw(st.integers(0, MAX_TOKENS)))
+        said: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
+        return ModelReply(**said, compaction=self._compaction(work), usage=usage, attempt=1)
 
     def _compaction(self, work: Work) -> Compaction | None:
         """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
@@ -291,7 +308,7 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
     answered = [part["id"] for event in log.events for part in event.function_responses()]
     for call in log.calls.values():
         assert call.closed
-        assert call.id in answered
+        assert call.id in answered or ids.is_budget(call.id)
 
 
 @given(st.data())
@@ -336,3 +353,29 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
         assert waiting.isdisjoint(gone)
         stay = [event for index, event in enumerate(log.events) if index not in indices]
         assert gone.isdisjoint(response["id"] for event in stay for response in event.function_responses())
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.DataObject) -> None:
+    """A limit is passed by what each agent had begun when it was reached, and by one last reply each; no tool runs."""
+    log = Story(data).play().log
+    most = MAX_TOKENS * 2 * len(log.works)
+    limits = log.budget.limits()
+    assert log.spent.total_tokens <= limits.get("max_total_tokens", log.spent.total_tokens) + most
+    assert log.spent.tool_calls <= limits.get("max_tool_calls", log.spent.tool_calls)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
+    """Each entry counts once, on whatever way it is read; only who knows the times knows the time worked."""
+    simulation = Story(data).play()
+    projection = Projection("inv")
+    projection.feed(simulation.facts)
+    projection.flush()
+    assert projection.log.spent == simulation.log.spent
+    untimed = Log("inv", timed=False)
+    for entry in simulation.log.entries:
+        untimed.append(entry.ref, 0.0, entry.body)
+    assert untimed.spent == simulation.log.spent.model_copy(update={"working_s": untimed.spent.working_s})

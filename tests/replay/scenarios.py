@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,9 @@ from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
+from waystation.core.budget import Usage
 from waystation.core.errors import ModelRefused
+from waystation.models import LlmResponse
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
 from waystation.testing.models import Reply
 
@@ -102,6 +104,11 @@ class Scenario:
             return self.root()
         helper = Agent(name="helper", description="Helps.", model=ScriptedModel(*self.child), tools=TOOLS)
         return Agent(name="clerk", model=ScriptedModel(*self.replies), tools=[*TOOLS, AgentTool(helper)])
+
+
+def using(tokens: int, reply: LlmResponse) -> LlmResponse:
+    """Return a reply for which the provider counts so many tokens."""
+    return replace(reply, usage=Usage(total_tokens=tokens))
 
 
 async def finish(env: AgentEnvironment, invocation: Invocation) -> None:
@@ -205,6 +212,8 @@ async def answer_the_child(env: AgentEnvironment, invocation: Invocation) -> Non
 FAILED, CANCELED = WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED
 RUNNING = WorkflowExecutionStatus.RUNNING
 
+ASKING = {"agent": "clerk", "message": "hi", "budget": {"max_total_tokens": 100, "on_exhausted": "ask"}}
+
 SCENARIOS = {
     "one-tool": Scenario((calls(("add", {"a": 1, "b": 2})), says("3")), finish),
     "no-tool": Scenario((says("Hello."),), finish),
@@ -285,6 +294,36 @@ SCENARIOS = {
     "structured": Scenario((), finish, root=trees.structured),
     "asks-for-confirmation": Scenario((), attended("approve"), root=trees.asks_for_confirmation),
     "asks-for-confirmation-rejected": Scenario((), attended("reject"), root=trees.asks_for_confirmation),
+    "budget-wraps-up": Scenario(
+        (using(100, calls(("add", {"a": 1, "b": 2}))), says("3, as far as I came.")),
+        finish,
+        start={"agent": "clerk", "message": "hi", "budget": {"max_total_tokens": 100}},
+    ),
+    "budget-has-no-room-for-a-call": Scenario(
+        (calls(("note", {"text": "x"}), ("note", {"text": "y"})), says("Only x.")),
+        finish,
+        start={"agent": "clerk", "message": "hi", "budget": {"max_tool_calls": 1}},
+    ),
+    "budget-asks-approved": Scenario(
+        (using(100, calls(("add", {"a": 1, "b": 2}))), using(1, says("3"))), attended("approve"), start=ASKING
+    ),
+    "budget-asks-rejected": Scenario(
+        (using(100, calls(("add", {"a": 1, "b": 2}))), says("3, as far as I came.")), attended("reject"), start=ASKING
+    ),
+    "budget-asks-for-time": Scenario(
+        (calls(("add", {"a": 1, "b": 2})), says("3")),
+        attended({"action": "approve", "response": {"max_wall_s": 3600}}),
+        start={"agent": "clerk", "message": "hi", "budget": {"max_wall_s": 0.001, "on_exhausted": "ask"}},
+    ),
+    "budget-left-waiting": Scenario(
+        (using(100, calls(("add", {"a": 1, "b": 2}))),), leave_waiting, start=ASKING, ends=RUNNING
+    ),
+    "budget-shared": Scenario(
+        (using(60, calls(("helper", {"request": "add"}))), using(1, says("The helper says 3."))),
+        finish,
+        child=(using(40, calls(("add", {"a": 1, "b": 2}))), says("3, as far as I came.")),
+        start={"agent": "clerk", "message": "hi", "budget": {"max_total_tokens": 100}},
+    ),
     "needs-login": Scenario((), approve_one, root=trees.needs_login),
     # In this order: the second one reads what the first has stored.
     "scopes-stored": Scenario((), attended("approve"), root=trees.scopes, start=trees.of_ada({"user:name": "Ada"})),
