@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import Till, refusal, told, waiting
 from tools import AgentTool, LongRunningFunctionTool
-from waystation.agents import Agent, ParallelAgent, SequentialAgent
+from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core.budget import Budget, Grant, Price, Spent, Usage
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
@@ -185,7 +185,7 @@ async def test_each_agent_at_work_has_a_last_word(serve: Serve) -> None:
         return pays(1, 100) if request.tools else says("Wrapped up.")
 
     till = Till()
-    both = [Agent(name=name, model=FunctionModel(speak), tools=[till.pay]) for name in ("a", "b")]
+    both: list[BaseAgent] = [Agent(name=name, model=FunctionModel(speak), tools=[till.pay]) for name in ("a", "b")]
     async with serve(ParallelAgent(name="par", sub_agents=both)) as env:
         invocation = await env.client.start("par", "go", budget=Budget(max_total_tokens=100))
         assert (await invocation.result()).status == "stopped"

@@ -23,9 +23,11 @@ from tests.workflows.outside import (
     until,
     waiting,
 )
-from tools import FunctionTool, LongRunningFunctionTool
+from tests.workflows.test_children import waiting as begun
+from tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.budget import Budget
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
@@ -266,3 +268,43 @@ async def fired(invocation: Invocation) -> bool:
     """Whether a timer of the invocation fired."""
     events = (await invocation.history()).events
     return any(event.event_type == EventType.EVENT_TYPE_TIMER_FIRED for event in events)
+
+
+async def test_a_question_for_more_budget_expires_after_thirty_days(serve_and_skip: SkipTime) -> None:
+    """Nothing was granted, so the agent wraps up; an answer then comes too late."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid once."))
+    async with serve_and_skip(Agent(name="payer", model=model, tools=[till.pay]), verified) as clock:
+        budget = Budget(max_llm_calls=1, on_exhausted="ask")
+        invocation = await clock.client.start("payer", "pay 5", budget=budget)
+        verified.append(invocation)
+        await waiting(invocation, "budget-1")
+        await clock.forward(invocation, 29 * DAY)
+        await waiting(invocation, "budget-1")
+        await clock.forward(invocation, 2 * DAY)
+        result = await invocation.result()
+        assert (result.status, result.text, result.granted) == ("stopped", "Paid once.", None)
+        assert not model.requests[1].tools
+
+
+async def test_waiting_for_a_person_is_no_work(serve_and_skip: SkipTime) -> None:
+    """Twenty days on an hour's budget: the time of a called agent that waits does not count either."""
+    till, verified = Till(), list[Invocation]()
+    helper = Agent(
+        name="helper",
+        description="Pays.",
+        model=ScriptedModel(calls(("pay", {"amount": 5})), says("Paid.")),
+        tools=[FunctionTool(till.pay, require_confirmation=True)],
+    )
+    model = ScriptedModel(calls(("helper", {"request": "pay 5"})), says("The helper paid."))
+    async with serve_and_skip(Agent(name="boss", model=model, tools=[AgentTool(helper)]), verified) as clock:
+        invocation = await clock.client.start("boss", "pay 5", budget=Budget(max_wall_s=3_600))
+        verified.append(invocation)
+        called = clock.client.invocation(f"{invocation.id}/fc-1")
+        assert await begun(called) == ["fc-1"]
+        await clock.forward(called, 20 * DAY)
+        await called.approve("fc-1")
+        result = await invocation.result()
+        assert (result.status, result.text, till.paid) == ("completed", "The helper paid.", [5])
+        assert result.spent is not None
+        assert result.spent.working_s < 3_600

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -106,6 +106,15 @@ def run(
     user: Annotated[str | None, typer.Option(help="Whom the agent serves.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as something waits for a person.")] = False,
     stream: Stream = False,
+    budget: Annotated[
+        str | None, typer.Option(metavar="LIMITS", help="Such as tokens=5000,model_calls=9,tool_calls=9,seconds=60.")
+    ] = None,
+    on_exhausted: Annotated[
+        Literal["stop", "wrap_up", "ask"] | None, typer.Option(help="What happens when the budget is used up.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Prices of models as JSON; cost=N in --budget needs them.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Start an invocation and follow it to its end. Ctrl-C ends the following, never the invocation."""
@@ -113,10 +122,16 @@ def run(
     if id == "":
         raise typer.BadParameter("an id has at least one character", param_hint="--id")
 
+    allowed = None
+    if budget or on_exhausted or prices:
+        from waystation.cli.budgets import budget_of
+
+        allowed = budget_of(budget, on_exhausted, prices)
+
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.watch import run
 
-        given = {"id": id, "state": initial, "user_id": user}
+        given = {"id": id, "state": initial, "user_id": user, "budget": allowed}
         return await run(client, out, target, agent=agent, message=message, detach=detach, stream=stream, **given)
 
     _perform(ctx, action, json=json, invocation=id)

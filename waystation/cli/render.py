@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rich.style import Style
 from rich.text import Text
 
-from waystation.core import summary
+from waystation.core import ids, summary
 from waystation.core.answer import PendingCall
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.event import Event, text_of
@@ -126,6 +126,8 @@ def _call_line(who: str, call: JsonObject, later: bool) -> Line:
         asked = call.get("args") or {}
         original = asked.get("originalFunctionCall") or {}
         hint = (asked.get("toolConfirmation") or {}).get("hint") or "no hint"
+        if ids.is_budget(str(original.get("id"))):
+            return Line("call", who, f" needs more budget: {safe(hint)}")
         return Line("call", who, f" needs a confirmation for {safe(str(original.get('name')))}: {safe(hint)}")
     if call.get("name") == REQUEST_CREDENTIAL:
         asked = call.get("args") or {}
@@ -137,6 +139,8 @@ def _call_line(who: str, call: JsonObject, later: bool) -> Line:
 
 def _response_line(response: JsonObject) -> Line:
     said = response.get("response") or {}
+    if ids.is_budget(str(response.get("id"))):
+        return Line("response", "user", " granted more" if said.get("confirmed") else " granted no more")
     if response.get("name") == REQUEST_CONFIRMATION:
         return Line("response", "user", " confirmed the call" if said.get("confirmed") else " refused the call")
     if response.get("name") == REQUEST_CREDENTIAL:
