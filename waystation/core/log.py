@@ -78,7 +78,12 @@ class Log(Spending):
     @property
     def busy(self) -> bool:
         """Whether a model or a tool works, or is about to."""
-        return any(work.busy or work.phase for work in self.active)
+        return any(
+            work.in_flight is not None
+            or any(call.performing and not call.held for call in work.batch)
+            or (work.phase and self.verdict(work).kind != "hold")
+            for work in self.active
+        )
 
     @property
     def models_at_work(self) -> dict[int, Work]:

@@ -98,7 +98,9 @@ class Spending(Calls):
         return self._shares[function_call_id].budget
 
     def verdict(self, work: Work) -> Verdict:
-        """Return whether the model of an agent, which waits for that, may be called."""
+        """Return whether an agent, which waits for its next activity, may have it; only models are bounded."""
+        if work.phase == "leave" or work.shape.kind != "llm":
+            return Verdict("go")
         found = self._exhausted()
         if not found:
             return Verdict("hold" if self._exhausted(reserved=True) else "go")

@@ -71,8 +71,6 @@ def next_step(log: Log) -> Step:
     unmet: str | None = None
     for work in log.active:
         if phase := work.phase:
-            if phase == "leave" or work.shape.kind != "llm":
-                return CallModel(work.index, phase)
             match log.verdict(work):
                 case Verdict("stop", reason):
                     return Finish(reason)
@@ -82,7 +80,7 @@ def next_step(log: Log) -> Step:
                 case Verdict(_, wrap_up):
                     limit = log.budget.max_llm_calls
                     # A loop whose agents never come to call their models would otherwise have no end.
-                    if log.spoken_for >= limit:
+                    if log.spoken_for >= limit and phase != "leave" and work.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(work.index, phase, wrap_up)
     performing = log.performing()
