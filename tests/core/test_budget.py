@@ -1,0 +1,77 @@
+"""What a budget may say, and what it does to prices and grants."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waystation.core.budget import Budget, Grant, Price, Usage, granted
+from waystation.core.errors import InvalidInput
+from waystation.core.wire import parse_input
+
+PRICES = {"*": {"prompt": 1, "output": 1}}
+
+
+@pytest.mark.parametrize(
+    ("budget", "field"),
+    [
+        ({"max_total_tokens": 0}, "budget.max_total_tokens"),
+        ({"max_total_tokens": -5}, "budget.max_total_tokens"),
+        ({"max_total_tokens": "many"}, "budget.max_total_tokens"),
+        ({"max_tool_calls": -1}, "budget.max_tool_calls"),
+        ({"max_wall_s": 0}, "budget.max_wall_s"),
+        ({"max_cost": -0.5, "prices": PRICES}, "budget.max_cost"),
+        ({"max_cost": 1}, "max_cost needs `prices`"),
+        ({"prices": {"gemini": {"prompt": -1, "output": 1}}}, "budget.prices.gemini.prompt"),
+        ({"prices": {"gemini": {"prompt": 1}}}, "budget.prices.gemini.output"),
+        ({"prices": {"": {"prompt": 1, "output": 1}}}, "budget.prices"),
+        ({"on_exhausted": "panic"}, "budget.on_exhausted"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused_by_name(budget: dict[str, Any], field: str) -> None:
+    """The field is named, and the invocation does not begin."""
+    given = json.dumps({"agent": "a", "message": "m", "budget": budget}).encode()
+    with pytest.raises(InvalidInput) as refused:
+        parse_input(given)
+    assert field in str(refused.value)
+
+
+@pytest.mark.parametrize("limit", ["max_wall_s", "max_cost"])
+def test_a_limit_that_is_no_number_is_refused(limit: str) -> None:
+    """Nothing is ever greater than it."""
+    with pytest.raises(ValueError, match=limit):
+        Budget.model_validate({limit: float("nan"), "prices": PRICES})
+
+
+def test_the_longest_name_that_fits_gives_the_price() -> None:
+    """By any of the names that a model goes by; `*` only when nothing else fits."""
+    rows = {name: Price(prompt=n, output=n) for n, name in enumerate(("*", "gemini", "gemini-2.5-flash"))}
+    budget = Budget(prices=rows)
+    assert budget.price(["gemini-2.5-flash-001"]) == rows["gemini-2.5-flash"]
+    assert budget.price(["gemini-1.5-pro"]) == rows["gemini"]
+    assert budget.price(["alias", "gemini-2.5-flash"]) == rows["gemini-2.5-flash"]
+    assert budget.price(["claude"]) == rows["*"]
+    assert Budget(prices={"gemini": rows["gemini"]}).price(["claude"]) is None
+
+
+def test_cached_tokens_have_a_price_of_their_own() -> None:
+    """Without one they cost what others do; more cached than sent is a provider's mistake."""
+    usage = Usage(prompt_tokens=100, cached_tokens=60, output_tokens=5, thoughts_tokens=5)
+    assert Price(prompt=1e6, cached=1e5, output=1e7).of(usage) == pytest.approx(40 + 6 + 100)
+    assert Price(prompt=1e6, output=0).of(usage) == pytest.approx(100)
+    assert Price(prompt=1e6, cached=0, output=0).of(Usage(prompt_tokens=1, cached_tokens=9)) == 0
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**9))
+def test_a_grant_raises_only_limits_that_there_are(limit: int, more: int) -> None:
+    """What is unlimited stays so."""
+    raised = Budget(max_total_tokens=limit).raised(Grant(max_total_tokens=more, max_tool_calls=5))
+    assert (raised.max_total_tokens, raised.max_tool_calls) == (limit + more, None)
+
+
+def test_an_approval_without_amounts_grants_the_original_once_more() -> None:
+    """Only of what is used up."""
+    budget = Budget(max_total_tokens=100, max_tool_calls=7)
+    assert granted(None, budget, ["max_total_tokens"]) == Grant(max_total_tokens=100)
