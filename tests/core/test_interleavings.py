@@ -376,6 +376,6 @@ def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
     projection.flush()
     assert projection.log.spent == simulation.log.spent
     untimed = Log("inv", timed=False)
-    for entry in simulation.log.entries:
+    for entry in simulation.whole.entries:
         untimed.append(entry.ref, 0.0, entry.body)
     assert untimed.spent == simulation.log.spent.model_copy(update={"working_s": untimed.spent.working_s})
