@@ -65,6 +65,12 @@ class Scripted(BaseLlm):  # type: ignore[misc]  # google-adk is not in the envir
             yield LlmResponse(content=types.Content.model_validate(content_of(reply)))
 
 
+def said(message: str | Json) -> types.Content:
+    """Return what the user says as a Content."""
+    content = {"role": "user", "parts": [{"text": message}]} if isinstance(message, str) else message
+    return types.Content.model_validate(content)
+
+
 def dumped(value: Any) -> Any:
     """Return ADK's JSON form."""
     return value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -121,10 +127,11 @@ class Conversation:
                 app=app, session_service=sessions, artifact_service=artifacts, memory_service=InMemoryMemoryService()
             )
             await sessions.create_session(app_name=APP, user_id=scenario.name, session_id=SESSION, state=scenario.state)
-            said = scenario.message
-            content = {"role": "user", "parts": [{"text": said}]} if isinstance(said, str) else said
-            await self._say(runner, types.Content.model_validate(content))
+            await self._say(runner, said(scenario.message))
             for answer in scenario.answers:
+                if isinstance(answer, str):
+                    await self._say(runner, said(answer))
+                    continue
                 if self.raised:
                     break
                 session = await self._session(sessions)

@@ -90,8 +90,8 @@ class Scenario:
     script: Mapping[str, Sequence[Reply]]
     """What each model says, by label."""
     message: str | Json = "go"
-    answers: Sequence[Answer | tuple[Answer, ...]] = ()
-    """What the client sends, in order; a tuple is one message for ADK."""
+    answers: Sequence[Answer | tuple[Answer, ...] | str] = ()
+    """What the client sends, in order: answers, of which a tuple is one message for ADK, and further words of the user."""
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
     parallel: bool = False
@@ -121,6 +121,11 @@ def alone(
         return LlmAgent(name=cast.name, model=cast.model("main"), tools=tools(), **(agent or {}))
 
     return Scenario(name=name, agent=build, script={"main": replies}, **fields)
+
+
+def is_conversation(scenario: Scenario) -> bool:
+    """Whether the user says more than one thing, so that it takes a session."""
+    return any(isinstance(sent, str) for sent in scenario.answers)
 
 
 def shows(*names: str, **told: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tests.differential.tables import (
     calls,
     compaction,
     confirmation,
+    conversations,
     long_running,
     plugins,
     ready_made,
@@ -50,6 +51,7 @@ TABLES = (
     ready_made.TABLE,
     toolsets.TOOLSETS,
     auth.TABLE,
+    conversations.TABLE,
 )
 
 SCENARIOS: dict[str, Scenario] = {}
