@@ -91,7 +91,7 @@ class Scenario:
     """What each model says, by label."""
     message: str | Json = "go"
     answers: Sequence[Answer | tuple[Answer, ...] | str] = ()
-    """What the client sends, in order: answers, of which a tuple is one message for ADK, and the next words of the user."""
+    """What the client sends, in order: answers (a tuple is one message for ADK), and what the user says next."""
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
     parallel: bool = False
