@@ -106,10 +106,26 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
             events.append({key: value for key, value in event.items() if value != {}})
     for event in events:
         event.pop("was_merged", None)
+    for response in each_response({**whole, "events": []}):  # shown to a model that is asked meanwhile
+        if response.get("response") == {"error": PLACEHOLDER}:
+            response["response"] = {"status": "pending"}
     for request in each_request(whole):  # where other agents are told of it
         request["contents"] = [content for content in request["contents"] if PLACEHOLDER not in str(content)]
     whole["events"] = events
     return whole
+
+
+def with_reply(whole: Json, told: Any) -> Json:
+    """Keep what a model said between two updates; `told` is the text, and of which request it is which content."""
+    reply = {"role": "model", "parts": [{"text": told["text"]}]}
+    whole["requests"]["main"][told["request"]]["contents"].insert(told["content"], reply)
+    return whole
+
+
+def failed_model(whole: Json, _told: Any) -> Json:
+    """Name the failure of a model."""
+    next(event for event in whole["events"] if event.get("errorCode") == whole["raised"])["errorCode"] = "ModelFailed"
+    return {**whole, "raised": "ModelFailed"}
 
 
 def is_request(event: Json) -> bool:
@@ -370,6 +386,12 @@ DEVIATIONS: Mapping[str, Deviation] = {
     ),
     "answers-keep-what-was-asked": Deviation(
         row="a confirmation without a hint or a payload has none", change=remembered
+    ),
+    "replies-between-updates-stay": Deviation(
+        row="what the model says between two updates of one call is dropped from later requests", change=with_reply
+    ),
+    "failures-of-models-are-named": Deviation(
+        row="an exception in a model ends the run under its own name", change=failed_model
     ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

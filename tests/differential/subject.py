@@ -1,6 +1,8 @@
 """A scenario on Waystation: one server and one worker for all of them, driven through the client."""
 
 import asyncio
+import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,12 +10,23 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.differential.record import event_of, record
-from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Reply, Scenario, content_of
+from tests.differential.scenario import (
+    Answer,
+    Cast,
+    Json,
+    Problem,
+    Refusal,
+    Reply,
+    Scenario,
+    content_of,
+    is_conversation,
+)
 from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.budget import Budget
 from waystation.core.errors import ModelRefused
+from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.step import Wait, next_step
@@ -70,6 +83,8 @@ class Subject:
         compaction = scenario.compaction(cast) if scenario.compaction else None
         root = Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins, compaction=compaction)
         self._registry.add(root)
+        if is_conversation(scenario):
+            return await Talk(self._client, scenario).record(requests)
         invocation = await self._client.start(
             scenario.name,
             scenario.message,
@@ -78,6 +93,7 @@ class Subject:
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
         for answer in scenario.answers:
+            assert not isinstance(answer, str)
             log = await quiet(invocation)
             if log.ended:
                 break
@@ -101,6 +117,57 @@ class Subject:
         where = {"app_name": DEFAULT_APP, "user_id": scenario.name, "session_id": session_id}
         names = await self._artifacts.list_artifact_keys(**where)
         return {name: await self._artifacts.list_versions(filename=name, **where) for name in names}
+
+
+class Talk:
+    """A conversation of several messages, in a session."""
+
+    def __init__(self, client: AgentClient, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._session = client.session(agent=scenario.name, session_id="session", user_id=scenario.name)
+        self._said: list[Invocation] = []
+
+    async def record(self, requests: dict[str, list[Json]]) -> Json:
+        """Have it, and return its record; `requests` is what models were asked."""
+        await self._session.create(self._scenario.state)
+        await self._say(self._scenario.message)
+        for sent in self._scenario.answers:
+            if isinstance(sent, str):
+                await self._say(sent)
+                continue
+            for single in sent if isinstance(sent, tuple) else (sent,):
+                waiting = [(said, call) for said in self._said for call in (await quiet(said)).waiting()]
+                invocation, call = waiting[single.call]
+                await send(invocation, call.id, single)
+            await self._settled()
+        raised = [await failure(said) for said in self._said if (await quiet(said)).ended]
+        whole = record(
+            [self._event(event) for event in await self._session.events()],
+            await self._session.state(),
+            requests,
+            next(filter(None, raised), None),
+            parallel=self._scenario.parallel,
+            artifacts={},
+        )
+        await self._session.cancel()
+        return whole
+
+    async def _say(self, message: str | Json) -> None:
+        self._said.append(await self._session.send(message))
+        await self._settled()
+
+    async def _settled(self) -> None:
+        """Wait until nothing works any more, and the session knows of all that was said."""
+        events = sum([len((await quiet(said)).events) for said in self._said])
+        async with asyncio.timeout(LIMIT_S):
+            while len(await self._session.events()) < events:
+                await asyncio.sleep(0.02)
+
+    def _event(self, event: Event) -> Json:
+        """Return what is compared of an event, its calls told from those of other invocations."""
+        number = event.invocation_id.rpartition("/")[2]
+        told = re.sub(r"\bfc-(\d)", rf"fc-{number}000\1", json.dumps(event.to_json()))
+        return event_of(json.loads(told), final=event.is_final_response())
 
 
 async def quiet(invocation: Invocation) -> Log:

@@ -1,5 +1,6 @@
 """Conversations of several messages. Sections 3.4, 3.7, 9.1 and 13.3 of the semantics page."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.differential.scenario import (
@@ -14,6 +15,7 @@ from tests.differential.scenario import (
     rejects,
     reports,
     responds,
+    shows,
 )
 from tests.differential.tables.long_running import NOTED
 from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
@@ -24,8 +26,7 @@ def _tools() -> list[Any]:
         """Note something down."""
         notes = [*tool_context.state.get("notes", []), text]
         tool_context.state["notes"] = notes
-        tool_context.state["temp:last"] = text
-        return {"noted": len(notes), "last": tool_context.state.get("temp:before")}
+        return {"noted": len(notes)}
 
     def ask(purpose: str) -> Json:
         """Ask somebody."""
@@ -64,8 +65,9 @@ def _desk(cast: Cast) -> Any:
     return LlmAgent(name=cast.name, model=cast.model("desk"), sub_agents=[clerk, locked])
 
 
-def _handing(name: str, script: dict[str, list[Reply]], **fields: Any) -> Scenario:
-    return Scenario(name=f"conversation_{name}", agent=_desk, script={"clerk": [], "locked": [], **script}, **fields)
+def _handing(name: str, script: Mapping[str, Sequence[Reply]], **fields: Any) -> Scenario:
+    script = {"clerk": [], "locked": [], **script}
+    return Scenario(name=f"conversation_{name}", agent=_desk, script=script, deviations=QUOTING, **fields)
 
 
 def _to(agent: str) -> Json:
@@ -75,13 +77,16 @@ def _to(agent: str) -> Json:
 def _sequence(cast: Cast) -> Any:
     from waystation.agents import LlmAgent, SequentialAgent
 
-    steps = [LlmAgent(name=name, model=cast.model(name)) for name in ("first", "second")]
-    return SequentialAgent(name=cast.name, sub_agents=steps)
+    return SequentialAgent(
+        name=cast.name, sub_agents=[LlmAgent(name=name, model=cast.model(name)) for name in ("first", "second")]
+    )
 
 
 NOTE, NOTE_TOO = calls(("note", {"text": "one"})), calls(("note", {"text": "two"}))
 ASK, PAY = calls(("ask", {"purpose": "p"})), calls(("pay", {"amount": 5}))
 HALF, DONE = {"status": "half"}, {"status": "done"}
+WAITING, FAILING = shows("no-placeholder"), shows("failures-of-models-are-named")
+QUOTING = shows("quotations-are-introduced-otherwise")
 
 TABLE: list[Scenario] = [
     _talk("two_messages", "hello", "and hello again", answers=["again"]),
@@ -98,16 +103,34 @@ TABLE: list[Scenario] = [
         "all done",
         "you are welcome",
         answers=["how is it?", reports(HALF), responds(DONE), "thanks"],
+        deviations=shows(replies_between_updates_stay={"request": 5, "content": 6, "text": "half done"}),
     ),
     _talk("answered_then_talk", ASK, "it is pending", "all done", "welcome", answers=[responds(DONE), "thanks"]),
     _talk("left_pending", ASK, "it is pending", "chat", "more chat", answers=["how is it?", "and now?"]),
     _talk(
         "calls_meanwhile", ASK, "it is pending", NOTE, "noted", "done", "bye", answers=["note", responds(DONE), "bye"]
     ),
-    _talk("confirmed_after_talk", PAY, "chat", "paid", "bye", answers=["wait", approves(), "thanks"]),
-    _talk("rejected_after_talk", PAY, "chat", "not paid", "bye", answers=["wait", rejects(), "thanks"]),
-    _talk("a_failed_turn", Refusal("no"), "here again", answers=["still there?"]),
-    _talk("a_failed_turn_with_a_tool", NOTE, Refusal("no"), "here again", answers=["still there?"]),
+    _talk(
+        "confirmed_after_talk", PAY, "chat", "paid", "bye", answers=["wait", approves(), "thanks"], deviations=WAITING
+    ),
+    _talk(
+        "rejected_after_talk", PAY, "chat", "not paid", "bye", answers=["wait", rejects(), "thanks"], deviations=WAITING
+    ),
+    _talk(
+        "a_failed_turn",
+        Refusal("no"),
+        "here again",
+        answers=["still there?"],
+        deviations=FAILING,
+    ),
+    _talk(
+        "a_failed_turn_with_a_tool",
+        NOTE,
+        Refusal("no"),
+        "here again",
+        answers=["still there?"],
+        deviations=FAILING,
+    ),
     _handing("a_transfer_lasts", {"desk": [_to("clerk")], "clerk": ["5 euros", "6 euros"]}, answers=["and now?"]),
     _handing(
         "handed_back",
@@ -124,5 +147,6 @@ TABLE: list[Scenario] = [
         agent=_sequence,
         script={"first": ["a1", "a2"], "second": ["b1", "b2"]},
         answers=["again"],
+        deviations=QUOTING,
     ),
 ]
