@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -31,6 +32,12 @@ async def server() -> AsyncIterator[EmbeddedServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where large payloads are kept: as long as the server, since one worker may go on with what another began."""
+    return tmp_path_factory.mktemp("store")
+
+
 class Started(Interceptor):
     """Notes which workflows a client starts."""
 
@@ -50,17 +57,18 @@ class Started(Interceptor):
 
 
 @pytest.fixture
-def serve(server: EmbeddedServer) -> Serve:
+def serve(server: EmbeddedServer, payload_store: Path) -> Serve:
     """Serve agents on the shared server; afterwards every invocation is replayed and compared with its projection."""
 
     @contextlib.asynccontextmanager
     async def serving(*agents: BaseAgent, verify: bool = True, **options: Any) -> AsyncIterator[AgentEnvironment]:
         queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
+        options.setdefault("store", payload_store)
         started = Started()
         async with AgentEnvironment(*agents, server=server, task_queue=queue, **options) as env:
             config = env.temporal.config()
             config["interceptors"] = [started]
-            env.client = AgentClient(Client(**config), task_queue=queue)
+            env.client = AgentClient(Client(**config), task_queue=queue, blobs=env.client.blobs)
             yield env
             if verify:
                 for workflow_id in started.ids:
