@@ -3,8 +3,9 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
+from tests.replay import conversations
+from tests.replay.machine import without_machine
 from tests.replay.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
 from waystation.core.wire import WORKFLOW
@@ -40,29 +41,18 @@ async def keep(name: str, invocation: Invocation) -> None:
     (HERE / f"{name}.held.json").write_text(json.dumps({"id": invocation.id, **held}, indent=1) + "\n")
 
 
-def without_machine(value: Any) -> Any:
-    """Return a history without what names the machine: paths in stack traces, and who ran it."""
-    match value:
-        case dict():
-            return {
-                key: "worker" if key == "identity" else without_machine(item)
-                for key, item in value.items()
-                if key != "stackTrace"
-            }
-        case list():
-            return [without_machine(item) for item in value]
-        case _:
-            return value
-
-
 async def main() -> None:
     """Record what is missing."""
     missing = {name: scenario for name, scenario in SCENARIOS.items() if not (HERE / f"{name}.json").exists()}
-    if missing:
+    unheard = [name for name in conversations.CONVERSATIONS if not any(conversations.HERE.glob(f"{name}.0*.json"))]
+    if missing or unheard:
         async with EmbeddedServer() as server:
             for name, scenario in missing.items():
                 print(name)  # noqa: T201  # a program
                 await asyncio.wait_for(record(name, scenario, server), 20)
+            for name in unheard:
+                print(name)  # noqa: T201  # a program
+                await conversations.record(name, conversations.CONVERSATIONS[name], server)
 
 
 if __name__ == "__main__":
