@@ -37,7 +37,7 @@ from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Re
 from tests.differential.signatures import functions_of  # noqa: E402
 from tests.differential.tables import SCENARIOS  # noqa: E402
 
-APP, SESSION = "waystation", "session"
+SESSION = "session"
 REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 
 
@@ -115,7 +115,7 @@ class Conversation:
         told = {name: scenario.deviations[name] for name in self._deviations}
         with adapted(agent, told) as settings:
             app = App(
-                name=APP,
+                name=scenario.name,
                 root_agent=agent,
                 plugins=list(scenario.plugins()),
                 events_compaction_config=scenario.compaction(cast) if scenario.compaction else None,
@@ -126,7 +126,9 @@ class Conversation:
             runner = Runner(
                 app=app, session_service=sessions, artifact_service=artifacts, memory_service=InMemoryMemoryService()
             )
-            await sessions.create_session(app_name=APP, user_id=scenario.name, session_id=SESSION, state=scenario.state)
+            await sessions.create_session(
+                app_name=scenario.name, user_id=scenario.name, session_id=SESSION, state=scenario.state
+            )
             await self._say(runner, said(scenario.message))
             for answer in scenario.answers:
                 if isinstance(answer, str):
@@ -152,7 +154,7 @@ class Conversation:
         )
 
     async def _session(self, sessions: InMemorySessionService) -> Any:
-        return await sessions.get_session(app_name=APP, user_id=self._scenario.name, session_id=SESSION)
+        return await sessions.get_session(app_name=self._scenario.name, user_id=self._scenario.name, session_id=SESSION)
 
     async def _say(self, runner: Runner, content: types.Content) -> None:
         limit = self._scenario.max_llm_calls
@@ -187,7 +189,7 @@ class Conversation:
         return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
 
     async def _artifacts(self, artifacts: InMemoryArtifactService) -> Json:
-        where = {"app_name": APP, "user_id": self._scenario.name, "session_id": SESSION}
+        where = {"app_name": self._scenario.name, "user_id": self._scenario.name, "session_id": SESSION}
         return {
             name: await artifacts.list_versions(filename=name, **where)
             for name in await artifacts.list_artifact_keys(**where)

@@ -30,7 +30,6 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.step import Wait, next_step
-from waystation.core.wire import DEFAULT_APP
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 LIMIT_S = 30.0
@@ -90,6 +89,7 @@ class Subject:
             scenario.message,
             state=scenario.state,
             user_id=scenario.name,
+            app=scenario.name,  # of its own, because `app:` state lasts
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
         for answer in scenario.answers:
@@ -114,7 +114,7 @@ class Subject:
         )
 
     async def _saved(self, scenario: Scenario, session_id: str) -> Json:
-        where = {"app_name": DEFAULT_APP, "user_id": scenario.name, "session_id": session_id}
+        where = {"app_name": scenario.name, "user_id": scenario.name, "session_id": session_id}
         names = await self._artifacts.list_artifact_keys(**where)
         return {name: await self._artifacts.list_versions(filename=name, **where) for name in names}
 
@@ -124,7 +124,9 @@ class Talk:
 
     def __init__(self, client: AgentClient, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._session = client.session(agent=scenario.name, session_id="session", user_id=scenario.name)
+        self._session = client.session(
+            agent=scenario.name, session_id="session", user_id=scenario.name, app=scenario.name
+        )
         self._said: list[Invocation] = []
 
     async def record(self, requests: dict[str, list[Json]]) -> Json:

@@ -120,6 +120,8 @@ class InvocationResult(Recorded):
         for name, empty in (("report", None), ("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
                 break
+            if getattr(result, name) == empty:
+                continue
             result = result.model_copy(update={name: empty, "omitted": (*result.omitted, name)})
         return result
 
