@@ -3,6 +3,8 @@
 import hashlib
 import os
 import re
+import time
+from collections import OrderedDict
 from pathlib import Path
 
 from waystation.core.errors import StoreFailed
@@ -10,6 +12,9 @@ from waystation.storage.object_files import ObjectFiles
 
 STORE = Path(".waystation") / "payloads"
 STORE_VARIABLE = "WAYSTATION_STORE"
+LATELY_S = 60.0
+"""For so long what was put is not put again: a result is put before its activity returns, which then needs no store."""
+MAX_LATELY = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -26,6 +31,7 @@ class Blobs:
         By default what `WAYSTATION_STORE` says, or else the folder `.waystation/payloads`.
         """
         self._files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
+        self._lately: OrderedDict[str, float] = OrderedDict()
 
     @property
     def place(self) -> str:
@@ -39,7 +45,12 @@ class Blobs:
             StoreFailed: The store does not take them.
         """
         digest = hashlib.sha256(data).hexdigest()
-        await self._files.put(_path(digest), data, new=True)
+        if time.monotonic() - self._lately.get(digest, -LATELY_S) >= LATELY_S:
+            await self._files.put(_path(digest), data, new=True)
+            self._lately[digest] = time.monotonic()
+            self._lately.move_to_end(digest)
+            while len(self._lately) > MAX_LATELY:
+                self._lately.popitem(last=False)
         return digest
 
     async def get(self, digest: str) -> bytes:
