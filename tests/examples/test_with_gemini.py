@@ -25,6 +25,7 @@ TALKS: list[tuple[str, str, tuple[JsonObject | str, ...]]] = [
     ("stock_price_agent", "What does NOPE cost?", ()),
     ("summarizer_agent", "Summarise: It rained. Nobody came.", ()),
     ("ticket_agent", "The printer smells burnt", (QUIET, PROGRESS, CLOSED)),
+    ("travel_desk", "I need a trip to Rome", ("approve",)),
     ("user_preferences_agent", "My theme is dark and my language is Welsh.", ()),
     ("weather_sentiment_agent", "What is the weather in London? I hate rain.", ()),
 ]

@@ -21,6 +21,7 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core.entry import Body
+from waystation.storage import Blobs
 from waystation.testing import ScriptedModel, calls, responses, says
 from worker import create_worker
 
@@ -132,7 +133,7 @@ async def test_a_result_that_came_too_late_is_not_used(
     """A worker that was given up finishes its call after another one did; later it goes by what was recorded."""
     views: list[WatchedViews] = []
 
-    def watched(client: Client) -> WatchedViews:
+    def watched(client: Client, _blobs: Blobs) -> WatchedViews:
         views.append(WatchedViews(client))
         return views[-1]
 

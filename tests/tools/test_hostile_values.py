@@ -94,7 +94,7 @@ UNRECORDABLE: dict[str, tuple[Callable[[], object], str]] = {
     "generator": (generator, "a value of type builtins.generator"),
     "iterator": (itertools.count, "a value of type itertools.count"),
     "complex": (lambda: 1j, "a value of type builtins.complex"),
-    "3 MB of text": (lambda: "x" * 3_000_000, "3,000,018 bytes of JSON"),
+    "33 MB of text": (lambda: "x" * 33_000_000, "33,000,018 bytes of JSON"),
     "3 MB of list": (lambda: [0] * 1_500_000, "more than 500000 values"),
     "model that raises": (lambda: Exploding(), "a Exploding that pydantic cannot write"),
     "dictionary that raises": (lambda: {"a": BadDict(a=1)}, "its result cannot be read: disk"),

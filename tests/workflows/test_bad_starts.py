@@ -4,6 +4,7 @@ import gc
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from tests.conftest import Serve
@@ -142,14 +143,15 @@ async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
         }
 
 
-async def test_a_message_of_megabytes_is_taken_up_to_the_servers_limit(serve: Serve) -> None:
+async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: Serve) -> None:
     """Near the limit it works; over it the client is told by the server, and nothing starts."""
     async with serve(greeter()) as env:
-        result = await env.client.run("greeter", "x" * 2_000_000)
+        temporal = Client(env.temporal.service_client, namespace=env.temporal.namespace)
+        stock = AgentClient(temporal, task_queue=env.client.task_queue)
+        result = await (await stock.start("greeter", "x" * 2_000_000, id="megabytes")).result()
         assert result.text == "Hello."
-        unnoted = AgentClient(env.temporal, task_queue=env.client.task_queue)
         with pytest.raises(RPCError, match="exceeds"):
-            await unnoted.start("greeter", "x" * 2_200_000)
+            await stock.start("greeter", "x" * 2_200_000)
 
 
 async def test_starting_one_id_twice_gives_the_same_invocation(serve: Serve) -> None:

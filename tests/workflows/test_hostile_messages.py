@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from tests.conftest import Serve
@@ -21,7 +21,7 @@ from tests.workflows.outside import (
 from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.testing import ScriptedModel, calls, says
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
 GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
 
@@ -151,13 +151,19 @@ async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
 HUGE = {"function_call_id": "fc-1", "action": "approve", "comment": "x" * 2_200_000}
 
 
+def stock(env: AgentEnvironment, invocation: Invocation) -> WorkflowHandle[Any, Any]:
+    """Return a handle of a client that has no store for large payloads."""
+    client = Client(env.temporal.service_client, namespace=env.temporal.namespace)
+    return client.get_workflow_handle(invocation.id)
+
+
 async def test_a_signal_over_the_servers_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
     """The sender is told; the invocation never sees it."""
     till = Till()
     async with serve(payer(till)) as env:
         invocation = await start_waiting(env.client)
         with pytest.raises(RPCError, match="exceeds limit"):
-            await invocation.handle.signal("answer", HUGE)
+            await stock(env, invocation).signal("answer", HUGE)
         await approve_and_finish(invocation, till)
 
 
@@ -167,7 +173,7 @@ async def test_an_update_over_the_servers_limit_delays_but_does_not_stick_the_in
     async with serve(payer(till), tasks_may_fail=True) as env:
         invocation = await start_waiting(env.client)
         with pytest.raises(RPCError, match="Workflow Task in failed state"):
-            await invocation.handle.execute_update("submit_answer", HUGE)
+            await stock(env, invocation).execute_update("submit_answer", HUGE)
         await invocation.approve("fc-1", signal=True)
         assert (await invocation.result()).text == "Paid."
         assert till.paid == [5]

@@ -64,7 +64,7 @@ class Blobs:
             raise BlobMissing(self.place, "what is asked for is no SHA-256 digest.")
         data = await self._files.get(_path(digest))
         if data is None:
-            text = f"it does not hold {digest[:12]}…; is it the store of the workers?"
+            text = f"it does not hold {digest[:12]}…; is it the store of the workers? See {STORE_VARIABLE}."
             raise BlobMissing(self.place, text)
         if hashlib.sha256(data).hexdigest() != digest:
             raise BlobMissing(self.place, f"{digest[:12]}… is damaged: the bytes have another digest.")
