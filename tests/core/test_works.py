@@ -121,6 +121,26 @@ def test_one_parallel_agent_waits_while_the_other_goes_on() -> None:
     assert [call.function_call_id for call in stage.log.pending()] == ["fc-2-1"]
 
 
+def test_a_stopped_agent_hands_over_to_nobody() -> None:
+    """It has a transfer in a batch of which another call still runs when its sibling escalates."""
+    handing, running = transfer("fc-2-1", llm("helper")), call("fc-2-2")
+    assert handing.content
+    assert running.content
+    both = ModelReply(
+        content={"role": "model", "parts": [*handing.content["parts"], *running.content["parts"]]},
+        calls=(*handing.calls, *running.calls),
+    )
+    stage = Stage(composite("parallel", llm("a"), llm("b")), a=[call("fc-1-1")], b=[both])
+    stage.ask()
+    stage.answer()  # the parallel agent is known
+    stage.ask()
+    stage.answer()
+    stage.answer()
+    escalated = ToolOutcome(function_call_id="fc-1-1", response={}, actions=ESCALATE)
+    stage.log.append("fc-1-1", 0, CallReturned(escalated))
+    assert [work.agent for work in stage.log.active] == ["parallel", "a"]
+
+
 def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
     """What is under way for them is no longer wanted, and their calls are closed."""
     stage = Stage(

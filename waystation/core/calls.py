@@ -235,7 +235,7 @@ class Calls(Works):
         if parts or actions != NO_ACTIONS:
             self._emit(now, work, {"role": "user", "parts": parts} if parts else None, actions)
         self._request(now, work, [call for call in asking if call not in first])
-        if actions.transfer_to_agent:
+        if actions.transfer_to_agent and not work.over:
             # Whoever takes over is told of the batch; of an answer to an earlier call, whoever made that.
             work.unread = bool(work.held)
             self._begin_work(_target(actions.transfer_to_agent, fresh), work, work.branch)

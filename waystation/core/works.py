@@ -178,8 +178,8 @@ class Works(abc.ABC):
             if each.in_flight is not None:
                 self.unwanted.add(ids.model_replied(each.in_flight))
             self.unwanted.update(ids.performance(call.id, call.run) for call in each.batch if call.performing)
+            each.over = True  # before it is sealed: what its calls still bring about ends with it
             self._seal(now, each)
-            each.over = True
         self.active = [each for each in self.active if not each.over]
 
     @abc.abstractmethod
