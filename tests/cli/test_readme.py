@@ -104,7 +104,7 @@ async def test_the_options_of_the_readme_exist() -> None:
         *(sys.executable, "worker.py", "--help"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     known = (await process.communicate())[0].decode()
-    for name in ("run", "events", "pending", "approve", "replay", "setup"):
+    for name in ("run", "events", "pending", "approve", "replay", "setup", "chat"):
         known += (await command(name, "--help")).out
     known += (await command("--help")).out
     ours = re.sub(r"temporal .*?(?:\n\n|```|`)", "", README.replace("\\\n", " "), flags=re.DOTALL)
