@@ -33,10 +33,14 @@ async def verify(session: Session) -> None:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             if child:
                 await verify_tree(session.client.invocation(child))
-    held = await session.handle.query("events", 0)
-    seen = [event.to_json() for event in await session.events()]
-    if not held["archived"]:
-        assert [_timeless(event) for event in seen] == [_timeless(event) for event in held["events"]]
+
+    # What is under way goes on between the two looks.
+    async def agree() -> bool:
+        held = await session.handle.query("events", 0)
+        seen = [event.to_json() for event in await session.events()]
+        return held["archived"] or [_timeless(event) for event in seen] == [_timeless(e) for e in held["events"]]
+
+    await until(agree, "readers see the events that the workflow holds")
     assert await session.state() == await session.handle.query("state")
 
 

@@ -70,10 +70,11 @@ async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
 
 async def test_what_goes_on_is_stopped_first(serve: Serve) -> None:
     """Calls that wait, agents that were called, and messages in the queue; tools hear of it."""
-    told = asyncio.Event()
+    begun, told = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
         """Work until told to stop."""
+        begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -88,6 +89,7 @@ async def test_what_goes_on_is_stopped_first(serve: Serve) -> None:
         await session.send("go")
         await session.send("and then")
         await until_listed(env.client, session.id, 3)
+        await asyncio.wait_for(begun.wait(), 10)
         deleted = await env.client.delete_session(**of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", f"{session.id}/1/fc-1"]
         assert deleted.stopped == deleted.workflows

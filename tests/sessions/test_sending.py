@@ -214,7 +214,7 @@ async def test_a_bad_start_fails_typed(serve: Serve, given: Any) -> None:
 
 def test_names_do_not_reach_into_one_another() -> None:
     """A slash in a name is not one in the id; too long ones are refused."""
-    client: Any = SimpleNamespace(blobs=None)
+    client: Any = SimpleNamespace(blobs=None, temporal=None)
     assert Session(client, agent="a", session_id="b/c").id == "session/waystation/user/b%2Fc"
     with pytest.raises(ValueError, match="900"):
         Session(client, agent="a", session_id="ü" * 400)
