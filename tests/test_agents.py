@@ -246,7 +246,7 @@ def test_an_app_brings_plugins_for_every_agent_of_its_tree() -> None:
     root = Agent(name="root", tools=tools, sub_agents=[both])
     plugin = BasePlugin("p")
     found, agent = Registry.of(App(name="app", root_agent=root, plugins=[plugin])).find("root", "alone")
-    assert [found.plugins_of(agent), found.plugins_of(both), found.plugins_of(root)] == [(), [plugin], [plugin]]
+    assert [found.plugins_of(agent), found.plugins_of(both), found.plugins_of(root)] == [(), (plugin,), (plugin,)]
 
 
 def test_plugins_of_one_app_have_names_of_their_own() -> None:
