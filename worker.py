@@ -39,7 +39,6 @@ from activities.child_outcome import ChildWatcher
 from activities.hooks import close_plugins
 from activities.models.choice import DEMO, Models, has_key
 from activities.scopes import ScopeKeeper
-from activities.search_attributes import search_attributes_registered
 from activities.services import ARTIFACTS, MEMORY, kept_services
 from activities.sessions import Sessions
 from activities.view import HandOver, Views
@@ -53,6 +52,7 @@ from waystation.core.model_call import ModelCallInput
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
+from waystation.search_attributes import registered
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER, with_storage
 from workflows.invocation import AgentInvocation
@@ -121,12 +121,12 @@ async def create_worker(
     # Also for a client without one: a reference that a stranger sends would stick a worker that has no storage.
     client = with_storage(client, blobs, over=offload_over)
     views = Views(client, blobs)
-    registered = await search_attributes_registered(client) if activities else False
+    searchable = await registered(client) if activities else False
     services = services or kept_services()
     scopes = ScopeKeeper(client, views)
     sessions = Sessions(client, blobs)
     model_caller = ModelCaller(
-        registry, views, sessions, models or Models(), search_attributes=registered, services=services, scopes=scopes
+        registry, views, sessions, models or Models(), search_attributes=searchable, services=services, scopes=scopes
     )
     tool_caller = ToolCaller(registry, views, sessions, services=services)
 

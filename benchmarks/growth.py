@@ -36,7 +36,7 @@ async def measure(plan: Plan) -> list[Row]:
                 goal=24,
                 floor=str(floor),
                 engine=str(engine),
-                note="three activities; one event makes the invocation findable",
+                note="three activities",
             )
         ]
         plan.tell(f"{STEPS.steps} steps of 1 kB")

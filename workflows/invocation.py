@@ -160,7 +160,8 @@ class AgentInvocation:
             if self._carried and (run_id := self._carried.children.get(call.id)):
                 self._children[call.id] = run_id
                 return follow_agent(self._log, call, run_id, self._position())
-            return call_agent(self._log, call, functools.partial(self._child_started, call))
+            started_as = functools.partial(self._child_started, call)
+            return call_agent(self._log, call, started_as, findable=self._noticeboard.registered)
         return call_tool(self._log, call, self._position(), self._task_queue)
 
     def _leave_unwanted(self) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeUpdate
 
 from waystation.core import summary
 from waystation.core.answer import PendingCall
@@ -11,27 +11,11 @@ from waystation.core.continued import Carried
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.session import SessionLog
-from waystation.core.wire import (
-    MEMO_PENDING,
-    MEMO_SESSION,
-    SEARCH_AGENT,
-    SEARCH_PENDING,
-    SEARCH_SESSION,
-    SEARCH_STATUS,
-    SEARCH_USER,
-    InvocationInput,
-)
-
-AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
-SESSION = SearchAttributeKey.for_keyword(SEARCH_SESSION)
-USER = SearchAttributeKey.for_keyword(SEARCH_USER)
-STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
-PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+from waystation.core.wire import MEMO_PENDING, MEMO_SESSION, InvocationInput
+from workflows.search_attributes import AGENT, PENDING, RUNNING, STATUS, identity
 
 MAX_MEMO_ARGS = 2_048
 MAX_MEMO_CALLS = 50
-MAX_KEYWORD = 200
-"""The server refuses keywords over 2,048 bytes, and a refused upsert sticks the workflow."""
 
 
 class Noticeboard:
@@ -73,9 +57,10 @@ class Noticeboard:
         waiting = _ids(self._posted)
         if self._identified and waiting == posted:
             return
-        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set("waiting" if waiting else "running")]
+        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set("waiting" if waiting else RUNNING)]
         if not self._identified:
-            changes.extend(_identity(started))
+            named = identity(started.agent, started.user_id, started.session_id)
+            changes.extend(pair.key.value_set(pair.value) for pair in named)
             self._identified = True
         if waiting != posted:
             changes.append(PENDING.value_set(waiting))
@@ -84,11 +69,6 @@ class Noticeboard:
 
 def _ids(posted: list[JsonObject]) -> list[str]:
     return [call["function_call_id"] for call in posted]
-
-
-def _identity(started: InvocationInput) -> list[SearchAttributeUpdate[Any]]:
-    values = [(AGENT, started.agent), (USER, started.user_id), (SESSION, started.session_id)]
-    return [key.value_set(value[:MAX_KEYWORD]) for key, value in values if value]
 
 
 def _shown(call: PendingCall) -> JsonObject:
@@ -118,7 +98,7 @@ class SessionBoard:
         if log.attributes and status != self._attributes:
             changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
             if self._attributes is None:
-                named = [(AGENT, given.agent), (USER, given.user_id), (SESSION, given.session_id)]
-                changes += [key.value_set(value[:MAX_KEYWORD]) for key, value in named if value]
+                named = identity(given.agent, given.user_id, given.session_id)
+                changes.extend(pair.key.value_set(pair.value) for pair in named)
             self._attributes = status
             workflow.upsert_search_attributes(changes)

@@ -26,6 +26,7 @@ from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from workflows.ports import failure_of, raw, result_of
+from workflows.search_attributes import at_start
 
 MODEL_TIMEOUT = timedelta(minutes=10)
 MODEL_HEARTBEAT_TIMEOUT = timedelta(seconds=30)
@@ -154,10 +155,10 @@ async def tell_scopes(after: int, last: int, position: Position) -> Body:
     return results.scopes_told(activity_id, result_of(report.payload))
 
 
-async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None]) -> Body:
+async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None], *, findable: bool) -> Body:
     """Have another agent do it, in an invocation of its own; return its entry.
 
-    `started_as` is told the id of the child's run.
+    `started_as` is told the id of the child's run; `findable` says whether the search attributes exist.
     """
     started = log.input
     assert started is not None
@@ -172,11 +173,11 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
         root=log.root,
         depth=started.depth + 1,
         origin=started.origin or log.invocation_id,
-    ).encode()
+    )
     try:
         running = await workflow.start_child_workflow(
             WORKFLOW,
-            raw(child),
+            raw(child.encode()),
             id=ids.child_invocation(log.invocation_id, call.id),
             result_type=RawValue,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -185,6 +186,7 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
             # to be left alone, and is told by the workflow.
             parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
             static_summary=summary.call(call.name, call.args),
+            search_attributes=at_start(child) if findable else None,
         )
         started_as(running.first_execution_run_id or "")
         result = await running

@@ -41,6 +41,7 @@ from waystation.core.wire import (
 from workflows.pending import SessionBoard
 from workflows.ports import all_data, data_of, now, paged, raw, result_of
 from workflows.readings import archived, collected
+from workflows.search_attributes import at_start
 
 CANCEL_GRACE_S = 30.0
 MAX_SIGNALS = 4_000
@@ -147,6 +148,7 @@ class AgentSession:
                 # No policy that asks to cancel: continuing as new counts as closing. The session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 static_summary=summary.clip(f"{given.agent}: {said}"),
+                search_attributes=at_start(given) if self._log.attributes else None,
             )
             self._children[number] = child
             self._hand_on(number)

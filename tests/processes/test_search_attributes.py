@@ -10,20 +10,13 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
 
-from activities.search_attributes import search_attributes_registered
 from tests.processes.ledger import Ledger
 from tests.processes.workers import Place, Process, plan, until
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import find_temporal
+from waystation.search_attributes import TYPES, registered
 
 NAMESPACES = ("unsearchable", "later", "mistyped")
-TYPES = {
-    "WaystationAgent": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "WaystationSession": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "WaystationUser": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "WaystationPending": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +104,7 @@ async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str,
     """An upsert that the server refuses would stick the workflow for ever, so the name alone is not enough."""
     place, client = await in_namespace("mistyped", plain_server, tmp_path)
     await register(client.temporal, {**TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT})
-    assert not await search_attributes_registered(client.temporal)
+    assert not await registered(client.temporal, tell=False)
     async with place.worker() as worker:
         assert (await client.run("planned", plan([("remember", {"word": "x"})]))).status == "completed"
         assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]

@@ -1,37 +1,30 @@
 """Create the search attributes by which invocations are found."""
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
 from waystation.core.wire import SEARCH_ATTRIBUTES
-
-_TYPES = {
-    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-}
+from waystation.search_attributes import TYPES, known
 
 
 async def create(client: AgentClient, out: Output) -> Exit:
     """Create those that are missing."""
     namespace = client.temporal.namespace
-    service = client.temporal.operator_service
     try:
-        listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=namespace))
-        known = listed.custom_attributes
+        found = await known(client.temporal)
         for name, kind in SEARCH_ATTRIBUTES.items():
-            if name in known and known[name] != _TYPES[kind]:
+            if found.get(name, TYPES[name]) != TYPES[name]:
                 raise Problem(
                     Exit.FAILED,
                     f"The search attribute {name!r} of namespace {namespace!r} is of another type than {kind}; "
                     "remove or rename it with `temporal operator search-attribute`.",
                 )
-        missing = {name: _TYPES[kind] for name, kind in SEARCH_ATTRIBUTES.items() if name not in known}
+        missing = {name: kind for name, kind in TYPES.items() if name not in found}
         if missing:
-            await service.add_search_attributes(
+            await client.temporal.operator_service.add_search_attributes(
                 AddSearchAttributesRequest(namespace=namespace, search_attributes=missing)
             )
     except RPCError as error:

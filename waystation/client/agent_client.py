@@ -17,7 +17,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import SearchAttributeKey, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -38,20 +38,18 @@ from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
     MEMO_PENDING,
-    SEARCH_AGENT,
-    SEARCH_PENDING,
     TASK_QUEUE,
     WORKFLOW,
     InvocationInput,
     InvocationResult,
 )
 from waystation.history import decoded
+from waystation.search_attributes import registered
 from waystation.storage import Blobs
+from workflows.search_attributes import AGENT, PENDING, at_start
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
 """How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
-_AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
-_PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
 class AgentClient(ScopeClient, ConversationClient):
@@ -63,6 +61,7 @@ class AgentClient(ScopeClient, ConversationClient):
         """Temporal's own client."""
         self.task_queue = task_queue
         self.blobs = blobs or Blobs()
+        self._searchable: bool | None = None
 
     @classmethod
     async def connect(
@@ -120,12 +119,10 @@ class AgentClient(ScopeClient, ConversationClient):
             "metadata": dict(metadata) if metadata else None,
             "streaming": streaming,
         }
-        given = {
-            "agent": agent,
-            "message": message,
-            **{key: value for key, value in optional.items() if value},
-        }
-        InvocationInput.model_validate(given)
+        given = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
+        started = InvocationInput.model_validate(given)
+        if self._searchable is None:
+            self._searchable = await registered(self.temporal, tell=False)
         said = message if isinstance(message, str) else "…"
         chosen = id or f"{agent}-{uuid.uuid4().hex[:12]}"
         try:
@@ -136,6 +133,7 @@ class AgentClient(ScopeClient, ConversationClient):
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 task_queue=self.task_queue,
                 static_summary=summary.clip(f"{agent}: {said}"),
+                search_attributes=at_start(started) if self._searchable else None,
             )
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(chosen), existed=True)
@@ -394,7 +392,7 @@ def _refusal(error: WorkflowUpdateFailedError) -> Exception:
 def _pending(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
     """Return what waits: what the memo describes, and, where search attributes exist, they still list."""
     described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
-    if attributes.get(_AGENT) is None:
+    if attributes.get(AGENT) is None:
         return described
-    listed = attributes.get(_PENDING) or ()
+    listed = attributes.get(PENDING) or ()
     return [call for call in described if call.function_call_id in listed]

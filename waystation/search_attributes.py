@@ -1,0 +1,44 @@
+"""Whether the search attributes of the wire contract exist; an upsert of others would stick a workflow for ever."""
+
+import structlog
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from waystation.core.wire import SEARCH_ATTRIBUTES
+
+log = structlog.get_logger("waystation.worker")
+
+_KINDS = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+TYPES = {name: _KINDS[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+
+
+async def known(client: Client) -> dict[str, IndexedValueType.ValueType]:
+    """Return the types of those search attributes of the contract's names that the namespace has.
+
+    Raises:
+        RPCError: The server does not say.
+    """
+    service = client.operator_service
+    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    return {name: kind for name, kind in listed.custom_attributes.items() if name in TYPES}
+
+
+async def registered(client: Client, *, tell: bool = True) -> bool:
+    """Whether all exist, each of its type: values of another type would be refused. `tell` has the log say why not."""
+    try:
+        found = await known(client)
+    except RPCError as error:
+        if tell:
+            log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
+        return False
+    missing = sorted(name for name, kind in TYPES.items() if found.get(name) != kind)
+    if missing and tell:
+        log.warning(
+            "search_attributes.missing", namespace=client.namespace, missing=missing, remedy="run `waystation setup`"
+        )
+    return not missing
