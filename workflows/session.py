@@ -199,13 +199,12 @@ class AgentSession:
         """Hand messages to an invocation that is at work. Those that do not arrive begin others when it is over."""
         child = self._children.get(number)
         turn = self._log.turns[number]
-        for join, said in turn.unconfirmed if child else ():
-            if (number, join) not in self._handed:
+        for join, said in turn.unconfirmed:
+            if child and (number, join) not in self._handed:
                 self._handed.add((number, join))
-                self._begin(self._hand(number, join, said))
+                self._begin(self._hand(child, join, said))
 
-    async def _hand(self, number: int, join: int, said: SessionMessage) -> None:
-        child = self._children[number]
+    async def _hand(self, child: ChildWorkflowHandle[Any, Any], join: int, said: SessionMessage) -> None:
         try:
             await child.signal(MESSAGE_SIGNAL, raw(encode({"message": said.message, "join": join})))
         except ApplicationError:

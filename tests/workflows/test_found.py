@@ -1,13 +1,21 @@
 """Invocations are found by search attributes from their first moment."""
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from tests.conftest import Serve
+from tests.workflows.outside import until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.testing import ScriptedModel, calls, says
-from waystation.tools import AgentTool
+from waystation.tools import AgentTool, FunctionTool
 from workflows.search_attributes import AGENT, SESSION, STATUS, USER
+
+
+def pay() -> str:
+    """Pay."""
+    return "paid"
+
 
 UPSERTED = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 
@@ -47,3 +55,24 @@ async def test_an_invocation_started_without_them_sets_them_itself(serve: Serve)
         )
         await handle.result()
         assert await given(env.client.invocation("by-hand")) == ["clerk", "user", None, "running", 1]
+
+
+@pytest.mark.parametrize("id", ["it's", 'a "b" \\ c', "a_b", "x' OR WorkflowId STARTS_WITH 'a"])
+async def test_what_waits_below_an_invocation_is_listed_whatever_its_id(serve: Serve, id: str) -> None:
+    """An id is no part of a query's grammar, and `_` stands for itself."""
+    child = Agent(
+        name="child",
+        model=ScriptedModel(calls(("pay", {})), says("done")),
+        tools=[FunctionTool(pay, require_confirmation=True)],
+    )
+    script = [calls(("child", {"request": "work"})), says("it is done")]
+    async with serve(Agent(name="caller", model=ScriptedModel(*script), tools=[AgentTool(child)])) as env:
+        invocation = await env.client.start("caller", "hello", id=id)
+
+        async def below(id: str) -> list[str]:
+            return [call.invocation_id for call in await env.client.pending(below=id)]
+
+        assert await until(lambda: below(id), "what the child waits for") == [f"{id}/fc-1"]
+        assert await below("a%b") == await below("") == []
+        await env.client.invocation(f"{id}/fc-1").approve()
+        await invocation.result()

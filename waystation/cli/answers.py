@@ -10,7 +10,6 @@ from waystation.cli import render
 from waystation.cli.exits import Exit
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.cli.watch import pending_below
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject
@@ -21,7 +20,7 @@ async def pending(client: AgentClient, out: Output, target: Target, *, id: str |
     if id is None:
         waiting = await client.pending()
     else:
-        waiting = [*await client.invocation(id).pending(), *await pending_below(client, id)]
+        waiting = [*await client.invocation(id).pending(), *await client.pending(below=id)]
     if out.json:
         for call in waiting:
             out.record(call.model_dump(mode="json"))

@@ -10,7 +10,6 @@ from rich.text import Text
 from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
-from waystation.cli.watch import pending_below
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import PendingCall
 
@@ -45,7 +44,7 @@ async def authorize(
 
 
 async def _asking(client: AgentClient, id: str, call_id: str | None) -> PendingCall:
-    waiting = [*await client.invocation(id).pending(), *await pending_below(client, id)]
+    waiting = [*await client.invocation(id).pending(), *await client.pending(below=id)]
     asking = [call for call in waiting if call.kind == "credential" and call_id in (None, call.function_call_id)]
     if not asking:
         which = f"Call {call_id!r} does not wait" if call_id else "No call waits"

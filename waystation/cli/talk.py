@@ -15,7 +15,7 @@ from waystation.cli.output import Output
 from waystation.cli.talk_commands import Commands
 from waystation.cli.target import Target
 from waystation.cli.waits import Waits
-from waystation.cli.watch import is_polled, pending_below, why
+from waystation.cli.watch import is_polled, why
 from waystation.client.agent_client import AgentClient
 from waystation.client.session_begun import Begun
 from waystation.client.session_client import Session
@@ -155,7 +155,7 @@ class Talk:
             await asyncio.sleep(CHILDREN_S)
             calling = [id for id, log in self._logs.items() if not log.ended and _calls_agents(log)]
             if calling:
-                self.waits.of_called(await pending_below(self._client, self._session.id), calling)
+                self.waits.of_called(await self._client.pending(below=self._session.id), calling)
                 self._tell()
 
     def _take(self, one: Heard) -> None:

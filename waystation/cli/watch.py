@@ -49,7 +49,7 @@ class Watcher:
                 continue
             waiting = [] if log.busy else log.pending()
             if _calls_agents(log):
-                waiting += await pending_below(self._client, self._invocation.id)
+                waiting += await self._client.pending(below=self._invocation.id)
             self._tell(waiting)
             if detach and waiting:
                 return Exit.OK
@@ -174,11 +174,6 @@ async def events(client: AgentClient, out: Output, target: Target, *, id: str, f
 
 async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, Pieces]]:
     yield await invocation.log(), Pieces(invocation)
-
-
-async def pending_below(client: AgentClient, id: str) -> list[PendingCall]:
-    """Return what waits in the agents that an invocation called, and in those that they called."""
-    return [call for call in await client.pending() if call.invocation_id.startswith(f"{id}/")]
 
 
 async def is_polled(client: AgentClient) -> bool:

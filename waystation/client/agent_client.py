@@ -155,10 +155,12 @@ class AgentClient(ScopeClient, ConversationClient):
         """Return what waits for a person in the namespace, or below a session or invocation. No worker has to run."""
         found: list[PendingCall] = []
         query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
-        if below is not None:
-            query += f" AND WorkflowId STARTS_WITH '{below}/'"
+        prefix = "" if below is None else f"{below}/"
+        if prefix.isprintable() and not set(prefix) & set("'\"\\"):  # no query names others as they stand
+            query += f" AND WorkflowId STARTS_WITH '{prefix}'" if prefix else ""
         async for execution in self.temporal.list_workflows(query):
-            found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
+            if execution.id.startswith(prefix):
+                found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
         return sorted(found, key=lambda call: call.requested_at)
 
     async def authorize(self, auth_response_uri: str, *, store: CredentialKeeper) -> list[JsonObject]:

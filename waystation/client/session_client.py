@@ -18,7 +18,6 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.session_begun import Begun
-from waystation.client.session_runs import belongs
 from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
@@ -230,8 +229,7 @@ class Session:
 
         It comes from visibility, which may lag behind by a second.
         """
-        found = await self.client.pending(below=self.id)
-        return [call for call in found if belongs(call.invocation_id, self.id)]
+        return await self.client.pending(below=self.id)
 
     async def state(self) -> JsonObject:
         """Return the state with which the next message would be answered. No worker has to run."""
