@@ -4,21 +4,18 @@ As with invocations, only history is read, never a worker asked.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory, WorkflowHistoryEventFilterType
+from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.pages import events_after
-from waystation.client import chain
+from activities.turns import TurnReader
 from waystation.core import ids, segment
 from waystation.core.conversation import Conversation
 from waystation.core.entry import Entry, MessageJoined, ModelReplied
@@ -27,15 +24,16 @@ from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, changes
 from waystation.core.segment import SegmentRef
-from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
+from waystation.core.session_data import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from waystation.history import decoded
+from waystation.history_pages import events_after
+from waystation.recent import Recent
 from waystation.session_history import SessionReader
 from waystation.storage import Blobs
 from workflows.ports import data_of, raw
 
 MAX_SESSIONS = 200
-"""Transcripts kept in memory; the one used longest ago goes first and is read again when needed."""
+"""Transcripts kept in memory, and logs of their invocations; what goes is read again when needed."""
 MAX_INLINE_BYTES = 100_000
 """A transcript up to this size is handed from run to run; what is larger goes to the store."""
 
@@ -57,8 +55,9 @@ class Sessions:
     """The sessions that this process works for."""
 
     def __init__(self, client: Client, blobs: Blobs, *, max_sessions: int = MAX_SESSIONS) -> None:
-        self._client, self._blobs, self._max = client, blobs, max_sessions
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._client, self._blobs = client, blobs
+        self._known = Recent(lambda _: _Known(), most=max_sessions)
+        self._turns = Recent(lambda id: TurnReader(client, id, blobs.get), most=max_sessions)
         self.reads = 0
         """How often history was read; for tests and metrics."""
 
@@ -83,7 +82,7 @@ class Sessions:
             raise ApplicationError(text, type=type(error).__name__) from None
 
     async def _before(self, link: SessionLink, log: Log) -> Conversation:
-        known = self._session(link.id)
+        known = self._known.of(link.id)
         async with known.lock:
             if known.reader is None or link.number not in known.reader.transcript.marks:
                 try:
@@ -99,22 +98,14 @@ class Sessions:
                 raise ForeignHistory(f"Session {link.id!r} never started its invocation {link.number}.")
             return Conversation(log, transcript, transcript.marks[link.number])
 
-    def _session(self, workflow_id: str) -> _Known:
-        known = self._known.setdefault(workflow_id, _Known())
-        self._known.move_to_end(workflow_id)
-        while len(self._known) > self._max:
-            self._known.popitem(last=False)
-        return known
-
     async def _read(self, workflow_id: str, run_id: str, known: _Known) -> None:
         self.reads += 1
         if known.reader is None or known.run_id != run_id:
             previous = known.reader.transcript if known.reader else None
             known.run_id, known.reader = run_id, SessionReader(workflow_id, self._blobs, previous)
         reader = known.reader
-        execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
         try:
-            await reader.read(await events_after(self._client, execution, reader.last_event_id))
+            await reader.read(await events_after(self._client, workflow_id, run_id, reader.last_event_id))
         except BaseException:
             known.reader = None  # half read
             raise
@@ -126,44 +117,50 @@ class Sessions:
 
     async def _collected(self, given: CollectInput) -> Collected:
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", given.number)
-        handle = self._client.get_workflow_handle(invocation_id)
+        turn = self._turns.of(invocation_id)
         try:
             if given.ended:
-                await _closed(handle)
-            events = (await handle.fetch_history()).events
-            plain = await decoded(events, self._client.data_converter)
-            read = WorkflowHistory(invocation_id, plain)
-            log = chain.grown(await chain.before(self._client, invocation_id, plain[0], self._blobs.get), read)
+                await _closed(self._client.get_workflow_handle(invocation_id))
+            async with turn.lock:
+                collected = await self._report(await turn.log(), turn, given)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return Collected(number=given.number, status="failed")
         except ForeignHistory as error:
             raise ApplicationError(str(error), type="ForeignHistory", non_retryable=True) from None
-        entries = log.entries if given.at is None else log.entries[: given.at]
-        before, after = _replayed(log, given.since), _replayed(log, len(entries))
+        if collected.status not in OPEN:
+            self._turns.drop(invocation_id)
+        return collected
+
+    async def _report(self, log: Log, turn: TurnReader, given: CollectInput) -> Collected:
+        after = log if given.at is None else _replayed(log, given.at)
         status = _status(after)
-        if status == "running" or len(entries) < given.since or (given.at or 0) > len(log.entries):
+        if status == "running" or after.length < given.since or log.length < (given.at or 0):
             return Collected(number=given.number, status="running")
         if status == "waiting" and given.at is None:
             return Collected(number=given.number, status=status)
-        new = entries[given.since :]
+        known, before = turn.told
+        if known != given.since:
+            before = _replayed(log, given.since).state
+        new = after.since(given.since)
         packed = segment.to_json(new)
-        large = len(encode(packed)) > MAX_REPORT_BYTES
-        ref = await self._put(encode(packed), len(new)) if large else None
-        delta, removed = changes(before.state, after.state)
+        large = len(data := encode(packed)) > MAX_REPORT_BYTES
+        ref = await self._put(data, len(new)) if large else None
+        turn.told = after.length, after.state
+        delta, removed = changes(before, after.state)
         report = Report(
             since=given.since,
             entries=None if large else tuple(packed),
             state_delta=delta,
             removed_keys=removed,
             joined=_joined(new),
-            search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in entries),
+            search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new),
         )
         return Collected(
             number=given.number,
             status=status,
-            at=len(entries),
+            at=after.length,
             report=report,
             segment=ref,
             next_agent=after.result().next_agent,
@@ -177,7 +174,7 @@ class Sessions:
     async def _archived(self, given: SessionArchiveInput) -> KeptTranscript:
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
-        known = self._session(workflow_id)
+        known = self._known.of(workflow_id)
         async with known.lock:
             await self._read(workflow_id, run_id, known)
             reader = known.reader

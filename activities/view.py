@@ -9,14 +9,6 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import (
-    GetWorkflowExecutionHistoryRequest,
-    GetWorkflowExecutionHistoryResponse,
-    GetWorkflowExecutionHistoryReverseRequest,
-    GetWorkflowExecutionHistoryReverseResponse,
-)
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
@@ -26,16 +18,14 @@ from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
-from waystation.history import HistoryReader, decoded
+from waystation.history import HistoryReader
+from waystation.history_pages import events_after
 from waystation.storage import Blobs
 from workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
 """Content kept over all runs; the one used longest ago goes first and is read again when needed."""
-COLD_PAGE = 1_000
-TAIL_PAGE = 20
-"""In events. What is new is at the end, so a known run is read backwards: 2 ms instead of 10 for a long history."""
 
 
 @dataclass(slots=True)
@@ -117,8 +107,10 @@ class Views:
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
         """Read the events not seen yet, and follow the commands among them."""
         self.reads += 1
+        events = await events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
+        self._grow(run_id, run, sum(event.ByteSize() for event in events))
         applied = {entry.ref for entry in run.log.entries}
-        for event in await self._events(run, workflow_id, run_id):
+        for event in events:
             for fact in run.reader.read([event]):
                 if isinstance(fact, Started) and not run.log.length and (given := fact.carried()):
                     run.sources.go_on(given[1])
@@ -139,38 +131,6 @@ class Views:
             self._grow(run_id, run, before.size)
         await extend(run.log, carried, self._blobs.get)
         run.carried = None
-
-    async def _events(self, run: _Run, workflow_id: str, run_id: str) -> list[HistoryEvent]:
-        """Return the events after the last one read, oldest first."""
-        execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-        known = run.reader.last_event_id
-        events: list[HistoryEvent] = []
-        token = b""
-        while True:
-            page = await (self._newest(execution, token) if known else self._oldest(execution, token))
-            events.extend(await decoded(page.history.events, self._client.data_converter))
-            self._grow(run_id, run, page.ByteSize())
-            token = page.next_page_token
-            if not token or (known and events and events[-1].event_id <= known):
-                return events[::-1] if known else events
-
-    async def _oldest(self, execution: WorkflowExecution, token: bytes) -> GetWorkflowExecutionHistoryResponse:
-        request = GetWorkflowExecutionHistoryRequest(
-            namespace=self._client.namespace,
-            execution=execution,
-            maximum_page_size=COLD_PAGE,
-            next_page_token=token,
-        )
-        return await self._client.workflow_service.get_workflow_execution_history(request, retry=True)
-
-    async def _newest(self, execution: WorkflowExecution, token: bytes) -> GetWorkflowExecutionHistoryReverseResponse:
-        request = GetWorkflowExecutionHistoryReverseRequest(
-            namespace=self._client.namespace,
-            execution=execution,
-            maximum_page_size=TAIL_PAGE,
-            next_page_token=token,
-        )
-        return await self._client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
 
     def _grow(self, run_id: str, run: _Run, size: int) -> None:
         if self._runs.get(run_id) is run:  # it may have been trimmed away while its history was read

@@ -51,6 +51,11 @@ _COMMANDS = frozenset(
     }
 )
 """Events that a workflow task made."""
+TASK_UNDER_WAY = frozenset(
+    {EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED}
+)
+"""While nothing follows them they may be those of a further attempt, which is not in the history yet: the server shows
+them all the same, and gives their ids to what happens meanwhile."""
 MAX_FAILURE_CHARS = 4_096
 
 
@@ -73,7 +78,8 @@ class HistoryReader:
         """Yield the facts in `events`; events that were read before are passed over."""
         for event in events:
             if event.event_id > self.last_event_id:
-                self.last_event_id = event.event_id
+                if event.event_type not in TASK_UNDER_WAY:
+                    self.last_event_id = event.event_id
                 yield from self._conclude(event)
                 yield from self._read(event)
         yield from self._conclude(None)
@@ -264,6 +270,16 @@ def carried_by(first: HistoryEvent) -> Carried | None:
     started = first.workflow_execution_started_event_attributes
     found = facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id)).carried()
     return found[1] if found else None
+
+
+def run_id_of(events: Iterable[HistoryEvent]) -> str:
+    """Return the id of a run, given its events from the first one on."""
+    found = ""
+    for event in events:
+        started = event.workflow_execution_started_event_attributes.original_execution_run_id
+        # The history of a run that was reset begins with that of the run before.
+        found = event.workflow_task_failed_event_attributes.new_run_id or started or found
+    return found
 
 
 def continued_as(last: HistoryEvent) -> str | None:

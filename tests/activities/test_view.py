@@ -8,11 +8,11 @@ import pytest
 from temporalio.client import Client
 
 from activities.view import Views
+from tests.activities.conftest import Pages
 from tests.conftest import Serve
 from tools import LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.client.connect import connect
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import Log
@@ -85,31 +85,11 @@ async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
         yield env
 
 
-@pytest.fixture
-async def temporal(server: EmbeddedServer) -> Client:
-    """A client as a worker has it."""
-    return await connect(address=server.address)
-
-
-class CountedViews(Views):
-    """Views that count the pages they read, from the start and from the end."""
-
-    def __init__(self, client: Client, **limits: int) -> None:
-        super().__init__(client, None, **limits)
-        self.cold = self.tail = 0
-
-    async def _oldest(self, *args: Any) -> Any:
-        self.cold += 1
-        return await super()._oldest(*args)
-
-    async def _newest(self, *args: Any) -> Any:
-        self.tail += 1
-        return await super()._newest(*args)
-
-
-async def test_an_unknown_run_is_read_once_for_all_of_its_positions(env: AgentEnvironment, temporal: Client) -> None:
+async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
+    env: AgentEnvironment, temporal: Client, pages: Pages
+) -> None:
     """A process that has never seen the run asks the server once, and then knows each earlier position too."""
-    views, run = CountedViews(temporal), await recorded(await waits(env))
+    views, run = Views(temporal), await recorded(await waits(env))
     log = await run.at(views, run.positions[-1])
     assert [entry.ref.partition(".")[0] for entry in log.entries] == [
         *("start", ">1", "m1", "fc-1", "fc-2", ">2", "m2", "fc-3"),
@@ -117,38 +97,38 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(env: AgentEn
     assert log.state == {"a": True, "b": True}
     for position in run.positions:
         assert (await run.at(views, position)).entries[: position.at + len(position.new)]
-    assert (views.reads, views.cold, views.tail) == (1, 1, 0)
+    assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
 
 
-async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client) -> None:
+async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """After an answer only the tail of the history is asked for, and the log is that of a fresh reader."""
-    views, run = CountedViews(temporal), await recorded(await waits(env))
+    views, run = Views(temporal), await recorded(await waits(env))
     await run.at(views, run.positions[-1])
     await run.invocation.respond({"said": "yes"})
     await run.invocation.result()
     later = await recorded(run.invocation)
     followed = await later.at(views, later.positions[-1])
-    fresh = await later.at(Views(temporal), later.positions[-1])
+    fresh = await later.at(Views(env.temporal), later.positions[-1])
     assert [(each.ref, each.body) for each in followed.entries] == [(each.ref, each.body) for each in fresh.entries]
     assert followed.entries[-1].ref == "u1"
-    assert (views.reads, views.cold, views.tail) == (2, 1, 1)
+    assert (views.reads, pages.cold, pages.tail) == (2, 1, 1)
 
 
-async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Client) -> None:
+async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Client, pages: Pages) -> None:
     """However much happened meanwhile, every event is taken once and in order."""
     words = [f"w{number}" for number in range(10)]
     model = ScriptedModel(calls(("ask", {})), says("asked"), *(calls(("note", {"word": word})) for word in words))
     agent = Agent(name="asker", model=model, tools=[note, LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
-        views, run = CountedViews(temporal), await recorded(await waits(env))
+        views, run = Views(temporal), await recorded(await waits(env))
         await run.at(views, run.positions[-1])
         await run.invocation.respond({"said": "yes"})
         await run.invocation.result()
         later = await recorded(run.invocation)
         log = await later.at(views, later.positions[-1])
         assert list(log.state) == words
-        assert (views.reads, views.cold) == (2, 1)
-        assert views.tail > 1
+        assert (views.reads, pages.cold) == (2, 1)
+        assert pages.tail > 1
 
 
 @pytest.fixture
@@ -189,12 +169,14 @@ async def test_an_answer_costs_at_most_one_read(
     assert [ref.partition(".")[0] for ref in run.sources._bodies] == ["m3"]
 
 
-async def test_looks_at_one_run_at_the_same_time_share_one_read(env: AgentEnvironment, temporal: Client) -> None:
+async def test_looks_at_one_run_at_the_same_time_share_one_read(
+    env: AgentEnvironment, temporal: Client, pages: Pages
+) -> None:
     """Parallel tools of a cold process do not each read the history."""
-    views, run = CountedViews(temporal), await recorded(await waits(env))
+    views, run = Views(temporal), await recorded(await waits(env))
     logs = await asyncio.gather(*(run.at(views, position) for position in (*run.positions, *run.positions)))
     assert len({id(log) for log in logs}) == 1
-    assert (views.reads, views.cold, views.tail) == (1, 1, 0)
+    assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
 
 
 async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:

@@ -1,0 +1,68 @@
+"""Invocations of sessions, as far as this process has read them: each entry is read and applied once."""
+
+import asyncio
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client import chain
+from waystation.core.continued import Fetch
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Projection
+from waystation.history import HistoryReader, continued_as, run_id_of
+from waystation.history_pages import events_after
+
+
+class TurnReader:
+    """Reads one invocation, and later what came since, through all of its runs."""
+
+    def __init__(self, client: Client, id: str, fetch: Fetch) -> None:
+        self._client, self._id, self._fetch = client, id, fetch
+        self._run_id = ""
+        self._reader = HistoryReader()
+        self._projection: Projection | None = None
+        self.lock = asyncio.Lock()
+        self.told: tuple[int, JsonObject] = (0, {})
+        """How many entries were reported last, and the state after them."""
+
+    async def log(self) -> Log:
+        """Return the log as of now; it is one log that grows.
+
+        Raises:
+            RPCError: The server has no such invocation, or does not answer.
+            ForeignHistory: It is none, or its history is damaged.
+            StoreFailed: What earlier runs did cannot be had.
+        """
+        if self._projection:
+            try:
+                log = await self._read_on()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                # The run is past its retention; the present one may not be.
+            else:
+                if not (log.ended and log.ended.status == "terminated"):
+                    return log
+                # Whoever resets an invocation has this run terminated, and another one goes on from some point of it.
+        self._begin("")
+        return await self._read_on()
+
+    def _begin(self, run_id: str) -> None:
+        self._run_id, self._reader, self._projection = run_id, HistoryReader(), None
+
+    async def _read_on(self) -> Log:
+        log: Log | None = None
+        while True:
+            events = await events_after(self._client, self._id, self._run_id, self._reader.last_event_id)
+            projection, self._projection = self._projection, None  # half read, should this fail
+            if projection is None:
+                log = log or await chain.before(self._client, self._id, events[0], self._fetch)
+                projection = Projection(self._id, log)
+                self._run_id = self._run_id or run_id_of(events)
+            projection.feed(self._reader.read(events))
+            projection.flush()
+            self._projection, log = projection, projection.log
+            if not events or (following := continued_as(events[-1])) is None:
+                return log
+            self._begin(following)
