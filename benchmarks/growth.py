@@ -12,10 +12,9 @@ from benchmarks.scenario import ONE, Scenario
 from benchmarks.sides import sides
 from benchmarks.table import Row, shown
 from waystation.client.agent_client import AgentClient
-from waystation.client.chain import grown
-from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.wire import MODEL_ACTIVITY
+from waystation.history import log_of
 
 STEPS = Scenario(steps=203, size=1_000)
 EARLY, LATE = 10, 200
@@ -99,10 +98,7 @@ def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
     """Yield bytes per step. Medians of five steps: numbers in events take more bytes as they grow longer."""
     recorded = [event for history in histories for event in history.events]
     written = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
-    log = Log(histories[0].workflow_id)
-    for history in histories:
-        log = grown(log, history)
-    events = log.events
+    events = log_of(histories).events
     said = [len(encode(event.content)) for event in events[1:]]  # call and response by turns, after the user's message
     content = [call + response for call, response in zip(said[::2], said[1::2], strict=False)]
     early, late, born = (

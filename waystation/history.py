@@ -15,6 +15,7 @@ from waystation.core import projection as facts
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
 from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import Log
 from waystation.core.payload import decode
 from waystation.core.projection import Fact, Projection
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
@@ -51,9 +52,7 @@ _COMMANDS = frozenset(
     }
 )
 """Events that a workflow task made."""
-TASK_UNDER_WAY = frozenset(
-    {EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED}
-)
+TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
 """While nothing follows them they may be those of a further attempt, which is not in the history yet: the server shows
 them all the same, and gives their ids to what happens meanwhile."""
 MAX_FAILURE_CHARS = 4_096
@@ -282,21 +281,29 @@ def run_id_of(events: Iterable[HistoryEvent]) -> str:
     return found
 
 
+def continues(first: HistoryEvent) -> str | None:
+    """Return the id of the run that one continues, given its first event."""
+    return first.workflow_execution_started_event_attributes.continued_execution_run_id or None
+
+
 def continued_as(last: HistoryEvent) -> str | None:
     """Return the id of the run that continues one, given its last event."""
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
-def project(history: WorkflowHistory) -> Projection:
-    """Return the projection of a whole history.
+def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
+    """Return the log that the runs of an invocation make, oldest first; `log` is that of the runs before.
 
     Raises:
-        ForeignHistory: It is not a history of Waystation, or it is damaged.
+        ForeignHistory: It is not an invocation of Waystation, or a history is damaged or missing.
     """
-    projection = Projection(history.workflow_id)
-    projection.feed(HistoryReader().read(history.events))
-    projection.flush()
-    return projection
+    for history in histories:
+        projection = Projection(history.workflow_id, log)
+        projection.feed(HistoryReader().read(history.events))
+        projection.flush()
+        log = projection.log
+    assert log is not None
+    return log
 
 
 def arguments(payloads: Payloads) -> list[bytes]:

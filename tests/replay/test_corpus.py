@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.replay.scenarios import SCENARIOS
 from waystation.core.errors import ForeignHistory
-from waystation.history import project
+from waystation.history import log_of
 from waystation.replay import replay
 from waystation.testing import assert_replays
 
@@ -45,7 +45,7 @@ async def test_a_history_without_its_beginning_is_refused() -> None:
 def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     """Projection and workflow agree, without a server."""
     history, held = kept(name)
-    log = project(history).log
+    log = log_of([history])
     events = [event.to_json() for event in log.events]
     pending = [call.model_dump(mode="json") for call in log.pending()]
     assert {"events": events, "state": log.state, "pending": pending} == held

@@ -23,20 +23,13 @@ from waystation.core.event import Event, text_of
 from waystation.core.log import Log
 from waystation.core.partial import PARTIAL
 from waystation.embedded import EmbeddedServer
-from waystation.history import project
+from waystation.history import log_of
 from waystation.models import LlmResponse
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
 from worker import create_worker
 
 HISTORIES = Path(__file__).parents[1] / "replay"
 LONG = "It rains in Bern, and it will rain tomorrow, and on the day after it will still rain."
-
-
-@pytest.fixture
-async def gemini() -> AsyncIterator[FakeGemini]:
-    """A Gemini server."""
-    async with FakeGemini() as gemini:
-        yield gemini
 
 
 @pytest.fixture
@@ -225,7 +218,7 @@ async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) ->
     path = HISTORIES / f"{name}.json"
     whole = [event async for event in stream_file(path)]
     history = WorkflowHistory.from_json(whole[0].invocation_id, path.read_text())
-    assert whole == project(history).log.events != []
+    assert whole == log_of([history]).events != []
     assert [event.index for event in whole] == list(range(len(whole)))
     for start in range(len(whole) + 1):
         assert [event async for event in stream_file(path, start=start)] == whole[start:]

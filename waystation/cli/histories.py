@@ -1,11 +1,9 @@
-"""Read histories: the state of an invocation, and whether a recorded history replays."""
+"""Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -16,13 +14,15 @@ from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
+from waystation.client import chain
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory, NotReplayable
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
-from waystation.history import decoded, project
+from waystation.history import log_of
+from waystation.history_files import read, written
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 
@@ -51,23 +51,36 @@ def states(log: Log) -> Iterator[tuple[Event, JsonObject]]:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One history, and whether the present code would do what it recorded."""
+    """One invocation, and whether the present code would do what its runs recorded."""
 
     source: str
-    history: WorkflowHistory
+    histories: Sequence[WorkflowHistory]
+    """Of its runs, oldest first."""
     log: Log
     problem: str | None
+
+    @property
+    def length(self) -> int:
+        """How many events of history there are."""
+        return sum(len(history.events) for history in self.histories)
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
         return {
             "source": self.source,
-            "invocation_id": self.history.workflow_id,
+            "invocation_id": self.log.invocation_id,
             "replays": self.problem is None,
             "problem": self.problem,
-            "history_events": len(self.history.events),
+            "runs": len(self.histories),
+            "history_events": self.length,
             "steps": [{"event": event.to_json(), "state": held} for event, held in states(self.log)],
         }
+
+
+async def history(client: AgentClient, out: Output, *, id: str) -> Exit:
+    """Write the histories of all runs of a workflow as a file holds them."""
+    out.record(written(await client.invocation(id).histories()))
+    return Exit.OK
 
 
 async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit:
@@ -75,18 +88,16 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
     client: AgentClient | None = None
     failed = False
     for source in sources:
-        if _is_file(source):
-            history = await opened(read(Path(source)), target.store)
-        else:
-            client = client or await target.connect()
-            history = await client.invocation(source).history()
-            history = WorkflowHistory(
-                history.workflow_id, await decoded(history.events, client.temporal.data_converter)
-            )
+        is_file = _is_file(source)
         try:
-            replayed = await replayed_history(source, history)
+            if is_file:
+                replayed = await _replayed_file(source, target.store)
+            else:
+                client = client or await target.connect()
+                replayed = await _replayed_invocation(source, client)
         except ForeignHistory as error:
-            raise Problem(Exit.USAGE if _is_file(source) else Exit.UNKNOWN, f"{source}: {error}") from None
+            text = str(error) if source in str(error) else f"{source}: {error}"
+            raise Problem(Exit.USAGE if is_file else Exit.UNKNOWN, text) from None
         failed = failed or replayed.problem is not None
         if out.json:
             out.record(replayed.to_json())
@@ -95,29 +106,45 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
     return Exit.FAILED if failed else Exit.OK
 
 
-async def replayed_history(source: str, history: WorkflowHistory) -> Replayed:
-    """Replay one history.
+def _is_file(source: str) -> bool:
+    return source.endswith(".json") or Path(source).is_file()
+
+
+async def _replayed_file(source: str, store: str | None) -> Replayed:
+    try:
+        found = read(Path(source))
+    except OSError as error:
+        raise Problem(Exit.USAGE, f"Cannot read {source!r}: {error.strerror}.") from None
+    histories = await chain.opened(found, offloading(Blobs(store)))
+    return await replayed_runs(source, histories)
+
+
+async def _replayed_invocation(id: str, client: AgentClient) -> Replayed:
+    invocation = client.invocation(id)
+    histories = await chain.opened(await invocation.histories(), invocation.converter)
+    before = await chain.before(client.temporal, id, histories[0].events[0], client.blobs.get)
+    return await replayed_runs(id, histories, before)
+
+
+async def replayed_runs(source: str, histories: Sequence[WorkflowHistory], before: Log | None = None) -> Replayed:
+    """Replay the runs of an invocation; `before` is the log of those that are not among them.
 
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    from waystation import replay as replaying  # here, because it loads the workflows
-
-    log = project(history).log
-    try:
-        await replaying.replay(history)
-    except NotReplayable as error:
-        return Replayed(source, history, log, _reason(error))
-    return Replayed(source, history, log, None)
+    return Replayed(source, histories, log_of(histories, before), await _problem(histories))
 
 
-async def opened(history: WorkflowHistory, store: str | None) -> WorkflowHistory:
-    """Return a history with the payloads that were kept beside it.
+async def _problem(histories: Sequence[WorkflowHistory]) -> str | None:
+    """Return what the present code would do otherwise, in the first run that differs."""
+    from waystation.replay import replay  # here, because it loads the workflows
 
-    Raises:
-        StoreFailed: The store does not answer.
-    """
-    return WorkflowHistory(history.workflow_id, await decoded(history.events, offloading(Blobs(store))))
+    for number, history in enumerate(histories, 1):
+        try:
+            await replay(history)
+        except NotReplayable as error:
+            return _reason(error) if len(histories) == 1 else f"Run {number} of {len(histories)}: {_reason(error)}"
+    return None
 
 
 def _reason(error: NotReplayable) -> str:
@@ -127,62 +154,10 @@ def _reason(error: NotReplayable) -> str:
     return (found[1] if found else text)[:MAX_PROBLEM]
 
 
-def read(path: Path) -> WorkflowHistory:
-    """Return the history in a file, as `temporal workflow show -o json` and the Web UI write it.
-
-    Raises:
-        Problem: There is no such file, or it holds something else.
-    """
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise Problem(Exit.USAGE, f"Cannot read {str(path)!r}: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise Problem(Exit.USAGE, f"{str(path)!r} is no JSON. {_WANTED}") from None
-    events = found.get("events") if isinstance(found, dict) else None
-    if not isinstance(events, list) or not events:
-        raise Problem(Exit.USAGE, f"{str(path)!r} is no history: it has no list of `events`. {_WANTED}")
-    try:
-        history = WorkflowHistory.from_json(_workflow_id(events[0]) or path.stem, found)
-    except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
-        reason = " ".join(str(error).split())[:200]
-        raise Problem(Exit.USAGE, f"{str(path)!r} cannot be read as a history: {reason}. {_WANTED}") from None
-    if gap := _gap(history):
-        raise Problem(Exit.USAGE, f"{str(path)!r} cannot be read as a history: {gap}. {_WANTED}")
-    return history
-
-
-def _gap(history: WorkflowHistory) -> str | None:
-    """Return what a history lacks without which Temporal's replayer would wait for ever."""
-    started = history.events[0].workflow_execution_started_event_attributes
-    if not started.workflow_type.name:
-        return "its first event is not the workflow's start"
-    if not started.original_execution_run_id:
-        return "its first event has no `originalExecutionRunId`"
-    for number, event in enumerate(history.events, 1):
-        if event.event_id != number:
-            return f"event {number} is missing"
-    return None
-
-
-_WANTED = "Save one with `temporal workflow show -o json`, or download it, not decoded, from the Web UI."
-
-
-def _workflow_id(started: Any) -> str | None:
-    """Return the workflow's id from its first event; ids of events and of called agents derive from it."""
-    attributes = started.get("workflowExecutionStartedEventAttributes") if isinstance(started, dict) else None
-    found = attributes.get("workflowId") if isinstance(attributes, dict) else None
-    return found if isinstance(found, str) else None
-
-
-def _is_file(source: str) -> bool:
-    return source.endswith(".json") or Path(source).is_file()
-
-
 def _write(out: Output, replayed: Replayed) -> None:
-    count = len(replayed.history.events)
     verdict = Text("replays", style="bold green") if replayed.problem is None else Text("differs", style="bold red")
-    out.line(Text.assemble(verdict, f"  {render.safe(replayed.source)}, {count} events of history"))
+    runs = f" in {len(replayed.histories)} runs" if len(replayed.histories) > 1 else ""
+    out.line(Text.assemble(verdict, f"  {render.safe(replayed.source)}, {replayed.length} events of history{runs}"))
     if replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
     out.table(state_table(replayed.log))

@@ -233,6 +233,21 @@ def authorize(
 
 
 @app.command()
+def history(ctx: typer.Context, id: Id) -> None:
+    """Print what Temporal recorded of an invocation, all of its runs, as JSON; `replay` takes it from a file.
+
+    Of an invocation with one run it is what `temporal workflow show -o json` prints.
+    """
+
+    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
+        from waystation.cli.histories import history
+
+        return await history(client, out, id=id)
+
+    _perform(ctx, action, json=True, invocation=id)
+
+
+@app.command()
 def replay(
     ctx: typer.Context,
     sources: Annotated[list[str], typer.Argument(metavar="ID|FILE...", help="Invocations, or histories as JSON.")],
@@ -240,7 +255,8 @@ def replay(
 ) -> None:
     """Replay histories against the present code, and print the state at each event.
 
-    A file is what `temporal workflow show -o json` or the Web UI's download writes; for files no server is needed.
+    A file is what `waystation history`, `temporal workflow show -o json` or the Web UI's download writes; for files no
+    server is needed.
     """
 
     async def action(out: "Output", target: "Target") -> int:

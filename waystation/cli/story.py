@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from waystation.cli import INTERRUPTED, render
 from waystation.cli.exits import Exit, Problem, problem_of
-from waystation.cli.histories import replayed_history, state_table
+from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error
 from waystation.cli.target import Target, program_name, shown, temporal_name
 from waystation.cli.worker_process import WorkerProcess
@@ -196,7 +196,7 @@ class Demo:
         return approved
 
     async def _replay(self, history: WorkflowHistory, approved: bool) -> Exit:
-        replayed = await replayed_history(history.workflow_id, history)
+        replayed = await replayed_runs(history.workflow_id, [history])
         size = sum(event.ByteSize() for event in history.events)
         verdict = "replays against the present code" if replayed.problem is None else replayed.problem
         self._fact("history", f"{len(history.events)} events, {size / 1000:.0f} kB; it {verdict}")

@@ -43,7 +43,7 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
-from waystation.history import decoded
+from waystation.history import log_of
 from waystation.search_attributes import registered
 from waystation.storage import Blobs
 from workflows.search_attributes import AGENT, PENDING, at_start
@@ -216,10 +216,9 @@ class Invocation:
 
     async def log(self) -> Log:
         """Return the log as of now, rebuilt from history. No worker has to run."""
-        history = await self.history()
-        read = WorkflowHistory(self.id, await decoded(history.events, self.converter))
+        latest = await chain.opened([await self.history()], self.converter)
         client = self._client
-        return chain.grown(await chain.before(client.temporal, self.id, read.events[0], client.blobs.get), read)
+        return log_of(latest, await chain.before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
 
     async def histories(self) -> list[WorkflowHistory]:
         """Return what Temporal still has of all runs, oldest first."""

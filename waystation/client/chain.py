@@ -3,17 +3,18 @@
 An invocation whose history grows long goes on in further runs. Each says which run it continues, and what came before.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core.continued import Carried, Fetch, extend
+from waystation.core.continued import Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
-from waystation.history import HistoryReader, carried_by, continued_as, decoded
+from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of
 
 
 async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
@@ -35,17 +36,7 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
             break
         earlier.append(history)
         carried = carried_by(history.events[0])
-    for history in reversed(earlier):
-        log = grown(log, history)
-    return log
-
-
-def grown(log: Log, history: WorkflowHistory) -> Log:
-    """Return the log with what a further run did."""
-    projection = Projection(log.invocation_id, log)
-    projection.feed(HistoryReader().read(history.events))
-    projection.flush()
-    return projection.log
+    return log_of(earlier[::-1], log)
 
 
 async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory | None:
@@ -56,16 +47,16 @@ async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    return WorkflowHistory(id, await decoded(history.events, client.data_converter))
+    (read,) = await opened([history], client.data_converter)
+    return read
 
 
 async def histories(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
     """Return the histories of all runs up to `last` that the server still has, oldest first, as it has them."""
     found = [last]
-    while carried := await _carried(client, found[0]):
+    while run_id := continues(found[0].events[0]):
         try:
-            handle = client.get_workflow_handle(last.workflow_id, run_id=carried.run_id)
-            found.insert(0, await handle.fetch_history())
+            found.insert(0, await client.get_workflow_handle(last.workflow_id, run_id=run_id).fetch_history())
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -73,9 +64,13 @@ async def histories(client: Client, last: WorkflowHistory) -> list[WorkflowHisto
     return found
 
 
-async def _carried(client: Client, history: WorkflowHistory) -> Carried | None:
-    (first,) = await decoded(history.events[:1], client.data_converter)
-    return carried_by(first)
+async def opened(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
+    """Return histories with the payloads that a codec encoded, or that are kept beside them.
+
+    Raises:
+        StoreFailed: Offloaded payloads cannot be looked for.
+    """
+    return [WorkflowHistory(each.workflow_id, await decoded(each.events, converter)) for each in histories]
 
 
 async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:

@@ -5,7 +5,6 @@ stream costs no history and asks no worker; one of an invocation that waits for 
 """
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
@@ -13,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
+from waystation.client.chain import opened
 from waystation.core import ids
 from waystation.core.entry import ModelReplied
-from waystation.core.errors import ForeignHistory
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.partial import PartialText, PartialTexts, Piece
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
-from waystation.history import decoded, project
+from waystation.history import log_of
+from waystation.history_files import read
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import Invocation
@@ -145,41 +144,21 @@ class Pieces:
             )
 
 
-def recorded_events(history: WorkflowHistory, *, start: int = 0) -> list[Event]:
-    """Return the events that a history tells of, from index `start` on.
-
-    Raises:
-        ForeignHistory: It is not one of ours, or it is damaged.
-    """
-    return project(history).log.events[start:]
-
-
 async def stream_file(
     path: str | Path, *, start: int = 0, converter: DataConverter = DataConverter.default
 ) -> AsyncIterator[Event]:
     """Yield the events that a history in a file tells of, as a stream of a finished invocation would.
 
     Args:
-        path: A file as `temporal workflow show -o json` and the Web UI's download write it.
+        path: A file as `waystation history`, `temporal workflow show -o json` and the Web UI's download write it.
         start: How many events to pass over.
         converter: As the client's, for payloads that its codec has encoded.
 
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    text = await asyncio.to_thread(Path(path).read_text, encoding="utf-8")
-    try:
-        found = json.loads(text)
-        name = found["events"][0]["workflowExecutionStartedEventAttributes"].get("workflowId")
-        history = WorkflowHistory.from_json(name or Path(path).stem, found)
-    except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
-        reason = " ".join(str(error).split())[:200]
-        raise ForeignHistory(
-            f"{str(path)!r} is no history ({type(error).__name__}: {reason}); save one with "
-            "`temporal workflow show -o json`, or download it from the Web UI."
-        ) from None
-    events = await decoded(history.events, converter)
-    for event in recorded_events(WorkflowHistory(history.workflow_id, events), start=start):
+    histories = await opened(await asyncio.to_thread(read, Path(path)), converter)
+    for event in log_of(histories).events[start:]:
         yield event
 
 
