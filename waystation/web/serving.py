@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Sequence
 
@@ -50,6 +51,9 @@ async def serve(client: AgentClient, *, host: str, port: int, names: Sequence[st
         limit_concurrency=1_000,
     )
     out.remark(f"Serving at {shown}; Ctrl-C ends it.")
+    # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, lambda *_: None)
     with listening:
         await uvicorn.Server(config).serve(sockets=[listening])
     return Exit.OK

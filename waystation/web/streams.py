@@ -3,12 +3,14 @@
 Nothing is kept for a reader who does not read: the next event is looked for once the one before is sent.
 """
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from urllib.parse import unquote
 
+import anyio
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
@@ -33,6 +35,8 @@ KEEP_ALIVE_S = 15
 STALLED_S = 30.0
 """A reader who takes nothing for so long is cut off; it resumes after what it has."""
 RETRY_MS = 2_000
+GRACE_S = 1.0
+"""How long streams may take to end when the process does."""
 
 
 class Refused(Exception):
@@ -69,22 +73,32 @@ class Streams:
         invocation, _ = await found(self._client, request)
         if self._free <= 0:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", f"{self._max} streams are open; try again later.")
+        ending = anyio.Event()
         return EventSourceResponse(
-            self._sent(invocation, start, partial), ping=KEEP_ALIVE_S, sep="\n", send_timeout=STALLED_S
+            self._sent(invocation, start, partial, ending),
+            ping=KEEP_ALIVE_S,
+            sep="\n",
+            send_timeout=STALLED_S,
+            shutdown_event=ending,
+            shutdown_grace_period=GRACE_S,
         )
 
-    async def _sent(self, invocation: Invocation, start: int, partial: bool) -> AsyncIterator[ServerSentEvent]:
+    async def _sent(
+        self, invocation: Invocation, start: int, partial: bool, ending: anyio.Event
+    ) -> AsyncIterator[ServerSentEvent]:
         self._free -= 1
         try:
             yield ServerSentEvent(comment="events follow", retry=RETRY_MS)
-            async with aclosing(stream(invocation, start=start, partial=partial)) as events:
-                async for event in events:
+            events = stream(invocation, start=start, partial=partial)
+            async with aclosing(events), aclosing(_before(ending, events)) as coming:
+                async for event in coming:
                     if event.partial:
                         yield ServerSentEvent(_json(event.to_json()), event="partial")
                     else:
                         yield ServerSentEvent(_json(event.to_json()), id=str(event.index))
-            described = await invocation.handle.describe()
-            yield ServerSentEvent(_json({"status": status_of(described)}), event="end")
+            if not ending.is_set():
+                described = await invocation.handle.describe()
+                yield ServerSentEvent(_json({"status": status_of(described)}), event="end")
         except (RPCError, ForeignHistory) as error:
             # The reader comes back by itself, and after what it has.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
@@ -142,6 +156,28 @@ async def found(client: AgentClient, request: Request) -> tuple[Invocation, Work
 def status_of(described: WorkflowExecutionDescription) -> str:
     """Return the state of an invocation in one word, such as `running`."""
     return described.status.name.lower() if described.status is not None else "unknown"
+
+
+async def _before(ending: anyio.Event, events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """Yield events until the process is to end: a reader is then told that this was all, and comes back by itself."""
+    end = asyncio.ensure_future(ending.wait())
+    coming: asyncio.Future[Event] | None = None
+    try:
+        while not ending.is_set():
+            coming = asyncio.ensure_future(anext(events))
+            await asyncio.wait((coming, end), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                try:
+                    event = coming.result()
+                except StopAsyncIteration:
+                    return
+                yield event
+    finally:
+        for waited in (end, coming):
+            if waited is not None:
+                waited.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await waited
 
 
 def _unknown(id: str) -> Refused:
