@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from waystation.core.errors import InvalidAnswer, NotJson
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign, faults
+from waystation.core.errors import InvalidAnswer
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
 
 Action = Literal["approve", "reject", "edit", "respond", "progress"]
 
@@ -59,16 +59,8 @@ def parse_answer(data: bytes) -> Answer:
     if len(data) > MAX_VALUE_BYTES:
         # The server takes more, but accepting an update repeats it, and so would sending it on to an activity.
         raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
-    try:
-        answer = Answer.model_validate(decode_foreign(data))
-    except ValidationError as error:
-        raise InvalidAnswer(f"The answer is invalid: {faults(error)}.") from None
-    except NotJson as error:
-        raise InvalidAnswer(f"The answer cannot be recorded: it has {error.found}.") from None
-    except ValueError:
-        raise InvalidAnswer(
-            'The answer is not JSON; send one object such as {"function_call_id": "fc-1", "action": "approve"}.'
-        ) from None
+    example = 'such as {"function_call_id": "fc-1", "action": "approve"}'
+    answer = parse(Answer, data, InvalidAnswer, what="The answer", send=example)
     if answer.action == "respond" and answer.response is None:
         raise InvalidAnswer("The action `respond` needs a `response` object.")
     if answer.action == "progress" and answer.response is None:

@@ -12,8 +12,8 @@ import hashlib
 import math
 import pathlib
 import uuid
-from collections.abc import Mapping, Sequence, Set
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json, to_jsonable_python
@@ -47,6 +47,9 @@ class Recorded(BaseModel):
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
 
 
+RecordedType = TypeVar("RecordedType", bound=Recorded)
+
+
 def encode(value: object) -> bytes:
     """Return compact JSON of a plain JSON value."""
     return to_json(value)
@@ -75,6 +78,29 @@ def faults(error: ValidationError) -> str:
     """Return which fields are wrong and why, without their values."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
+
+
+def parse(
+    kind: type[RecordedType], data: bytes, refused: Callable[[str], Exception], *, what: str, send: str
+) -> RecordedType:
+    """Read what anybody may have sent. The error that `refused` makes of a message repeats no content.
+
+    Args:
+        kind: What it is to be.
+        data: Its JSON.
+        refused: Makes the error that is raised when it is something else.
+        what: What it is, as the message begins.
+        send: What to send instead of what is no JSON.
+    """
+    try:
+        return kind.model_validate(decode_foreign(data))
+    except ValidationError as error:
+        problem = f"is invalid: {faults(error)}"
+    except NotJson as error:
+        problem = f"cannot be recorded: it has {error.found}"
+    except ValueError:
+        problem = f"is not JSON; send one object {send}"
+    raise refused(f"{what} {problem}.")
 
 
 def digest(value: object) -> str:

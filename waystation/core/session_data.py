@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from waystation.core import ids, message
 from waystation.core.budget import Budget
-from waystation.core.errors import InvalidInput, NotJson
-from waystation.core.payload import JsonObject, Recorded, decode, decode_foreign, encode, faults
+from waystation.core.errors import InvalidInput
+from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
 from waystation.core.report import Report
 from waystation.core.segment import SegmentRef
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MAX_NAME_CHARS, SESSION_WORKFLOW
@@ -128,15 +128,12 @@ def parse_session(data: bytes, workflow_id: str) -> SessionInput:
     Raises:
         InvalidInput: It is not one, or the workflow has another session's id.
     """
+    what = f"The input of {SESSION_WORKFLOW}"
+    given = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
     try:
-        given = SessionInput.model_validate(decode_foreign(data))
         expected = ids.session(given.app, given.user_id, given.session_id)
-    except ValidationError as error:
-        raise InvalidInput(f"The input of {SESSION_WORKFLOW} is invalid: {faults(error)}.") from None
-    except NotJson as error:
-        raise InvalidInput(f"The input of {SESSION_WORKFLOW} cannot be recorded: it has {error.found}.") from None
     except ValueError as error:
-        raise InvalidInput(f"The input of {SESSION_WORKFLOW} cannot be used: {str(error)[:300]}") from None
+        raise InvalidInput(f"{what} cannot be used: {str(error)[:300]}") from None
     if workflow_id != expected:
         raise InvalidInput(f"The session of this app, user and name has the workflow id {expected[:200]!r}.")
     if len(encode(given.state)) > MAX_STATE_BYTES:
@@ -152,14 +149,7 @@ def parse_message(data: bytes) -> SessionMessage:
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise InvalidInput(f"A message may have {MAX_MESSAGE_BYTES} bytes; this one has {len(data)}.")
-    try:
-        given = SessionMessage.model_validate(decode_foreign(data))
-    except ValidationError as error:
-        raise InvalidInput(f"The message is invalid: {faults(error)}.") from None
-    except NotJson as error:
-        raise InvalidInput(f"The message cannot be recorded: it has {error.found}.") from None
-    except ValueError:
-        raise InvalidInput("The message is not JSON; send one object with `message`.") from None
+    given = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
     if isinstance(given.message, dict) and (problem := message.problem_of(given.message)):
         raise InvalidInput(f"The message is invalid: {problem}")
     return given

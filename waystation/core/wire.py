@@ -5,12 +5,12 @@ They change only by gaining optional fields, or with a new name beside the old.
 
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from waystation.core import message
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
-from waystation.core.errors import InvalidInput, NotJson
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode_foreign, faults
+from waystation.core.errors import InvalidInput
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
 from waystation.core.report import Report, SessionLink
 
 TASK_QUEUE = "waystation"
@@ -132,16 +132,8 @@ def parse_input(data: bytes) -> InvocationInput:
     Raises:
         InvalidInput: It is not JSON, or lacks what the contract requires. The message repeats no content.
     """
-    try:
-        parsed = InvocationInput.model_validate(decode_foreign(data))
-    except ValidationError as error:
-        raise InvalidInput(f"The input of {WORKFLOW} is invalid: {faults(error)}.") from None
-    except NotJson as error:
-        raise InvalidInput(f"The input of {WORKFLOW} cannot be recorded: it has {error.found}.") from None
-    except ValueError:
-        raise InvalidInput(
-            f"The input of {WORKFLOW} is not JSON; send one object with `agent` and `message`."
-        ) from None
+    what = f"The input of {WORKFLOW}"
+    parsed = parse(InvocationInput, data, InvalidInput, what=what, send="with `agent` and `message`")
     if isinstance(parsed.message, dict):
         problem = message.problem_of(parsed.message)
         if problem:
