@@ -4,18 +4,20 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
-from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
+from waystation.testing import AgentEnvironment, FakeGemini, assert_projection_matches, assert_replays
+from waystation.testing.fake_oauth import FakeOAuth
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 
@@ -36,6 +38,30 @@ async def server() -> AsyncIterator[EmbeddedServer]:
 def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where large payloads are kept: as long as the server, since one worker may go on with what another began."""
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What is logged during a test, from warnings up."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as entries:
+        yield entries
+    structlog.configure(**before)
+
+
+@pytest.fixture
+async def gemini() -> AsyncIterator[FakeGemini]:
+    """A server with Gemini's rules."""
+    async with FakeGemini() as gemini:
+        yield gemini
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeOAuth]:
+    """A provider of logins with one client, and a calendar that only its tokens open."""
+    with FakeOAuth() as provider:
+        yield provider
 
 
 class Started(Interceptor):

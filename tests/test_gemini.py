@@ -36,12 +36,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def gemini() -> AsyncIterator[FakeGemini]:
-    async with FakeGemini() as server:
-        yield server
-
-
-@pytest.fixture
 async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
     model = Gemini(base_url=gemini.url, api_key=KEY)
     yield model

@@ -21,12 +21,6 @@ CITED: JsonObject = {"citationSources": [{"startIndex": 0, "endIndex": 3, "uri":
 
 
 @pytest.fixture
-async def gemini() -> AsyncIterator[FakeGemini]:
-    async with FakeGemini() as server:
-        yield server
-
-
-@pytest.fixture
 async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
     model = Gemini(base_url=gemini.url, api_key="test")
     yield model

@@ -1,13 +1,10 @@
 """Callbacks of author code, one hook at a time."""
 
 import asyncio
-import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from activities import hooks
 from activities.hooks import CallbackRaised, Hooks, close_plugins
@@ -32,16 +29,6 @@ class Closing(BasePlugin):
             raise OSError
         if self._hangs:
             await asyncio.Event().wait()
-
-
-@pytest.fixture
-def logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What is logged during a test, from warnings up."""
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with capture_logs() as entries:
-        yield entries
-    structlog.configure(**before)
 
 
 async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]]) -> None:

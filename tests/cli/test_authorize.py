@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,6 @@ from waystation.testing.fake_oauth import FakeOAuth
 
 KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
 API_KEY = "key-9d0b81aa5e"
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeOAuth]:
-    """A provider with one client."""
-    with FakeOAuth() as provider:
-        yield provider
 
 
 @pytest.fixture

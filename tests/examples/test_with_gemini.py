@@ -1,7 +1,7 @@
 """What the examples send is what Gemini takes: stand-ins reply by way of a server that has its rules."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -51,13 +51,6 @@ class OverHttp(BaseLlm):
     async def close(self) -> None:
         """Release the connections."""
         await self._gemini.close()
-
-
-@pytest.fixture
-async def gemini() -> AsyncIterator[FakeGemini]:
-    """A server with Gemini's rules."""
-    async with FakeGemini() as gemini:
-        yield gemini
 
 
 @pytest.mark.parametrize(("agent", "message", "people"), TALKS, ids=[talk[0] for talk in TALKS])

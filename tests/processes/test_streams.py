@@ -1,7 +1,6 @@
 """A worker is killed in the middle of a stream: no reader is shown a text twice, or as if it counted."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -48,13 +47,6 @@ class Reader:
                 assert facts["offset"] == len(before)
                 self.texts[facts["attempt"]] = before + text_of(event.content)
                 self.shown.set()
-
-
-@pytest.fixture
-async def gemini() -> AsyncIterator[FakeGemini]:
-    """A Gemini server, which outlives the workers."""
-    async with FakeGemini() as gemini:
-        yield gemini
 
 
 async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_once(

@@ -5,7 +5,6 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,6 @@ from waystation.testing.fake_oauth import FakeOAuth
 PENDING = {"pending": True}
 KEY = AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key="crm")
 API_KEY = "key-40d1f6c2a9"
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeOAuth]:
-    """A provider with one client, and a calendar that only its tokens open."""
-    with FakeOAuth() as provider:
-        yield provider
 
 
 @pytest.fixture
