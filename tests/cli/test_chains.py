@@ -44,7 +44,7 @@ async def test_all_runs_are_kept_in_one_file_and_read_from_it(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
     """Commands and streams see one invocation; a program that knows of one run reads the last."""
-    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await ended(env)
         log, runs = await invocation.log(), await invocation.histories()
         path = tmp_path / "kept.json"
@@ -54,26 +54,26 @@ async def test_all_runs_are_kept_in_one_file_and_read_from_it(
     assert (ran.code, record["replays"], record["runs"]) == (0, True, len(runs))
     assert record["history_events"] == sum(len(run.events) for run in runs)
     assert [step["event"] for step in record["steps"]] == [event.to_json() for event in log.events]
-    assert [step["state"].get("sum") for step in record["steps"]][-1] == 36
+    assert [step["state"].get("sum") for step in record["steps"]][-1] == 10
     assert [event async for event in stream_file(path)] == log.events
     assert WorkflowHistory.from_json(invocation.id, path.read_text()).events == runs[-1].events
 
 
 async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystation: Command) -> None:
     """The table begins with the first event of the first run."""
-    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await ended(env)
         shown = await waystation(env, "replay", invocation.id)
         events = sum(len(run.events) for run in await invocation.histories())
         runs = len(await invocation.histories())
         assert shown.out.startswith(f"replays  {invocation.id}, {events} events of history in {runs} runs\n")
         assert "user: go" in shown.out
-        assert '{"base": 1, "sum": 36}' in shown.out
+        assert '{"base": 1, "sum": 10}' in shown.out
 
 
 async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """The run that differs is named, and so is one that is missing or damaged."""
-    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         kept = json.loads((await waystation(env, "history", (await ended(env)).id)).out)
     path = tmp_path / "kept.json"
     earlier = kept["earlierRuns"]
@@ -96,7 +96,7 @@ async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation
     """From its first message on."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=2)
-        said = [f"number {n}" for n in range(6)]
+        said = [f"number {n}" for n in range(3)]
         for text in said:
             await session.say(text)
         ran = await waystation(env, "session", "show", session.given.session_id, "--user", "ann")

@@ -66,7 +66,7 @@ def _decoded(value: Any) -> Any:
         ("[]", "no list of `events`"),
         ('{"events": []}', "no list of `events`"),
         ('{"events": [1]}', "it cannot be read"),
-        ('{"events": [{"eventType": "NoSuchThing"}]}', "it cannot be read"),
+        ('{"events": [{"eventType": "NoSuchThing"}]}', "its first event is not"),
         (KEPT.read_text().replace('"AgentInvocation"', '"Other"'), "a history of 'Other'"),
         (json.dumps(_decoded(json.loads(KEPT.read_text()))), "history"),
         (json.dumps({"events": json.loads(KEPT.read_text())["events"][4:]}), "not the workflow's start"),

@@ -1,7 +1,7 @@
 """What an invocation uses, and how much it may use."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -87,14 +87,7 @@ class Budget(Recorded):
         return {limit: value for limit, value in named.items() if value is not None}
 
 
-class Amounts(Recorded):
-    """Numbers that are added up, each with its like."""
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields})
-
-
-class Usage(Amounts):
+class Usage(Recorded):
     """Tokens, as the provider counts them."""
 
     prompt_tokens: int = 0
@@ -102,6 +95,9 @@ class Usage(Amounts):
     thoughts_tokens: int = 0
     cached_tokens: int = 0
     total_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
     @property
     def total(self) -> int:
@@ -149,7 +145,7 @@ MEASURES = {
 """By limit: the field of `Spent` that it bounds, and what that counts."""
 
 
-class Grant(Amounts):
+class Grant(Recorded):
     """What a person allows beyond the budget: amounts to be added to its limits."""
 
     max_llm_calls: Count = 0
@@ -157,6 +153,9 @@ class Grant(Amounts):
     max_tool_calls: Count = 0
     max_wall_s: Rate = 0.0
     max_cost: Rate = 0.0
+
+    def __add__(self, other: "Grant") -> "Grant":
+        return Grant(**{name: getattr(self, name) + getattr(other, name) for name in Grant.model_fields})
 
 
 NOTHING = Grant()
