@@ -4,17 +4,32 @@ import structlog
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.core.wire import SEARCH_ATTRIBUTES
+from waystation.core.wire import (
+    SEARCH_AGENT,
+    SEARCH_ATTRIBUTES,
+    SEARCH_PENDING,
+    InvocationInput,
+    found_at_start,
+)
 
 log = structlog.get_logger("waystation.worker")
 
+AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
+PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 _KINDS = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
 TYPES = {name: _KINDS[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+
+
+def at_start(started: InvocationInput) -> TypedSearchAttributes:
+    """Return what an invocation is started with."""
+    named = found_at_start(started).items()
+    return TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(n), value) for n, value in named])
 
 
 async def known(client: Client) -> dict[str, IndexedValueType.ValueType]:

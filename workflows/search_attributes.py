@@ -1,5 +1,7 @@
 """By what invocations and sessions are found: Temporal's search attributes, under the names of the wire contract."""
 
+from collections.abc import Mapping
+
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from waystation.core.wire import (
@@ -9,6 +11,8 @@ from waystation.core.wire import (
     SEARCH_STATUS,
     SEARCH_USER,
     InvocationInput,
+    found_at_start,
+    found_by,
 )
 
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
@@ -17,18 +21,16 @@ USER = SearchAttributeKey.for_keyword(SEARCH_USER)
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
-RUNNING = "running"
-MAX_KEYWORD = 200
-"""The server refuses keywords over 2,048 bytes, and a refused upsert sticks the workflow."""
-
 
 def identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAttributePair[str]]:
     """Return what never changes of an invocation or a session."""
-    values = [(AGENT, agent), (USER, user_id), (SESSION, session_id)]
-    return [SearchAttributePair(key, value[:MAX_KEYWORD]) for key, value in values if value]
+    return _pairs(found_by(agent, user_id, session_id))
 
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
-    """Return what an invocation is started with: so it is found from its first moment, and spared an upsert."""
-    named = identity(started.agent, started.user_id, started.session_id)
-    return TypedSearchAttributes([*named, SearchAttributePair(STATUS, RUNNING)])
+    """Return what a called agent, or the invocation of a session, is started with."""
+    return TypedSearchAttributes(_pairs(found_at_start(started)))
+
+
+def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:
+    return [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]

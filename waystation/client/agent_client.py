@@ -44,9 +44,8 @@ from waystation.core.wire import (
     InvocationResult,
 )
 from waystation.history import log_of
-from waystation.search_attributes import registered
+from waystation.search_attributes import AGENT, PENDING, at_start, registered
 from waystation.storage import Blobs
-from workflows.search_attributes import AGENT, PENDING, at_start
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
 """How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""

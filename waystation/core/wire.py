@@ -126,6 +126,22 @@ class InvocationResult(Recorded):
         return result
 
 
+RUNNING = "running"
+MAX_KEYWORD = 200
+"""The server refuses keywords over 2,048 bytes, and a refused upsert sticks the workflow."""
+
+
+def found_by(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
+    """Return the search attributes of an invocation or a session that never change."""
+    values = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_SESSION: session_id}
+    return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
+
+
+def found_at_start(started: InvocationInput) -> dict[str, str]:
+    """Return those that an invocation is started with: so it is found from its first moment, and spared an upsert."""
+    return {**found_by(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
+
+
 def parse_input(data: bytes) -> InvocationInput:
     """Read the input of an invocation.
 
