@@ -24,8 +24,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ended(env: AgentEnvironment) -> Invocation:
-    """Have an invocation go through several runs."""
-    invocation = await begun(env, "adder", state={"base": 1})
+    """Have an invocation go through three runs or more."""
+    invocation = await begun(env, "adder", state={"base": 1}, cut_after=12)
     await invocation.result()
     return invocation
 
