@@ -1,4 +1,4 @@
-"""`waystation pending`, `approve` and `reject`."""
+"""`waystation pending`, and the commands that answer."""
 
 from datetime import timedelta
 
@@ -65,6 +65,54 @@ async def test_a_confirmation_is_approved(serve: Serve, waystation: Command) -> 
         ran = await waystation(env, "approve", f"payer-{env.client.task_queue}")
         assert ran.out.startswith("approved pay(amount=5) [fc-1]")
         assert (await env.client.invocation(f"payer-{env.client.task_queue}").result()).text == "paid"
+
+
+async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> None:
+    """The tool runs with the other arguments, and what was asked and what runs is said."""
+
+    def pay(amount: int) -> dict[str, int]:
+        return {"paid": amount}
+
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("paid"))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "go")
+        await waits(invocation)
+        assert (await waystation(env, "edit", invocation.id)).code == 2
+        ran = await waystation(env, "edit", invocation.id, "--args", '{"amount": 3}', "--by", "dana")
+        assert ran.out.startswith("approved pay(amount=5) as pay(amount=3) [fc-1]")
+        await invocation.result()
+        response = (await invocation.log()).events[-2].content
+        assert response is not None
+        assert response["parts"][0]["functionResponse"]["response"] == {"paid": 3}
+
+
+async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serve, waystation: Command) -> None:
+    """Progress leaves it open, and calls the agent unless it is quiet; the response stands as it was given."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        told = await waystation(env, "progress", invocation.id, "--quiet", "--response", '{"status": "at customs"}')
+        assert told.out.startswith('told the progress of ask(purpose="x") [fc-1]')
+        [call] = await invocation.pending()
+        assert call.interim == {"status": "at customs"}
+        ran = await waystation(env, "respond", invocation.id, "--response", '{"status": "delivered"}', "--json")
+        assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "respond"}]
+        assert (await invocation.result()).text == "They said delivered."
+        given = (await invocation.log()).calls["fc-1"].answer
+        assert given is not None
+        assert given.response == {"status": "delivered"}
+
+
+async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, waystation: Command) -> None:
+    """And the call still waits; the message says what it takes."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        ran = await waystation(env, "edit", invocation.id, "--args", "{}")
+        assert (ran.code, "respond" in ran.err) == (2, True)
+        await invocation.approve()
+        await invocation.result()
 
 
 @pytest.mark.parametrize("call", [(), ("fc-1",)], ids=["the only call", "by id"])

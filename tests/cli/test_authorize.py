@@ -16,7 +16,7 @@ from tools import FunctionTool, Services, ToolContext
 from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from tools.services import CREDENTIALS
 from waystation.agents import Agent
-from waystation.cli import main
+from waystation.cli import answering
 from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
@@ -167,4 +167,4 @@ async def test_what_waits_for_a_credential_is_listed_with_its_command(
 
 def test_command_line_and_worker_mean_the_same_file() -> None:
     """The command line knows it without loading tools."""
-    assert main.CREDENTIALS == CREDENTIALS
+    assert answering.CREDENTIALS == CREDENTIALS

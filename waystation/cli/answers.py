@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import time
+from typing import Any
 
 from rich.text import Text
 
@@ -11,8 +12,16 @@ from waystation.cli.exits import Exit
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
+from waystation.core import summary
 from waystation.core.answer import Action, PendingCall
-from waystation.core.payload import JsonObject
+
+_DONE: dict[Action, str] = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved",
+    "respond": "answered",
+    "progress": "told the progress of",
+}
 
 
 async def pending(client: AgentClient, out: Output, target: Target, *, id: str | None) -> Exit:
@@ -42,35 +51,27 @@ def _brief(out: Output, target: Target, call: PendingCall) -> None:
 
 
 async def answer(
-    client: AgentClient,
-    out: Output,
-    *,
-    action: Action,
-    id: str,
-    call_id: str | None,
-    comment: str | None,
-    by: str | None,
-    response: JsonObject | None,
+    client: AgentClient, out: Output, *, action: Action, id: str, call_id: str | None, by: str | None, **fields: Any
 ) -> Exit:
-    """Answer a call and say whether the answer counts."""
+    """Answer a call and say whether the answer counts; `fields` are further ones of the answer."""
     invocation = client.invocation(id)
     shown = next((call for call in await invocation.pending() if call_id in (None, call.function_call_id)), None)
     receipt = await invocation.answer(
         action,
         call_id,
-        comment=comment,
         by=by or _user(),
-        response=response,
         # What was looked up is what is answered, should the call be another by the time the answer arrives.
         digest=shown.digest if shown and call_id else None,
+        **fields,
     )
     if out.json:
         out.record(receipt)
     else:
-        done = {"approve": "approved", "reject": "rejected"}.get(action, f"answered ({action})")
         said = render.asked(shown) if shown else render.safe(str(receipt.get("tool")))
+        if shown and action == "edit":
+            said += f" as {render.safe(summary.call(shown.tool, fields['args']))}"
         number = render.safe(str(receipt.get("function_call_id")))
-        out.line(Text.assemble((done, "bold"), f" {said} [{number}] of {render.safe(id)}"))
+        out.line(Text.assemble((_DONE[action], "bold"), f" {said} [{number}] of {render.safe(id)}"))
     return Exit.OK
 
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from waystation.cli import INTERRUPTED
+from waystation.cli.answering import approve, authorize, edit, progress, reject, respond
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
@@ -19,11 +20,8 @@ if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
     from waystation.client.agent_client import AgentClient
-    from waystation.core.answer import Action
     from waystation.core.payload import JsonObject
 
-CREDENTIALS = Path(".waystation") / "credentials"
-"""Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 
 
@@ -68,12 +66,6 @@ Stream = Annotated[
     bool, typer.Option("--stream", help="Follow, and show text while a model says it; `run --stream` starts such.")
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
-CallId = Annotated[
-    str | None, typer.Argument(metavar="CALL", help="Id of the call, such as fc-1; needed when several wait.")
-]
-Comment = Annotated[str | None, typer.Option(help="Told to the agent.")]
-By = Annotated[str | None, typer.Option(help="Who answers; recorded as a claim. Default: your login name.")]
-Response = Annotated[str | None, typer.Option(metavar="JSON", help="Further fields of the response, an object.")]
 
 
 @app.callback()
@@ -183,53 +175,8 @@ def pending(
     _perform(ctx, action, json=json, invocation=id)
 
 
-@app.command()
-def approve(
-    ctx: typer.Context,
-    id: Id,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    response: Response = None,
-    json: AsJson = False,
-) -> None:
-    """Approve a call that waits, and say whether the answer counts."""
-    _answer(ctx, "approve", id, call, comment=comment, by=by, response=response, json=json)
-
-
-@app.command()
-def reject(
-    ctx: typer.Context,
-    id: Id,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    response: Response = None,
-    json: AsJson = False,
-) -> None:
-    """Reject a call that waits, and say whether the answer counts."""
-    _answer(ctx, "reject", id, call, comment=comment, by=by, response=response, json=json)
-
-
-@app.command()
-def authorize(
-    ctx: typer.Context,
-    id: Id,
-    call: CallId = None,
-    credentials: Annotated[str, typer.Option(metavar="STORE", help="The credential store of the workers.")] = str(
-        CREDENTIALS
-    ),
-    by: By = None,
-    json: AsJson = False,
-) -> None:
-    """Log in, or give a key, for a call that waits for it. It is asked for, and goes into the credential store."""
-
-    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
-        from waystation.cli.authorize import authorize
-
-        return await authorize(client, out, id=id, call_id=call, credentials=credentials, by=by)
-
-    _perform(ctx, action, json=json, invocation=id)
+for answering in (approve, reject, edit, respond, progress, authorize):
+    app.command()(answering)
 
 
 @app.command()
@@ -283,27 +230,6 @@ app.command()(web)
 app.command()(chat)
 app.command()(sessions)
 app.add_typer(session_commands)
-
-
-def _answer(
-    ctx: typer.Context,
-    action: "Action",
-    id: str,
-    call: str | None,
-    *,
-    comment: str | None,
-    by: str | None,
-    response: str | None,
-    json: bool,
-) -> None:
-    given = _object("--response", response)
-
-    async def perform(client: "AgentClient", out: "Output", _target: "Target") -> int:
-        from waystation.cli.answers import answer
-
-        return await answer(client, out, action=action, id=id, call_id=call, comment=comment, by=by, response=given)
-
-    _perform(ctx, perform, json=json, invocation=id)
 
 
 def _object(option: str, text: str | None) -> "JsonObject | None":
