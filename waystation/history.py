@@ -1,6 +1,7 @@
 """Read Temporal history events into the core's facts."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
@@ -10,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import ids
+from waystation.core import ids, results
 from waystation.core import projection as facts
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
@@ -183,7 +184,7 @@ class HistoryReader:
                 yield facts.Returned(ref, _result(completed.result.payloads), child=True)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
                 failed = event.child_workflow_execution_failed_event_attributes
-                yield facts.Lost(self._scheduled[failed.initiated_event_id], _failure(failed.failure))
+                yield facts.Lost(self._scheduled[failed.initiated_event_id], _agent_failure(failed.failure))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
                 cancelled = event.child_workflow_execution_canceled_event_attributes
                 yield facts.Lost(self._scheduled[cancelled.initiated_event_id], Failure(kind="cancelled"))
@@ -237,6 +238,10 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
             yield getattr(event, kind).result
         case "workflow_execution_update_accepted_event_attributes" as kind:
             yield getattr(event, kind).accepted_request.input.args
+        case "workflow_execution_failed_event_attributes" | "child_workflow_execution_failed_event_attributes" as kind:
+            failure = getattr(event, kind).failure
+            if failure.HasField("application_failure_info"):
+                yield failure.application_failure_info.details
 
 
 def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
@@ -249,7 +254,7 @@ def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
             except (ValidationError, ValueError):
                 return ChildOutcome()
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            return ChildOutcome(failure=_failure(last.workflow_execution_failed_event_attributes.failure))
+            return ChildOutcome(failure=_agent_failure(last.workflow_execution_failed_event_attributes.failure))
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
             return ChildOutcome(failure=Failure(kind="cancelled"))
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
@@ -343,6 +348,14 @@ def _failure(failure: FailureProto) -> Failure:
         kind = failure.application_failure_info.type or "Error"
         return Failure(kind="error", error_type=kind, message=failure.message[:MAX_FAILURE_CHARS])
     return Failure(kind="error", error_type="Error")
+
+
+def _agent_failure(failure: FailureProto) -> Failure:
+    """Return why a called agent failed, and what it used."""
+    details = []
+    with suppress(ValueError):
+        details = [decode(data) for data in _data(failure.application_failure_info.details.payloads)]
+    return _failure(failure).model_copy(update={"used": results.used(details)})
 
 
 def _seconds(event: HistoryEvent) -> float:

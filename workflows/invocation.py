@@ -133,7 +133,8 @@ class AgentInvocation:
                         await self._leave_children()
                         self._end("failed")
                         await self._reporter.ended(self._log)
-                        raise ApplicationError(failure.message, type=failure.error_type, non_retryable=True)
+                        used = self._log.used.model_dump(mode="json", exclude_defaults=True)
+                        raise ApplicationError(failure.message, used, type=failure.error_type, non_retryable=True)
                     case Cancel():
                         raise asyncio.CancelledError
         except asyncio.CancelledError:

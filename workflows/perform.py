@@ -193,7 +193,8 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
     except WorkflowAlreadyStartedError as error:
         return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
     except ChildWorkflowError as error:
-        return CallLost(call.id, failure_of(error))
+        used = results.used(error.cause.details) if isinstance(error.cause, ApplicationError) else None
+        return CallLost(call.id, failure_of(error).model_copy(update={"used": used}))
     return results.child_result(call.id, result_of(result.payload))
 
 

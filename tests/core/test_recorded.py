@@ -88,6 +88,7 @@ REQUIRED = {
     "ToolConfirmation": set[str](),
     "ToolOutcome": {"function_call_id"},
     "Usage": set[str](),
+    "Used": set[str](),
 }  # fmt: skip
 
 

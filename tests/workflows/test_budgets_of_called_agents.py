@@ -7,6 +7,7 @@ from tests.workflows.test_children import waiting
 from tools import AgentTool
 from waystation.agents import Agent
 from waystation.core.budget import Budget, Grant, Spent
+from waystation.core.errors import ModelRefused
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 
@@ -82,3 +83,33 @@ async def test_what_a_person_grants_a_called_agent_is_granted_its_caller(serve: 
     assert result.spent == Spent(
         model_calls=4, total_tokens=151, tool_calls=2, working_s=result.spent.working_s if result.spent else 0
     )
+
+
+async def test_a_called_agent_that_fails_counts_what_it_used(serve: Serve) -> None:
+    """It says so with its failure; the rest of its share is there for its caller."""
+    till = Till()
+    child = ScriptedModel(pays(1, 30), ModelRefused("no"))
+    helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
+    model = ScriptedModel(using(10, calls(("helper", {"request": "go"}))), using(1, says("Without help.")))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        invocation = await env.client.start("boss", "go", budget=Budget(max_total_tokens=100))
+        result = await invocation.result()
+    assert (result.status, result.text) == ("completed", "Without help.")
+    assert result.spent == Spent(
+        model_calls=3, total_tokens=41, tool_calls=2, working_s=result.spent.working_s if result.spent else 0
+    )
+
+
+async def test_what_a_person_granted_a_called_agent_stays_granted_when_it_fails(serve: Serve) -> None:
+    """Else its caller could not use what is left of it."""
+    till = Till()
+    child = ScriptedModel(pays(1, 100), ModelRefused("no"))
+    helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
+    model = ScriptedModel(calls(("helper", {"request": "go"})), using(1, says("Without help.")))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        invocation = await env.client.start("boss", "go", budget=ASK)
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        assert await waiting(called) == ["budget-1"]
+        await called.approve("budget-1")
+        result = await invocation.result()
+    assert (result.status, result.text, result.granted) == ("completed", "Without help.", Grant(max_total_tokens=100))

@@ -161,6 +161,13 @@ class Grant(Recorded):
 NOTHING = Grant()
 
 
+class Used(Recorded):
+    """What an invocation used until it failed: the detail of the error with which it does."""
+
+    spent: Spent = NOTHING_SPENT
+    granted: Grant = NOTHING
+
+
 def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
     """Return what an approval grants: what it says, else the original amounts of the exhausted limits once more.
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from waystation.core.answer import Answer
+from waystation.core.budget import Used
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.scope import RefusedDelta
@@ -22,6 +23,8 @@ class Failure(Recorded):
     kind: FailureKind
     error_type: str = ""
     message: str = ""
+    used: Used | None = None
+    """What a called agent says that it used."""
 
 
 @dataclass(frozen=True, slots=True)

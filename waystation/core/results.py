@@ -1,10 +1,12 @@
 """Turn what an activity or a child returned into a log entry. Workflow and readers share this; nothing here raises."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
 from waystation.core import ids
+from waystation.core.budget import Used
 from waystation.core.continued import ChildOutcome
 from waystation.core.entry import (
     Began,
@@ -74,6 +76,14 @@ def child_result(function_call_id: str, data: bytes) -> ChildReturned | CallLost
         return ChildReturned(function_call_id, InvocationResult.model_validate(decode(data)))
     except (ValidationError, ValueError):
         return CallLost(function_call_id, _unreadable("result of the agent"))
+
+
+def used(details: Sequence[Any]) -> Used | None:
+    """Return what a called agent says that it used, given the details of the error with which it failed."""
+    try:
+        return Used.model_validate(details[0])
+    except (IndexError, ValidationError):
+        return None  # it failed otherwise, or ran before agents said so
 
 
 def scopes_told(activity_id: str, data: bytes) -> ScopesTold:

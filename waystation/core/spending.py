@@ -19,6 +19,7 @@ from waystation.core.budget import (
     Policy,
     Spent,
     Usage,
+    Used,
     granted,
 )
 from waystation.core.call import CallState
@@ -26,7 +27,7 @@ from waystation.core.calls import Calls
 from waystation.core.model_call import Call, Confirmation, ModelReply, Phase
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput, InvocationResult
+from waystation.core.wire import InvocationInput
 from waystation.core.work import Work
 
 MIN_WALL_S = 0.001
@@ -86,6 +87,11 @@ class Spending(Calls):
     def spent(self) -> Spent:
         """What it has used so far."""
         return self._spent.model_copy(update={"working_s": round(self._working_s, 6)})
+
+    @property
+    def used(self) -> Used:
+        """What it has used so far, and what people granted it, for whoever called it."""
+        return Used(spent=self.spent, granted=self.granted)
 
     @property
     def model_calls(self) -> int:
@@ -200,18 +206,19 @@ class Spending(Calls):
             return Spent(total_tokens=total, cost=price.of(usage))
         return Spent(total_tokens=total, unpriced=(known[0] if known else "a model without a name",))
 
-    def _count_child(self, function_call_id: str, result: InvocationResult) -> None:
+    def _count_child(self, function_call_id: str, spent: Spent, granted: Grant) -> None:
         share = self._shares.pop(function_call_id, None)
-        spent = result.spent or Spent(total_tokens=result.usage.total)
         self._spent += spent.model_copy(update={"working_s": 0.0})
         if share:
             # It may have worked beside others, whose time is counted already.
             self._working_s += max(spent.working_s - (self._working_s - share.working_s), 0.0)
-        self.granted += result.granted or NOTHING
+        self.granted += granted
 
-    def _count_lost(self, function_call_id: str) -> None:
-        """Count all that a called agent might have used, as nobody knows what it did."""
-        if share := self._shares.pop(function_call_id, None):
+    def _count_lost(self, function_call_id: str, used: Used | None) -> None:
+        """Count what a called agent used before it was lost: all that it might have, when nobody knows."""
+        if used:
+            self._count_child(function_call_id, used.spent, used.granted)
+        elif share := self._shares.pop(function_call_id, None):
             lost = {
                 MEASURES[limit][0]: value
                 for limit, value in share.budget.limits().items()
