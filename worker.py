@@ -124,7 +124,7 @@ async def create_worker(
     searchable = await registered(client) if activities else False
     services = services or kept_services()
     scopes = ScopeKeeper(client, views)
-    sessions = Sessions(client, blobs)
+    sessions = Sessions(client, blobs, scopes)
     model_caller = ModelCaller(
         registry, views, sessions, models or Models(), search_attributes=searchable, services=services, scopes=scopes
     )

@@ -66,25 +66,34 @@ class ScopeKeeper:
         """
         given = ScopeDelivery.model_validate_json(data_of(data.payload))
         info = activity.info()
+        run = info.workflow_run_id or ""
         try:
-            log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
+            log = await self._views.at(info.workflow_id or "", run, given)
         except ForeignHistory as error:
             raise _failed(error) from None
-        refused: list[RefusedDelta] = []
-        deltas = log.scope_deltas(given.after, given.last)
-        for prefix in dict.fromkeys(prefix for prefix, _ in deltas):
-            of_scope = [delta for found, delta in deltas if found == prefix]
-            refused.extend(await self._tell(log, prefix, of_scope, info.task_queue))
-        for delta in refused:
-            events.warning("scope_delta.refused", delta=delta.id, reason=delta.reason, invocation_id=log.invocation_id)
-        events.info(
-            "scopes.told", invocation_id=log.invocation_id, deltas=len(deltas), refused=len(refused), last=given.last
-        )
+        refused = await self._tell(log, run, given.after, given.last)
         return raw(ScopeReport(refused=tuple(refused)).encode())
 
-    async def _tell(
-        self, log: Log, prefix: str, deltas: Sequence[ScopeDelta], task_queue: str
-    ) -> Iterable[RefusedDelta]:
+    async def tell_rest(self, log: Log, run: str) -> None:
+        """Tell scopes what an invocation wrote and did not tell: one that was terminated cannot.
+
+        Raises:
+            ApplicationError: As for `apply`.
+        """
+        if (last := log.scopes_untold()) is not None:
+            await self._tell(log, run, log.scopes_told, last)
+
+    async def _tell(self, log: Log, run: str, after: int, last: int) -> list[RefusedDelta]:
+        refused: list[RefusedDelta] = []
+        deltas = log.scope_deltas(run, after, last)
+        for prefix in dict.fromkeys(prefix for prefix, _ in deltas):
+            refused.extend(await self._tell_one(log, prefix, [delta for found, delta in deltas if found == prefix]))
+        for delta in refused:
+            events.warning("scope_delta.refused", delta=delta.id, reason=delta.reason, invocation_id=log.invocation_id)
+        events.info("scopes.told", invocation_id=log.invocation_id, deltas=len(deltas), refused=len(refused), last=last)
+        return refused
+
+    async def _tell_one(self, log: Log, prefix: str, deltas: Sequence[ScopeDelta]) -> Iterable[RefusedDelta]:
         started = log.input
         assert started is not None
         try:
@@ -94,7 +103,7 @@ class ScopeKeeper:
         large = [delta for delta in deltas if len(delta.encode()) > MAX_SCOPE_BYTES]
         fitting = [delta for delta in deltas if delta not in large]
         for signal in _signals(fitting):
-            await self._send(scope_id, signal, task_queue)
+            await self._send(scope_id, signal)
         refused = [
             RefusedDelta(id=delta.id, reason=f"It is {len(delta.encode())} bytes; at most {MAX_SCOPE_BYTES} are kept.")
             for delta in large
@@ -104,12 +113,12 @@ class ScopeKeeper:
         except ForeignHistory as error:
             return [*refused, *(RefusedDelta(id=delta.id, reason=str(error)) for delta in fitting)]
 
-    async def _send(self, scope_id: str, deltas: Sequence[ScopeDelta], task_queue: str) -> None:
+    async def _send(self, scope_id: str, deltas: Sequence[ScopeDelta]) -> None:
         try:
             await self._client.start_workflow(
                 WORKFLOW,
                 id=scope_id,
-                task_queue=task_queue,
+                task_queue=activity.info().task_queue,
                 start_signal=APPLY_SIGNAL,
                 start_signal_args=[delta.model_dump(exclude_defaults=True) for delta in deltas],
             )
@@ -119,17 +128,17 @@ class ScopeKeeper:
 
     async def _refused(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
         """Wait until the deltas stand in the scope's history; return those that do not count there."""
-        last = int(deltas[-1].id.rpartition("/e")[2])
-        names = {delta.id for delta in deltas}
+        last, teller = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
+        names = {(delta.id, delta.run) for delta in deltas}
         waited, pause = 0.0, 0.02
-        while (fold := await self.scopes.read(scope_id)).heard(log.invocation_id) < last and waited < SEEN_WITHIN_S:
+        while (fold := await self.scopes.read(scope_id)).heard(*teller) < last and waited < SEEN_WITHIN_S:
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(pause * 2, 1.0)
-        if fold.heard(log.invocation_id) < last:
+        if fold.heard(*teller) < last:
             raise _failed(
                 StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s"), retry=True
             )
-        return [refused for refused in fold.refused if refused.id in names]
+        return [refused for refused in fold.refused if (refused.id, refused.run) in names]
 
 
 def _signals(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:

@@ -15,6 +15,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.scopes import ScopeKeeper
 from activities.turns import TurnReader
 from waystation.core import ids, segment
 from waystation.core.conversation import Conversation
@@ -54,8 +55,8 @@ class _Known:
 class Sessions:
     """The sessions that this process works for."""
 
-    def __init__(self, client: Client, blobs: Blobs, *, max_sessions: int = MAX_SESSIONS) -> None:
-        self._client, self._blobs = client, blobs
+    def __init__(self, client: Client, blobs: Blobs, scopes: ScopeKeeper, *, max_sessions: int = MAX_SESSIONS) -> None:
+        self._client, self._blobs, self._scopes = client, blobs, scopes
         self._known = Recent(lambda _: _Known(), most=max_sessions)
         self._turns = Recent(lambda id: TurnReader(client, id, blobs.get), most=max_sessions)
         self.reads = 0
@@ -140,6 +141,8 @@ class Sessions:
             return Collected(number=given.number, status="running")
         if status == "waiting" and given.at is None:
             return Collected(number=given.number, status=status)
+        if after.ended and after.ended.status in ("terminated", "timed_out"):
+            await self._scopes.tell_rest(after, turn.run_id)
         known, before = turn.told
         if known != given.since:
             before = _replayed(log, given.since).state

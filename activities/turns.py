@@ -19,7 +19,8 @@ class TurnReader:
 
     def __init__(self, client: Client, id: str, fetch: Fetch) -> None:
         self._client, self._id, self._fetch = client, id, fetch
-        self._run_id = ""
+        self.run_id = ""
+        """The run that was read last."""
         self._reader = HistoryReader()
         self._projection: Projection | None = None
         self.lock = asyncio.Lock()
@@ -49,17 +50,17 @@ class TurnReader:
         return await self._read_on()
 
     def _begin(self, run_id: str) -> None:
-        self._run_id, self._reader, self._projection = run_id, HistoryReader(), None
+        self.run_id, self._reader, self._projection = run_id, HistoryReader(), None
 
     async def _read_on(self) -> Log:
         log: Log | None = None
         while True:
-            events = await events_after(self._client, self._id, self._run_id, self._reader.last_event_id)
+            events = await events_after(self._client, self._id, self.run_id, self._reader.last_event_id)
             projection, self._projection = self._projection, None  # half read, should this fail
             if projection is None:
                 log = log or await chain.before(self._client, self._id, events[0], self._fetch)
                 projection = Projection(self._id, log)
-                self._run_id = self._run_id or run_id_of(events)
+                self.run_id = self.run_id or run_id_of(events)
             projection.feed(self._reader.read(events))
             projection.flush()
             self._projection, log = projection, projection.log

@@ -129,14 +129,14 @@ def test_what_is_remembered_is_bounded() -> None:
         fold.apply("other", [])
     snapshot = fold.snapshot()
     assert (len(snapshot.heard), len(snapshot.refused), snapshot.refusals) == (MAX_HEARD, MAX_REFUSED, MAX_HEARD + 10)
-    assert fold.heard("i5") == -1
-    assert fold.heard("i500") == 1
+    assert fold.heard("i5", "") == -1
+    assert fold.heard("i500", "") == 1
     assert len(snapshot.encode()) < 150_000
 
 
 def test_a_delta_is_split_by_scope() -> None:
     """What belongs to the session is left out."""
-    parts = list(split("i/e1", {"user:a": 1, "b": 2, "temp:c": 3}, ["app:d", "e"]))
+    parts = list(split("i/e1", "r", {"user:a": 1, "b": 2, "temp:c": 3}, ["app:d", "e"]))
     assert [(prefix, delta.set, delta.removed) for prefix, delta in parts] == [
         ("user:", {"user:a": 1}, ()),
         ("app:", {}, ("app:d",)),

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from waystation.core import ids, responses
 from waystation.core.answer import PendingCall
-from waystation.core.budget import NOTHING
+from waystation.core.budget import NOTHING, Spent
 from waystation.core.call import CallState
 from waystation.core.entry import (
     AnswerCounted,
@@ -146,15 +146,18 @@ class Log(Spending):
         calls = (call for work in self.active for call in work.batch if call.outcome and not call.flushed)
         return any(writes_scopes(call.outcome.actions) for call in calls if call.outcome)
 
-    def scope_deltas(self, after: int, last: int) -> list[tuple[str, ScopeDelta]]:
-        """Return what the events after number `after`, up to `last`, wrote to scopes, each with the scope's prefix."""
+    def scope_deltas(self, run: str, after: int, last: int) -> list[tuple[str, ScopeDelta]]:
+        """Return what the events after number `after`, up to `last`, wrote to scopes, each with the scope's prefix.
+
+        `run` is the run of the workflow that says so.
+        """
         deltas: list[tuple[str, ScopeDelta]] = []
         for number in self._scope_writes:
             if after < number <= last:
                 actions = self.events[number - 1].actions if number else None
                 written = actions.state_delta if actions else (self.input.state if self.input else {})
                 removed = actions.removed_keys if actions else ()
-                deltas.extend(split(ids.event(self.invocation_id, number), written, removed))
+                deltas.extend(split(ids.event(self.invocation_id, number), run, written, removed))
         return deltas
 
     @property
@@ -209,11 +212,12 @@ class Log(Spending):
                 self._perform(now, call, body.outcome, body.run)
             case ChildReturned():
                 self.usage = self.usage + body.result.usage
-                self._count_child(body.function_call_id, body.result)
+                spent = body.result.spent or Spent(total_tokens=body.result.usage.total)
+                self._count_child(body.function_call_id, spent, body.result.granted or NOTHING)
                 call = self.calls.get(body.function_call_id)
                 self._perform(now, call, responses.of_child(call, body.result) if call else None)
             case CallLost():
-                self._count_lost(body.function_call_id)
+                self._count_lost(body.function_call_id, body.failure.used)
                 call = self.calls.get(body.function_call_id)
                 self._perform(now, call, responses.lost(call, body.failure) if call else None, body.run)
             case AnswerCounted():
@@ -275,7 +279,7 @@ class Log(Spending):
 
     def _tell_scopes(self, now: float, told: ScopesTold) -> None:
         self.scopes_told = max(self.scopes_told, told.last)
-        problems: list[JsonObject] = [refused.model_dump() for refused in told.refused]
+        problems: list[JsonObject] = [refused.model_dump(include={"id", "reason"}) for refused in told.refused]
         if told.failure:
             problems.append({"reason": f"Nobody knows whether it was stored: {told.failure.error_type}."})
         if problems:

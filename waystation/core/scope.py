@@ -29,7 +29,7 @@ MAX_SCOPE_BYTES = 500_000
 MAX_ID_BYTES = 1_000
 """The server's limit for the id of a workflow."""
 MAX_HEARD = 2_000
-"""Invocations of which a scope knows how far it heard them; the one heard longest ago is forgotten first."""
+"""Runs of invocations of which a scope knows how far it heard them; the one heard longest ago is forgotten first."""
 MAX_REFUSED = 100
 """Refused deltas that a scope can name."""
 MAX_EVENT_NUMBER = 10**9
@@ -79,7 +79,9 @@ class ScopeDelta(Recorded):
     """What one event wrote to a scope: one argument of the signal `apply`."""
 
     id: str
-    """`<invocation id>/e<number of the event>`; one id counts once."""
+    """`<invocation id>/e<number of the event>`; one id counts once in a run."""
+    run: str = ""
+    """Which run of the invocation says so. One that was reset makes events anew, under the numbers of those before."""
     set: JsonObject = {}
     removed: tuple[str, ...] = ()
 
@@ -88,6 +90,7 @@ class RefusedDelta(Recorded):
     """A delta that a scope did not take."""
 
     id: str = ""
+    run: str = ""
     reason: str
 
 
@@ -96,7 +99,7 @@ class ScopeSnapshot(Recorded):
 
     state: JsonObject = {}
     heard: tuple[tuple[str, int], ...] = ()
-    """Up to which event each invocation was heard, the one heard longest ago first; invocations by a digest."""
+    """Up to which event each run of an invocation was heard, the one heard longest ago first; runs by a digest."""
     refused: tuple[RefusedDelta, ...] = ()
     refusals: int = 0
 
@@ -141,29 +144,29 @@ class ScopeFold:
             refusals=self.refusals,
         )
 
-    def heard(self, invocation_id: str) -> int:
-        """Return up to which event an invocation was heard; -1 when it never was, or long ago."""
-        return self._heard.get(_digest(invocation_id), -1)
+    def heard(self, invocation_id: str, run: str) -> int:
+        """Return up to which event a run of an invocation was heard; -1 when it never was, or long ago."""
+        return self._heard.get(_digest(invocation_id, run), -1)
 
     def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
         """Apply a signal, whatever it is; each of its arguments is one delta."""
         if signal != APPLY_SIGNAL:
-            return [self._refuse("", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
+            return [self._refuse("", "", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
         return [self._apply(data) for data in arguments]
 
     def _apply(self, data: bytes) -> Heard:
         try:
             delta = ScopeDelta.model_validate(decode_foreign(data))
         except ValidationError as error:
-            return self._refuse("", f"It is no delta: {faults(error)}.")
+            return self._refuse("", "", f"It is no delta: {faults(error)}.")
         except NotJson as error:
-            return self._refuse("", f"It cannot be recorded: it has {error.found}.")
+            return self._refuse("", "", f"It cannot be recorded: it has {error.found}.")
         except ValueError:
-            return self._refuse("", "It is not JSON.")
+            return self._refuse("", "", "It is not JSON.")
         invocation, _, digits = delta.id.rpartition("/e")
         if not (invocation and digits.isascii() and digits.isdigit() and len(digits) < len(str(MAX_EVENT_NUMBER))):
-            return self._refuse(delta.id, "Its id is not `<invocation id>/e<number of the event>`.")
-        number, key = int(digits), _digest(invocation)
+            return self._refuse(delta.id, delta.run, "Its id is not `<invocation id>/e<number of the event>`.")
+        number, key = int(digits), _digest(invocation, delta.run)
         heard = self._heard.pop(key, -1)
         self._heard[key] = max(heard, number)
         while len(self._heard) > MAX_HEARD:
@@ -172,18 +175,19 @@ class ScopeFold:
             return "duplicate"
         foreign = [name for name in (*delta.set, *delta.removed) if not name.startswith(self.prefix)]
         if foreign:
-            return self._refuse(delta.id, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
+            return self._refuse(delta.id, delta.run, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
         removed = set(delta.removed)
         state = {name: value for name, value in self.state.items() if name not in removed} | delta.set
         if (size := len(encode(state))) > MAX_SCOPE_BYTES and size > len(encode(self.state)):
             text = f"The `{self.prefix}` state would grow to {size} bytes; at most {MAX_SCOPE_BYTES} are kept."
-            return self._refuse(delta.id, f"{text} Save large values as artifacts.")
+            return self._refuse(delta.id, delta.run, f"{text} Save large values as artifacts.")
         self.state = state
         return "applied"
 
-    def _refuse(self, delta_id: str, reason: str) -> Heard:
+    def _refuse(self, delta_id: str, run: str, reason: str) -> Heard:
         self.refusals += 1
-        self.refused = [*self.refused, RefusedDelta(id=delta_id[:MAX_ID_BYTES], reason=reason)][-MAX_REFUSED:]
+        refused = RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason)
+        self.refused = [*self.refused, refused][-MAX_REFUSED:]
         return "refused"
 
 
@@ -201,16 +205,17 @@ def writes_scopes(actions: EventActions | None) -> bool:
     return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
 
 
-def split(delta_id: str, state_delta: JsonObject, removed: Iterable[str]) -> Iterator[tuple[str, ScopeDelta]]:
+def split(delta_id: str, run: str, state_delta: JsonObject, removed: Iterable[str]) -> Iterator[tuple[str, ScopeDelta]]:
     """Yield the parts of a state delta that belong to scopes, each with the scope's prefix."""
     gone = tuple(removed)
     for prefix in PREFIXES:
         written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
         dropped = tuple(key for key in gone if key.startswith(prefix))
         if written or dropped:
-            yield prefix, ScopeDelta(id=delta_id, set=written, removed=dropped)
+            yield prefix, ScopeDelta(id=delta_id, run=run, set=written, removed=dropped)
 
 
-def _digest(invocation_id: str) -> str:
-    """Return what stands for an invocation, of one size however long its id is."""
-    return hashlib.sha256(invocation_id.encode(errors="surrogatepass")).hexdigest()[:20]
+def _digest(invocation_id: str, run: str) -> str:
+    """Return what stands for a run of an invocation, of one size however long its id is."""
+    name = f"{invocation_id}\n{run}" if run else invocation_id
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:20]
