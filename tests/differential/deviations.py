@@ -393,5 +393,8 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "failures-of-models-are-named": Deviation(
         row="an exception in a model ends the run under its own name", change=failed_model
     ),
+    "scopes-are-read-once": Deviation(
+        row="`user:` and `app:` state is read anew with each answer to a call that waits", change=responding
+    ),
     "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
 }

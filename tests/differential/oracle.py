@@ -32,8 +32,8 @@ from google.genai import types  # noqa: E402
 from pydantic import PrivateAttr, TypeAdapter  # noqa: E402
 
 from tests.differential.adapted import adapted  # noqa: E402
-from tests.differential.record import event_of, record  # noqa: E402
-from tests.differential.scenario import Answer, Cast, Json, Problem, Refusal, Reply, Scenario, content_of  # noqa: E402
+from tests.differential.record import Place, event_of, of_places, record  # noqa: E402
+from tests.differential.scenario import Answer, Cast, Elsewhere, Json, Problem, Refusal, Reply, Scenario, content_of  # noqa: E402
 from tests.differential.signatures import functions_of  # noqa: E402
 from tests.differential.tables import SCENARIOS  # noqa: E402
 
@@ -102,6 +102,8 @@ class Conversation:
         self.requests: dict[str, list[Json]] = {}
         self.raised: str | None = None
         self._closed: set[str] = set()
+        self._where = (scenario.name, SESSION)
+        """User and session of what is said now."""
 
     def _model(self, label: str) -> Scripted:
         asked = self.requests.setdefault(label, [])
@@ -126,42 +128,55 @@ class Conversation:
             runner = Runner(
                 app=app, session_service=sessions, artifact_service=artifacts, memory_service=InMemoryMemoryService()
             )
-            await sessions.create_session(
-                app_name=scenario.name, user_id=scenario.name, session_id=SESSION, state=scenario.state
-            )
+            places = [self._where]
+            await self._create(sessions, scenario.state)
             await self._say(runner, said(scenario.message))
             for answer in scenario.answers:
-                if isinstance(answer, str):
-                    await self._say(runner, said(answer))
+                if isinstance(answer, Elsewhere):
+                    self._where = (answer.user or scenario.name, answer.session)
+                    if self._where not in places:
+                        places.append(self._where)
+                        await self._create(sessions, answer.state)
+                if isinstance(answer, str | Elsewhere):
+                    if text := answer if isinstance(answer, str) else answer.text:
+                        await self._say(runner, said(text))
                     continue
                 if self.raised:
                     break
-                session = await self._session(sessions)
+                session = await self._session(sessions, self._where)
                 together = answer if isinstance(answer, tuple) else (answer,)
                 waiting = self._waiting(session.events)
                 if len(waiting) <= max(each.call for each in together):
                     break  # without what a deviation sets up, ADK may not come as far
                 parts = [self._answer(waiting[each.call], each) for each in together]
                 await self._say(runner, types.Content(role="user", parts=parts))
-            session = await self._session(sessions)
+            found = {place: await self._session(sessions, place) for place in places}
         return record(
-            [event_of(dumped(event), final=event.is_final_response()) for event in session.events],
-            dumped_state(session.state),
+            [
+                event_of(dumped(event), final=event.is_final_response())
+                for session in found.values()
+                for event in session.events
+            ],
+            of_places({place: dumped_state(session.state) for place, session in found.items()}),
             self.requests,
             self.raised,
             parallel=scenario.parallel,
             artifacts=await self._artifacts(artifacts),
         )
 
-    async def _session(self, sessions: InMemorySessionService) -> Any:
-        return await sessions.get_session(app_name=self._scenario.name, user_id=self._scenario.name, session_id=SESSION)
+    async def _create(self, sessions: InMemorySessionService, state: Json) -> None:
+        user, session = self._where
+        await sessions.create_session(app_name=self._scenario.name, user_id=user, session_id=session, state=state)
+
+    async def _session(self, sessions: InMemorySessionService, place: Place) -> Any:
+        return await sessions.get_session(app_name=self._scenario.name, user_id=place[0], session_id=place[1])
 
     async def _say(self, runner: Runner, content: types.Content) -> None:
         limit = self._scenario.max_llm_calls
         config = RunConfig(max_llm_calls=limit) if limit else None
         try:
             async for _ in runner.run_async(
-                user_id=self._scenario.name, session_id=SESSION, new_message=content, run_config=config
+                user_id=self._where[0], session_id=self._where[1], new_message=content, run_config=config
             ):
                 pass
         except Exception as error:  # noqa: BLE001  # whatever ADK raises is what is compared

@@ -8,9 +8,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.differential.scenario import Json
+
+Place: TypeAlias = tuple[str, str]
+"""A user, and one of their sessions."""
 
 EVENT_FIELDS = ("author", "branch", "content", "actions", "longRunningToolIds", "errorCode", "errorMessage", "final")
 _MADE_UP_ID = re.compile(r"adk-[0-9a-f]{8}-[0-9a-f-]{27}|\bfc-\d+\b(?:/\w+)?")
@@ -41,6 +44,13 @@ def record(
     # Through JSON, so that both sides are the same kind of data whatever made them.
     whole = json.loads(json.dumps(whole))
     return renumbered(sorted_branches(whole) if parallel else whole)
+
+
+def of_places(states: Mapping[Place, Json]) -> Json:
+    """Return the state of each session; only its own when there is one."""
+    return (
+        {"/".join(place): state for place, state in states.items()} if len(states) > 1 else next(iter(states.values()))
+    )
 
 
 def sorted_branches(whole: Json) -> Json:

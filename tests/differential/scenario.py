@@ -70,6 +70,19 @@ def reports(response: Json, *, call: int = 0) -> Answer:
     return Answer(action="progress", response=response, call=call)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """What is said in another session, which all that follows then goes to."""
+
+    text: str
+    """Nothing is said when it is empty."""
+    session: str
+    user: str = ""
+    """The scenario's own unless given."""
+    state: Json = field(default_factory=dict)
+    """With which the session begins."""
+
+
 class Cast:
     """The models of one scenario, by the label of their script, and the name of its root agent."""
 
@@ -90,8 +103,8 @@ class Scenario:
     script: Mapping[str, Sequence[Reply]]
     """What each model says, by label."""
     message: str | Json = "go"
-    answers: Sequence[Answer | tuple[Answer, ...] | str] = ()
-    """What the client sends, in order: answers (a tuple is one message for ADK), and what the user says next."""
+    answers: Sequence[Answer | tuple[Answer, ...] | str | Elsewhere] = ()
+    """What the client sends, in order: answers (a tuple is one message for ADK), and what users say next."""
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
     parallel: bool = False
@@ -125,7 +138,7 @@ def alone(
 
 def is_conversation(scenario: Scenario) -> bool:
     """Whether the user says more than one thing, so that it takes a session."""
-    return any(isinstance(sent, str) for sent in scenario.answers)
+    return any(isinstance(sent, str | Elsewhere) for sent in scenario.answers)
 
 
 def shows(*names: str, **told: Any) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from tests.differential.record import event_of, record
+from tests.differential.record import Place, event_of, of_places, record
 from tests.differential.scenario import (
     Answer,
     Cast,
+    Elsewhere,
     Json,
     Problem,
     Refusal,
@@ -24,6 +25,7 @@ from tests.differential.scenario import (
 from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.session_client import Session
 from waystation.core.budget import Budget
 from waystation.core.errors import ModelRefused
 from waystation.core.event import Event
@@ -93,7 +95,7 @@ class Subject:
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
         for answer in scenario.answers:
-            assert not isinstance(answer, str)
+            assert not isinstance(answer, str | Elsewhere)
             log = await quiet(invocation)
             if log.ended:
                 break
@@ -123,52 +125,71 @@ class Talk:
     """A conversation of several messages, in a session."""
 
     def __init__(self, client: AgentClient, scenario: Scenario) -> None:
-        self._scenario = scenario
-        self._session = client.session(
-            agent=scenario.name, session_id="session", user_id=scenario.name, app=scenario.name
-        )
-        self._said: list[Invocation] = []
+        self._client, self._scenario = client, scenario
+        self._where: Place = (scenario.name, "session")
+        """User and session of what is said now."""
+        self._sessions: dict[Place, Session] = {}
+        self._said: dict[Place, list[Invocation]] = {}
 
     async def record(self, requests: dict[str, list[Json]]) -> Json:
         """Have it, and return its record; `requests` is what models were asked."""
-        await self._session.create(self._scenario.state)
+        await self._begin(self._scenario.state)
         await self._say(self._scenario.message)
         for sent in self._scenario.answers:
-            if isinstance(sent, str):
-                await self._say(sent)
+            if isinstance(sent, Elsewhere):
+                self._where = (sent.user or self._scenario.name, sent.session)
+                await self._begin(sent.state)
+            if isinstance(sent, str | Elsewhere):
+                if text := sent if isinstance(sent, str) else sent.text:
+                    await self._say(text)
                 continue
             for single in sent if isinstance(sent, tuple) else (sent,):
-                waiting = [(said, call) for said in self._said for call in (await quiet(said)).waiting()]
+                said = self._said[self._where]
+                waiting = [(each, call) for each in said for call in (await quiet(each)).waiting()]
                 invocation, call = waiting[single.call]
                 await send(invocation, call.id, single)
             await self._settled()
-        raised = [await failure(said) for said in self._said if (await quiet(said)).ended]
+        everything = [each for said in self._said.values() for each in said]
+        raised = [await failure(each) for each in everything if (await quiet(each)).ended]
         whole = record(
-            [self._event(event) for event in await self._session.events()],
-            await self._session.state(),
+            [
+                self._event(nth, event)
+                for nth, session in enumerate(self._sessions.values())
+                for event in await session.events()
+            ],
+            of_places({place: await session.state() for place, session in self._sessions.items()}),
             requests,
             next(filter(None, raised), None),
             parallel=self._scenario.parallel,
             artifacts={},
         )
-        await self._session.cancel()
+        for session in self._sessions.values():
+            await session.cancel()
         return whole
 
+    async def _begin(self, state: Json) -> None:
+        user, name = self._where
+        if self._where not in self._sessions:
+            agent = app = self._scenario.name
+            self._sessions[self._where] = self._client.session(agent=agent, session_id=name, user_id=user, app=app)
+            self._said[self._where] = []
+            await self._sessions[self._where].create(state)
+
     async def _say(self, message: str | Json) -> None:
-        self._said.append(await self._session.send(message))
+        self._said[self._where].append(await self._sessions[self._where].send(message))
         await self._settled()
 
     async def _settled(self) -> None:
         """Wait until nothing works any more, and the session knows of all that was said."""
-        events = sum([len((await quiet(said)).events) for said in self._said])
+        events = sum([len((await quiet(said)).events) for said in self._said[self._where]])
         async with asyncio.timeout(LIMIT_S):
-            while len(await self._session.events()) < events:
+            while len(await self._sessions[self._where].events()) < events:
                 await asyncio.sleep(0.02)
 
-    def _event(self, event: Event) -> Json:
-        """Return what is compared of an event, its calls told from those of other invocations."""
+    def _event(self, nth: int, event: Event) -> Json:
+        """Return what is compared of an event, its calls told from those of other invocations and sessions."""
         number = event.invocation_id.rpartition("/")[2]
-        told = re.sub(r"\bfc-(\d)", rf"fc-{number}000\1", json.dumps(event.to_json()))
+        told = re.sub(r"\bfc-(\d)", rf"fc-{nth or ''}0{number}000\1", json.dumps(event.to_json()))
         return event_of(json.loads(told), final=event.is_final_response())
 
 
@@ -176,7 +197,8 @@ async def quiet(invocation: Invocation) -> Log:
     """Follow the invocation until it waits for a person or is over."""
     async with asyncio.timeout(LIMIT_S):
         async for log in invocation.follow():
-            if log.ended or (isinstance(next_step(log), Wait) and log.waiting() and not log.busy):
+            parked = isinstance(next_step(log), Wait) and log.waiting() and not log.busy
+            if log.ended or (parked and log.scopes_untold() is None):
                 return log
     raise AssertionError("The history ended without an end.")
 

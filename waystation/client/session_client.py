@@ -232,8 +232,15 @@ class Session:
         return await self.client.pending(below=self.id)
 
     async def state(self) -> JsonObject:
-        """Return the state with which the next message would be answered. No worker has to run."""
-        return (await self._reader()).state
+        """Return the state with which the next message would be answered, `user:` and `app:` keys included.
+
+        No worker has to run.
+        """
+        own = (await self._reader()).state
+        given, client = self.given, self.client
+        shared = client.app_state(app=given.app), client.user_state(app=given.app, user_id=given.user_id)
+        app, user = await asyncio.gather(*shared)
+        return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
         """Return the invocations that are open or queued, and the latest of the others, as the workflow lists them."""

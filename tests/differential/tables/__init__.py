@@ -16,6 +16,7 @@ from tests.differential.tables import (
     ready_made,
     requests,
     results,
+    scopes,
     state,
     stores,
     toolsets,
@@ -52,6 +53,7 @@ TABLES = (
     toolsets.TOOLSETS,
     auth.TABLE,
     conversations.TABLE,
+    scopes.TABLE,
 )
 
 SCENARIOS: dict[str, Scenario] = {}
