@@ -1,5 +1,7 @@
 """`--stream`: text while a model says it, and each of it once."""
 
+import time
+
 import pytest
 
 from tests.cli.conftest import Command
@@ -82,6 +84,29 @@ def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.Captur
     assert written(
         capsys, piece("rains", offset=3), piece(offset=8, complete=True), recorded({"text": "It rains."})
     ) == ["a: …rains", "a: It rains."]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1_000])
+def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
+    """Like a recorded one, however it is cut into pieces; only what is longer than a line is broken."""
+    text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
+    growing = GrowingText(Output(page=38))
+    today = {"timestamp": time.time()}
+    for at in range(0, len(text), size):
+        growing.write(piece(text[at : at + size], offset=at).model_copy(update=today))
+    growing.write(piece(offset=len(text), complete=True))
+    growing.write(recorded({"text": text}))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[10:] for line in lines] == [
+        "a: It rains in Bern, and it",
+        "will go on to rain.",
+        "  -",
+        "雨" * 14,
+        "雨雨",
+        "",
+        "https://example.com/weather/",
+        "bern/2026",
+    ]
 
 
 async def test_run_with_stream_writes_the_text_once(serve: Serve, waystation: Command) -> None:

@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from waystation.cli import render
+from waystation.cli.filling import Filling
 from waystation.cli.output import Output
 from waystation.core.event import Event, text_of
 from waystation.core.partial import PARTIAL
@@ -20,6 +21,8 @@ class GrowingText:
         """By model call: what was written of it; None when some was missed."""
         self._open: int | None = None
         """The model call whose line is not finished."""
+        self._filling: Filling | None = None
+        """The text of that line."""
         self._complete: str | None = None
 
     def write(self, event: Event) -> None:
@@ -29,17 +32,17 @@ class GrowingText:
             return
         said, self._complete = self._complete, None
         text = text_of(event.content)
-        if said and text.startswith(said):
-            self._words(text[len(said) :].rstrip())
+        if said and self._filling and text.startswith(said):
+            self._filling.add(text[len(said) :].rstrip())
             event = _without_text(event)
         self.interrupt()
         self._out.event(event)
 
     def interrupt(self) -> None:
         """Finish the line, so that something else can be written."""
-        if self._open is not None:
-            self._out.line()
-            self._open = None
+        if self._filling is not None:
+            self._filling.end()
+        self._open = self._filling = None
 
     def _partial(self, event: Event, facts: JsonObject) -> None:
         number = int(facts.get("model_call") or 0)
@@ -57,21 +60,17 @@ class GrowingText:
         piece = text_of(event.content)
         said = self._said.get(number, "")
         missed = said is None or offset != len(said)
-        if self._open != number:
+        if self._filling is None or self._open != number:
             self.interrupt()
             self._open = number
             prefix = Text(f"{self._out.margin}{render.clock(event.timestamp)}  ", style="dim")
             prefix.append(render.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
             self._out.console.print(prefix, end="", soft_wrap=True)
+            self._filling = Filling(self._out, prefix.cell_len - len(self._out.margin), HANGING)
         elif missed:
-            self._words("…")
-        self._words(piece)
+            self._filling.add("…")
+        self._filling.add(piece)
         self._said[number] = None if missed or said is None else said + piece
-
-    def _words(self, text: str) -> None:
-        lines = (render.safe(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
-        self._out.console.print(Text(f"\n{self._out.margin}{HANGING}".join(lines)), end="", soft_wrap=True)
-        self._out.console.file.flush()
 
 
 def _without_text(event: Event) -> Event:
