@@ -15,6 +15,7 @@ from tests.conftest import Serve
 from tests.streams.held import Held
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.errors import StoreFailed
 from waystation.testing import ScriptedModel, says
 from waystation.web.app import create_app
 from waystation.web.security import HEADERS, Access, NotSafeToServe, check_place
@@ -169,6 +170,7 @@ async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None
         ("/invocations/nobody/events?start=-1", {}, 400),
         ("/invocations/nobody/events?start=99999999999", {}, 400),
         ("/invocations/nobody/rows?start=x", {}, 400),
+        (f"/invocations/nobody/rows?start={'9' * 5_000}", {}, 400),
         ("/static/..%2f..%2fapp.py", {}, 404),
         ("/static/../app.py", {}, 404),
     ],
@@ -288,11 +290,20 @@ def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
         Access(token="short", told=lambda _: None)
 
 
-async def test_a_server_that_does_not_answer_is_said_to_be_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RPCError("gone", RPCStatusCode.UNAVAILABLE, b""), "Temporal: UNAVAILABLE"),
+        (StoreFailed("s3://bucket", "gone"), "s3://bucket"),
+    ],
+)
+async def test_a_server_or_store_that_does_not_answer_is_said_to_be_away(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
     """As a refusal that is worth another attempt, on pages and for programs."""
 
     async def away(_: object) -> None:
-        raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+        raise error
 
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go")
@@ -303,4 +314,4 @@ async def test_a_server_that_does_not_answer_is_said_to_be_away(serve: Serve, mo
                 async with web.program(Accept=accept) as program:
                     for rest in ("", "/rows", "/events.json"):
                         answer = await program.get(f"/invocations/{invocation.id}{rest}")
-                        assert (answer.status_code, "Temporal: UNAVAILABLE" in answer.text) == (503, True)
+                        assert (answer.status_code, said in answer.text) == (503, True)

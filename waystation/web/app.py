@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
+from waystation.core.errors import StoreFailed
 from waystation.web.pages import HERE, Pages
 from waystation.web.security import LOGIN, LOOPBACK, Access, EscapedPaths, Guard
 from waystation.web.streams import Refused, Streams
@@ -39,6 +40,8 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
             error = Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
         if isinstance(error, RPCError):
             error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", f"Temporal: {error.status.name}.")
+        if isinstance(error, StoreFailed):
+            error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
         assert isinstance(error, Refused)
         return pages.problem(error) if "text/html" in request.headers.get("accept", "") else error.response()
 
@@ -58,7 +61,7 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
             Middleware(EscapedPaths),
             Middleware(Guard, access=access),
         ],
-        exception_handlers={Refused: refused, HTTPException: refused, RPCError: refused},
+        exception_handlers={Refused: refused, HTTPException: refused, RPCError: refused, StoreFailed: refused},
     )
     app.state.streams = streams
     return app

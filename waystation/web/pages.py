@@ -13,7 +13,7 @@ from waystation.cli import render
 from waystation.client.agent_client import AgentClient
 from waystation.core.event import Event
 from waystation.core.wire import WORKFLOW
-from waystation.web.streams import Refused, found, recorded, status_of
+from waystation.web.streams import Refused, found, number_of, recorded, status_of
 
 HERE = Path(__file__).parent
 LISTED = 30
@@ -62,11 +62,9 @@ class Pages:
 
     async def rows(self, request: Request) -> Response:
         """Answer with the rows of the events from `?start=` on, for a page that grows."""
-        start = request.query_params.get("start", "0")
-        if not (start.isascii() and start.isdecimal()):
-            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "start is no number.")
+        start = number_of(request.query_params.get("start"), "start")
         invocation, _ = await found(self._client, request)
-        return self._page("rows.html", rows=rows((await recorded(invocation))[int(start) :][:SHOWN]))
+        return self._page("rows.html", rows=rows((await recorded(invocation))[start:][:SHOWN]))
 
     def problem(self, refused: Refused) -> Response:
         """Answer with what went wrong."""

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.streams import stream
-from waystation.core.errors import ForeignHistory
+from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
@@ -68,7 +68,7 @@ class Streams:
     async def events(self, request: Request) -> Response:
         """Answer with a stream: from `?start=`, or after the header `Last-Event-ID`, which browsers send."""
         last = request.headers.get("last-event-id")
-        start = _number(last, "Last-Event-ID") + 1 if last else _number(request.query_params.get("start"), "start")
+        start = number_of(last, "Last-Event-ID") + 1 if last else number_of(request.query_params.get("start"), "start")
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await found(self._client, request)
         if self._free <= 0:
@@ -99,7 +99,7 @@ class Streams:
             if not ending.is_set():
                 described = await invocation.handle.describe()
                 yield ServerSentEvent(_json({"status": status_of(described)}), event="end")
-        except (RPCError, ForeignHistory) as error:
+        except (RPCError, ForeignHistory, StoreFailed) as error:
             # The reader comes back by itself, and after what it has.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
         finally:
@@ -107,7 +107,7 @@ class Streams:
 
     async def listed(self, request: Request) -> Response:
         """Answer with the events that are recorded by now, from `?start=` on."""
-        start = _number(request.query_params.get("start"), "start")
+        start = number_of(request.query_params.get("start"), "start")
         invocation, described = await found(self._client, request)
         events = (await recorded(invocation))[start:]
         shown = events[:PAGE]
@@ -185,7 +185,12 @@ def _unknown(id: str) -> Refused:
     return Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
 
 
-def _number(text: str | None, name: str) -> int:
+def number_of(text: str | None, name: str) -> int:
+    """Return the number of an event that a request names; 0 when it names none.
+
+    Raises:
+        Refused: It is no such number.
+    """
     if text is None or text == "":
         return 0
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
