@@ -10,7 +10,8 @@ from waystation.core import segment
 from waystation.core.continued import Archived, ArchiveInput
 from waystation.core.entry import Entry
 from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.projection import Projection, Started
+from waystation.core.facts import Started
+from waystation.core.projection import Projection
 from waystation.history import HistoryReader, decoded
 from waystation.storage import Blobs
 

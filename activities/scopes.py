@@ -29,6 +29,7 @@ from waystation.core.scope import (
 )
 from waystation.core.wire import InvocationInput
 from waystation.scopes import Scopes
+from waystation.storage.driver import inline
 from workflows.ports import data_of, raw
 
 events = structlog.get_logger("waystation.activities")
@@ -43,7 +44,9 @@ class ScopeKeeper:
     """Reads the scopes of an invocation, and carries out the activity `apply_scopes`."""
 
     def __init__(self, client: Client, views: Views) -> None:
-        self._client, self._views = client, views
+        self._views = views
+        # State is the fold of these signals for whoever reads it, with whatever store; each fits into a history.
+        self._client = inline(client)
         self.scopes = Scopes(client)
 
     async def read(self, started: InvocationInput) -> JsonObject:

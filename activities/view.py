@@ -15,9 +15,10 @@ from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 from waystation.core.continued import Carried, extend
 from waystation.core.entry import Body
 from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.facts import Scheduled, Started
 from waystation.core.log import Log
 from waystation.core.model_call import Position
-from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
+from waystation.core.projection import Sources, catch_up, position_of
 from waystation.history import HistoryReader
 from waystation.history_pages import events_after
 from waystation.storage import Blobs

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowHandle
 
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
-from waystation.core.projection import Fact, Signalled, Started
+from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader

@@ -11,14 +11,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import ids, results
-from waystation.core import projection as facts
+from waystation.core import facts, ids, results
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
 from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.payload import decode
-from waystation.core.projection import Fact, Projection
+from waystation.core.projection import Projection
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import UNREADABLE, is_reference, retrieved
@@ -115,6 +115,7 @@ class HistoryReader:
                     raise ForeignHistory(
                         f"This is a history of {started.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
                     )
+                _check_content(started.input.payloads)
                 yield facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 self._task = (event.event_id, _seconds(event))
@@ -122,11 +123,15 @@ class HistoryReader:
                 self._completed = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signal = event.workflow_execution_signaled_event_attributes
-                yield facts.Signalled(signal.signal_name, _data(signal.input.payloads))
+                held = signal.input.payloads
+                yield facts.Signalled(signal.signal_name, _data(held), lacking_in(held))
+            case EventType.EVENT_TYPE_MARKER_RECORDED:
+                if ref := ids.signal_not_found(_patch(event)):
+                    yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
                 if update.name == ANSWER_UPDATE:
-                    yield facts.UpdateAccepted(_data(update.args.payloads))
+                    yield facts.UpdateAccepted([content(update.args.payloads)])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 yield facts.CancelAsked()
             case EventType.EVENT_TYPE_TIMER_FIRED:
@@ -148,7 +153,7 @@ class HistoryReader:
                     self._scheduled[event.event_id] = ids.called_agent(scheduled.activity_id)
                     self._followed.add(event.event_id)
                 is_model = scheduled.activity_type.name == MODEL_ACTIVITY
-                yield facts.Scheduled(scheduled.activity_id, b"".join(_data(scheduled.input.payloads)), is_model)
+                yield facts.Scheduled(scheduled.activity_id, content(scheduled.input.payloads), is_model)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
                 scheduled_id = event.activity_task_cancel_requested_event_attributes.scheduled_event_id
                 # Whatever it still says, the workflow does not hear; how the child ended is told by a further look.
@@ -158,7 +163,7 @@ class HistoryReader:
                 completed = event.activity_task_completed_event_attributes
                 ref = self._scheduled[completed.scheduled_event_id]
                 followed = completed.scheduled_event_id in self._followed
-                yield facts.Returned(ref, _result(completed.result.payloads), followed=followed)
+                yield facts.Returned(ref, content(completed.result.payloads), followed=followed)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
                 yield facts.Lost(self._scheduled[failed.scheduled_event_id], _failure(failed.failure))
@@ -181,7 +186,7 @@ class HistoryReader:
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes
                 ref = self._scheduled[completed.initiated_event_id]
-                yield facts.Returned(ref, _result(completed.result.payloads), child=True)
+                yield facts.Returned(ref, content(completed.result.payloads), child=True)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
                 failed = event.child_workflow_execution_failed_event_attributes
                 yield facts.Lost(self._scheduled[failed.initiated_event_id], _agent_failure(failed.failure))
@@ -228,6 +233,7 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
             "workflow_execution_started_event_attributes"
             | "workflow_execution_signaled_event_attributes"
             | "activity_task_scheduled_event_attributes"
+            | "start_child_workflow_execution_initiated_event_attributes"
         ) as kind:
             yield getattr(event, kind).input
         case (
@@ -248,7 +254,7 @@ def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
     """Return what became of an invocation, given the last event of a run; None when it is still at work."""
     match last.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            data = b"".join(_data(last.workflow_execution_completed_event_attributes.result.payloads))
+            data = content(last.workflow_execution_completed_event_attributes.result.payloads)
             try:
                 return ChildOutcome(result=decode(data))
             except (ValidationError, ValueError):
@@ -272,6 +278,7 @@ def carried_by(first: HistoryEvent) -> Carried | None:
         ForeignHistory: It cannot be read.
     """
     started = first.workflow_execution_started_event_attributes
+    _check_content(started.input.payloads)
     found = facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id)).carried()
     return found[1] if found else None
 
@@ -325,17 +332,37 @@ def _data(payloads: Iterable[Payload]) -> list[bytes]:
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
 
 
-def _result(payloads: Sequence[Payload]) -> bytes:
-    """Return a result's JSON.
+def content(payloads: Sequence[Payload]) -> bytes:
+    """Return the JSON that some worker had.
 
     Raises:
         StoreFailed: It is kept beside the history, and not where this process looks.
     """
+    _check_content(payloads)
+    return b"".join(_data(payloads))
+
+
+def lacking_in(payloads: Iterable[Payload]) -> str | None:
+    """Return why some of it is not there, when it is kept beside the history and not where this process looks."""
     for payload in payloads:
         if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
             problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
-            raise StoreFailed("which large results are kept", f"{problem} The remedy is --store, or {STORE_VARIABLE}.")
-    return b"".join(_data(payloads))
+            return f"{problem} The remedy is --store, or {STORE_VARIABLE}."
+    return None
+
+
+def _check_content(payloads: Iterable[Payload]) -> None:
+    if problem := lacking_in(payloads):
+        raise StoreFailed("which large payloads are kept", problem)
+
+
+def _patch(event: HistoryEvent) -> str:
+    """Return the name that `workflow.patched` was given; nothing for other marks."""
+    details = event.marker_recorded_event_attributes.details
+    try:
+        return str(decode(details["patch-data"].payloads[0].data)["id"]) if "patch-data" in details else ""
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 def _failure(failure: FailureProto) -> Failure:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -14,6 +13,7 @@ from waystation.core.report import Report, lasting
 from waystation.core.session_data import Collected, SessionInput
 from waystation.core.transcript import Transcript
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
+from waystation.history import content
 from waystation.storage import Blobs
 
 
@@ -38,7 +38,7 @@ class SessionReader:
 
         Raises:
             ForeignHistory: They are not a session's, or damaged.
-            StoreFailed: What the run before left in the store is not there.
+            StoreFailed: What they left in the store is not there.
         """
         for event in events:
             if event.event_id > self.last_event_id:
@@ -54,18 +54,18 @@ class SessionReader:
                 started = event.workflow_execution_started_event_attributes
                 if started.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {started.workflow_type.name!r}, not a session.")
-                await self._begin(SessionInput.model_validate(decode(_data(started.input.payloads))))
+                await self._begin(SessionInput.model_validate(decode(content(started.input.payloads))))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 if initiated.workflow_type.name == WORKFLOW:
                     number = int(initiated.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    given = InvocationInput.model_validate(decode(_data(initiated.input.payloads)))
+                    given = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
                     self.transcript.start(number, event.event_time.ToNanoseconds() / 1e9, given)
                     self.state = lasting(given.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes
-                result = InvocationResult.model_validate(decode(_data(completed.result.payloads)))
+                result = InvocationResult.model_validate(decode(content(completed.result.payloads)))
                 if result.report:
                     self._tell(self._children[completed.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -74,7 +74,7 @@ class SessionReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 returned = event.activity_task_completed_event_attributes
                 if returned.scheduled_event_id in self._collecting:
-                    collected = Collected.model_validate(decode(_data(returned.result.payloads)))
+                    collected = Collected.model_validate(decode(content(returned.result.payloads)))
                     if collected.report:
                         self._tell(collected.number, await self._whole(collected))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
@@ -103,7 +103,3 @@ class SessionReader:
             return collected.report
         entries = segment.unpack(await self._blobs.get(collected.segment.digest))
         return collected.report.model_copy(update={"entries": tuple(segment.to_json(entries))})
-
-
-def _data(payloads: Iterable[Payload]) -> bytes:
-    return b"".join(payload.data for payload in payloads)

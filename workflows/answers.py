@@ -1,21 +1,44 @@
-"""Answers on their way in, and refusals on their way out."""
+"""Answers and messages on their way in, and refusals on their way out."""
 
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.core.answer import Answer, parse_answer
-from waystation.core.errors import AnswerRefused, InvalidAnswer
-from workflows.ports import data_of
+from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, SessionRefused
+from waystation.core.session_data import SessionMessage, parse_message
+from waystation.core.signals import NOT_FOUND
+from workflows.ports import data_of, is_elsewhere, result_of
+
+
+def accepted(given: RawValue) -> Answer:
+    """Return the answer in the argument of an update that was accepted.
+
+    Raises:
+        ResultElsewhere: Whoever accepted it found it in the store, and this worker does not.
+    """
+    return parse_answer(result_of(given.payload))
 
 
 def parsed(given: RawValue) -> Answer:
     """Return the answer in the argument of an update, or raise what tells the sender why it is none."""
+    if is_elsewhere(given):
+        raise typed(InvalidAnswer(NOT_FOUND.message))
     try:
         return parse_answer(data_of(given.payload))
     except InvalidAnswer as refused:
         raise typed(refused) from None
 
 
-def typed(error: AnswerRefused) -> ApplicationError:
+def parsed_message(given: RawValue) -> SessionMessage:
+    """Return the message in the argument of an update, or raise what tells the sender why it is none."""
+    try:
+        if is_elsewhere(given):
+            raise InvalidInput(NOT_FOUND.message)
+        return parse_message(data_of(given.payload))
+    except InvalidInput as error:
+        raise typed(error) from None
+
+
+def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
     """Return a refusal as the error with which an update fails."""
     return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)

@@ -25,6 +25,7 @@ from waystation.core.entry import (
     EndStatus,
     ModelCalled,
     ModelReplied,
+    Refused,
 )
 from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
@@ -32,11 +33,11 @@ from waystation.core.model_call import Phase, Position
 from waystation.core.payload import JsonObject
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
-from workflows.answers import parsed, typed
+from workflows.answers import accepted, parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
-from workflows.ports import ResultElsewhere, all_data, data_of, hand_over, now, paged, raw
+from workflows.ports import ResultElsewhere, data_of, hand_over, input_data, is_elsewhere, now, paged, raw, signal_data
 from workflows.reporting import Reporter
 
 CANCEL_GRACE_S = 30.0
@@ -58,7 +59,8 @@ class AgentInvocation:
         info = workflow.info()
         carried: Carried | None = None
         self._log = Log(info.workflow_id)
-        if info.continued_run_id and (found := carried_in([data_of(given.payload)])):
+        # What is elsewhere fails in `run`; raised here it would leave tasks behind that nobody ends.
+        if info.continued_run_id and not is_elsewhere(given) and (found := carried_in([data_of(given.payload)])):
             started, carried = found
             self._log = carried.snapshot.restored(info.workflow_id, started)
         self._carried = carried
@@ -90,11 +92,12 @@ class AgentInvocation:
     async def run(self, given: RawValue) -> RawValue:
         """Run the invocation to its end."""
         try:
-            data = data_of(given.payload)
+            data = input_data(given)
             if self._carried:
                 hand_over(ids.START, self._carried, len(data))
             else:
-                body = results.beginning([data])
+                elsewhere = is_elsewhere(given)
+                body = Refused(signals.NOT_FOUND.message) if elsewhere else results.beginning([data])
                 self._record(ids.START, body)
                 hand_over(ids.START, body, len(data))
             return await self._loop()
@@ -353,17 +356,17 @@ class AgentInvocation:
         with self._guard():
             self._signals += 1
             self._log.advance(now())
-            data = all_data(values)
-            body = signals.decide_signal(self._log, name, data, now())
+            data = signal_data(values, self._signals)
+            body = signals.NOT_FOUND if data is None else signals.decide_signal(self._log, name, data, now())
             ref = ids.signalled(self._signals)
             ref = ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref
             self._record(ref, body)
-            hand_over(ref, body, sum(map(len, data)))
+            hand_over(ref, body, sum(map(len, data or ())))
 
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     def submit_answer(self, given: RawValue) -> JsonObject:
         """Take an answer, and tell the caller that it counted."""
-        answer = parsed(given)
+        answer = accepted(given)
         call = self._log.calls[ids.requesting_call(answer.function_call_id)]
         with self._guard():
             self._updates += 1

@@ -18,6 +18,7 @@ from temporalio.exceptions import (
     TimeoutType,
 )
 
+from waystation.core import ids
 from waystation.core.continued import Carried
 from waystation.core.entry import Body, Failure, FailureKind
 from waystation.core.event import Event
@@ -27,6 +28,8 @@ _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
 """What `waystation.storage.driver` makes of references that lead nowhere."""
+
+_REMEDY = "give it the one that the others use (--store)."
 
 MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
@@ -43,7 +46,7 @@ TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
 
 
 class ResultElsewhere(Exception):
-    """Fails the workflow task, not the workflow: results come from our own workers, so it is a store that is wrong.
+    """Fails the workflow task, not the workflow: some worker had it once, so it is a store that is wrong.
 
     The server repeats the task until a worker with the right store takes it.
     """
@@ -61,13 +64,49 @@ def result_of(payload: Payload) -> bytes:
         ResultElsewhere: It was offloaded, and this worker's store does not hold it.
     """
     if payload.metadata.get("encoding") == _UNREADABLE:
-        raise ResultElsewhere("A result is not in this worker's store; give it the one that the others use (--store).")
+        raise ResultElsewhere(f"What another worker recorded is not in this worker's store; {_REMEDY}")
     return data_of(payload)
 
 
 def all_data(values: Sequence[RawValue]) -> list[bytes]:
     """Return the JSON in each of several arguments."""
     return [data_of(value.payload) for value in values]
+
+
+def is_elsewhere(value: RawValue) -> bool:
+    """Whether an argument was offloaded, and this worker's store does not hold it."""
+    return value.payload.metadata.get("encoding") == _UNREADABLE
+
+
+def input_data(given: RawValue) -> bytes:
+    """Return the JSON of a run's input.
+
+    Raises:
+        ResultElsewhere: An earlier run or the parent left it in a store, and this worker's does not hold it.
+    """
+    info = workflow.info()
+    return result_of(given.payload) if info.continued_run_id or info.parent else data_of(given.payload)
+
+
+def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
+    """Return the JSON in the arguments of a run's `number`th signal; None when they are in no store.
+
+    Which worker takes a signal, and what its store holds by then, is not in the history, and anybody can send a
+    reference that leads nowhere. So that it was not found is marked there, and holds for all who replay it.
+
+    Raises:
+        ResultElsewhere: Whoever took it found it, and this worker does not.
+    """
+    lacking = any(is_elsewhere(value) for value in values)
+    if workflow.unsafe.is_replaying():
+        if workflow.patched(ids.not_found(number)):
+            return None
+        if lacking:
+            raise ResultElsewhere(f"A signal is not in this worker's store; {_REMEDY}")
+    elif lacking:
+        workflow.patched(ids.not_found(number))
+        return None
+    return all_data(values)
 
 
 def raw(data: bytes) -> RawValue:

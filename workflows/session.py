@@ -26,6 +26,7 @@ from waystation.core.session_data import (
     parse_nudge,
     parse_session,
 )
+from waystation.core.signals import NOT_FOUND
 from waystation.core.transcript import Transcript
 from waystation.core.wire import (
     CHILD_ENDED_SIGNAL,
@@ -38,8 +39,9 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
+from workflows.answers import parsed_message, typed
 from workflows.pending import SessionBoard
-from workflows.ports import all_data, data_of, now, paged, raw, result_of
+from workflows.ports import ResultElsewhere, input_data, now, paged, raw, result_of, signal_data
 from workflows.readings import archived, collected
 from workflows.search_attributes import at_start
 
@@ -58,7 +60,8 @@ class AgentSession:
         self._given: SessionLog | None = None
         self._changed = False
         self._messages = 0
-        self._early: list[tuple[str, Sequence[bytes]]] = []
+        self._signals = 0
+        self._early: list[tuple[str, Sequence[bytes] | None]] = []
         self._children: dict[int, ChildWorkflowHandle[Any, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._handed: set[tuple[int, int]] = set()
@@ -79,7 +82,7 @@ class AgentSession:
         """Take messages until the session is closed and nothing is open."""
         info = workflow.info()
         try:
-            self._given = SessionLog(info.workflow_id, parse_session(data_of(given.payload), info.workflow_id))
+            self._given = SessionLog(info.workflow_id, parse_session(input_data(given), info.workflow_id))
         except InvalidInput as error:
             raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
         for name, data in self._early:
@@ -272,16 +275,23 @@ class AgentSession:
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
         """Take any signal. What does not count is noted as refused."""
-        data = all_data(values)
+        self._signals += 1
+        try:
+            data = signal_data(values, self._signals)
+        except ResultElsewhere as error:
+            self._fault = error
+            return
         if self._given is None:
             self._early.append((name, data))
         else:
             self._take(name, data)
 
-    def _take(self, name: str, data: Sequence[bytes]) -> None:
+    def _take(self, name: str, data: Sequence[bytes] | None) -> None:
         self._messages += 1
         self._changed = True
         try:
+            if data is None:
+                raise InvalidInput(NOT_FOUND.message)
             one = data[0] if len(data) == 1 else b""
             match name:
                 case "send":
@@ -330,22 +340,22 @@ class AgentSession:
         """Take a message, and tell at once which invocation it goes to."""
         if self._given is None:
             await workflow.wait_condition(lambda: self._given is not None)
-        said = _parsed(given)
+        said = parse_message(result_of(given.payload))
         try:
             self._log.check(said)  # of an update that came with the start, nothing was checked yet
         except (SessionRefused, InvalidInput) as error:
-            raise _typed(error) from None
+            raise typed(error) from None
         self._messages += 1
         return self._accept(said)
 
     @send.validator
     def _check_send(self, given: RawValue) -> None:
-        said = _parsed(given)
+        said = parsed_message(given)
         if self._given is not None:
             try:
                 self._log.check(said)
             except (SessionRefused, InvalidInput) as error:
-                raise _typed(error) from None
+                raise typed(error) from None
 
     @workflow.update(name=CLOSE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def close(self) -> JsonObject:
@@ -381,15 +391,3 @@ class AgentSession:
         ]
         counts = {"started": self._log.started, "refused": self._log.refused}
         return {**counts, "status": self._log.status, "invocations": shown, "refusals": self._log.refusals}
-
-
-def _parsed(given: RawValue) -> SessionMessage:
-    try:
-        return parse_message(data_of(given.payload))
-    except InvalidInput as error:
-        raise _typed(error) from None
-
-
-def _typed(error: SessionRefused | InvalidInput) -> ApplicationError:
-    kind, text = refused(error)
-    return ApplicationError(text, type=kind, non_retryable=True)

@@ -15,9 +15,10 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory
+from waystation.core.facts import Scheduled, Started
 from waystation.core.log import Log
 from waystation.core.model_call import Position
-from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
+from waystation.core.projection import Sources, catch_up, position_of
 from waystation.core.tool_call import ToolOutcome
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader

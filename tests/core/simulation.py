@@ -10,15 +10,16 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystation.core import approval, continued, ids, projection, prompt, results, segment
+from waystation.core import approval, continued, facts, ids, projection, prompt, results, segment
 from waystation.core.answer import parse_answer
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import AnswerCounted, AnswerIgnored, Began, CancelRequested, Ended, Failure, ModelCalled
 from waystation.core.errors import AnswerRefused
+from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.payload import JsonObject
-from waystation.core.projection import Fact, Sources, catch_up
+from waystation.core.projection import Sources, catch_up
 from waystation.core.segment import SegmentRef
 from waystation.core.snapshot import Snapshot
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
@@ -57,26 +58,26 @@ class Simulation:
         self._cut_wanted = self._inline = False
         self._carried: Carried | None = None
         self._told = self._signals = self._update_count = self._marks = 0
-        self._arrive(projection.Started([self.input.encode()]))
+        self._arrive(facts.Started([self.input.encode()]))
 
     # What the outside does.
 
     def reply(self, ref: str, reply: ModelReply) -> None:
         """Have a model activity return."""
-        self._arrive(projection.Returned(ref, reply.model_copy(update={"mark": self._mark()}).encode()))
+        self._arrive(facts.Returned(ref, reply.model_copy(update={"mark": self._mark()}).encode()))
 
     def tool_returns(self, ref: str, outcome: ToolOutcome) -> None:
         """Have a tool report."""
         marked = outcome.model_copy(update={"mark": self._mark()})
-        self._arrive(projection.Returned(ref, marked.encode()))
+        self._arrive(facts.Returned(ref, marked.encode()))
 
     def child_returns(self, ref: str, result: InvocationResult) -> None:
         """Have a called agent finish."""
         if self._carried and ref in self._carried.children:
             outcome = ChildOutcome(result=result.model_dump(mode="json"))
-            self._arrive(projection.Returned(ref, outcome.encode(), followed=True))
+            self._arrive(facts.Returned(ref, outcome.encode(), followed=True))
         else:
-            self._arrive(projection.Returned(ref, result.encode(), child=True))
+            self._arrive(facts.Returned(ref, result.encode(), child=True))
 
     def cut(self, *, inline: bool) -> None:
         """Have the next task end this run and begin another, when it can; the last entries need not be archived."""
@@ -84,11 +85,11 @@ class Simulation:
 
     def lose(self, ref: str, failure: Failure) -> None:
         """Have an activity fail."""
-        self._arrive(projection.Lost(ref, failure))
+        self._arrive(facts.Lost(ref, failure))
 
     def signal(self, name: str, *payloads: bytes) -> None:
         """Send a signal."""
-        self._arrive(projection.Signalled(name, payloads))
+        self._arrive(facts.Signalled(name, payloads))
 
     def answer(self, **answer: Any) -> None:
         """Answer by signal."""
@@ -101,20 +102,20 @@ class Simulation:
     def cancel(self) -> None:
         """Ask the invocation to end."""
         self.cancel_asked = True
-        self._arrive(projection.CancelAsked())
+        self._arrive(facts.CancelAsked())
 
     def fire_timer(self) -> None:
         """Let the deadline's timer fire, when it is due."""
         deadline = self.log.next_deadline()
         if deadline is not None and deadline <= self.now:
-            self._arrive(projection.TimerFired())
+            self._arrive(facts.TimerFired())
 
     def _arrive(self, fact: Fact) -> None:
         self.facts.append(fact)
         match fact:
-            case projection.Signalled():
+            case facts.Signalled():
                 self._messages.append(fact)
-            case projection.Returned() | projection.Lost():
+            case facts.Returned() | facts.Lost():
                 self.in_flight.pop(fact.ref)
                 self._results.append(fact)
             case _:
@@ -128,7 +129,7 @@ class Simulation:
 
     def task(self) -> None:
         """Run one workflow task: apply what arrived, issue commands."""
-        self.facts.append(projection.TaskCompleted(self.now))
+        self.facts.append(facts.TaskCompleted(self.now))
         for fact in self._messages:
             self._apply(fact)
         for data in self._updates:
@@ -183,10 +184,10 @@ class Simulation:
         )
         assert self.log.input is not None
         given = carried.input(self.log.input)
-        self.facts.append(projection.Closed("continued", self.now))
+        self.facts.append(facts.Closed("continued", self.now))
         self.runs.append(len(self.facts))
-        started = projection.Started([given], continues=True)
-        self.facts += [started, projection.TaskCompleted(self.now)]
+        started = facts.Started([given], continues=True)
+        self.facts += [started, facts.TaskCompleted(self.now)]
         read = started.carried()
         assert read is not None
         began, self._carried = read
@@ -196,17 +197,17 @@ class Simulation:
 
     def _apply(self, fact: Fact) -> None:
         match fact:
-            case projection.Started():
+            case facts.Started():
                 self.log.record(ids.START, self.now, Began(self.input))
-            case projection.Signalled():
+            case facts.Signalled():
                 self._signals += 1
                 ref = ids.signalled(self._signals)
                 self.log.advance(self.now)
                 body = approval.decide_signal(self.log, fact.name, fact.payloads, self.now)
                 self.log.record(ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref, self.now, body)
-            case projection.CancelAsked():
+            case facts.CancelAsked():
                 self.log.record(ids.CANCEL, self.now, CancelRequested())
-            case projection.TimerFired():
+            case facts.TimerFired():
                 self.log.advance(self.now)
             case _:
                 result = projection.result_of(fact)  # type: ignore[arg-type]  # only results are left
@@ -219,7 +220,7 @@ class Simulation:
         except AnswerRefused:
             return
         self._update_count += 1
-        self.facts.append(projection.UpdateAccepted([data]))
+        self.facts.append(facts.UpdateAccepted([data]))
         self.log.record(ids.updated(self._update_count), self.now, AnswerCounted(call.id, answer))
 
     def _loop(self) -> None:
@@ -273,7 +274,7 @@ class Simulation:
 
     def _schedule(self, ref: str, position: Position, kind: str) -> None:
         self.in_flight[ref] = kind
-        self.facts.append(projection.Scheduled(ref, position.encode(), kind == "model"))
+        self.facts.append(facts.Scheduled(ref, position.encode(), kind == "model"))
 
     def _position(self) -> Position:
         start, self._told = self._told, self.log.length
@@ -281,7 +282,7 @@ class Simulation:
 
     def _end(self, status: Any) -> None:
         self.finished = True
-        self.facts.append(projection.Closed(status, self.now))
+        self.facts.append(facts.Closed(status, self.now))
         self.log.record(ids.END, self.now, Ended(status))
 
     # What readers make of it.
@@ -291,11 +292,11 @@ class Simulation:
         log, sources = Log("inv", timed=False), Sources()
         for fact in self.facts:
             sources.learn(fact)
-            if isinstance(fact, projection.Started) and (read := fact.carried()):
+            if isinstance(fact, facts.Started) and (read := fact.carried()):
                 sources.go_on(read[1])
                 log = Log("inv")
                 self.extend(log, read[1])
-            if isinstance(fact, projection.Scheduled):
+            if isinstance(fact, facts.Scheduled):
                 position = projection.position_of(fact)
                 assert catch_up(log, position, sources, 0.0)
                 if position == wanted:

@@ -14,10 +14,11 @@ from waystation.core.compaction import Compaction, hidden, standing
 from waystation.core.compaction_range import Conversed
 from waystation.core.entry import AnswerCounted, Failure
 from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.facts import Started
 from waystation.core.log import Log
 from waystation.core.model_call import Call, Confirmation, ModelReply, Said
 from waystation.core.payload import JsonObject
-from waystation.core.projection import Projection, Started
+from waystation.core.projection import Projection
 from waystation.core.shape import AgentShape
 from waystation.core.step import CallModel
 from waystation.core.tool_call import ToolOutcome

@@ -1,8 +1,15 @@
 """Record the scenarios that have no history yet: `python -m tests.replay.record`. Kept histories are left alone."""
 
 import asyncio
+import base64
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from temporalio.client import WorkflowHistory
 
 from tests.replay import conversations
 from tests.replay.machine import without_machine
@@ -10,6 +17,8 @@ from tests.replay.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
 from waystation.core.wire import WORKFLOW
 from waystation.embedded import EmbeddedServer
+from waystation.storage import Blobs
+from waystation.storage.blobs import BlobMissing
 from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
 
 HERE = Path(__file__).parent
@@ -17,7 +26,8 @@ HERE = Path(__file__).parent
 
 async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
     """Play a scenario and keep its history, and those of the agents that it calls."""
-    async with AgentEnvironment(scenario.agent(), server=server, task_queue=f"record-{name}") as env:
+    options: dict[str, Any] = {"task_queue": f"record-{name}", "offload_over": scenario.offload_over}
+    async with AgentEnvironment(scenario.agent(), server=server, **options) as env:
         if scenario.start is None:
             invocation = await env.client.start("clerk", "go", id=name, state={"seed": 1})
         else:
@@ -29,12 +39,30 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
         await keep(name, invocation)
         if scenario.child:
             await keep(f"{name}-child", env.client.invocation(f"{name}/fc-1"))
+        await keep_payloads(await invocation.history(), env.client.blobs)
+
+
+async def keep_payloads(history: WorkflowHistory, blobs: Blobs) -> None:
+    """Copy what a history refers to into the store of the kept ones."""
+    recorded = history.to_json_dict()
+    for digest in set(re.findall(r'"digest": ?"([0-9a-f]{64})"', "".join(_payloads(recorded)))):
+        with contextlib.suppress(BlobMissing):  # one that is to be in no store
+            await Blobs(HERE / "store").put(await blobs.get(digest))
+
+
+def _payloads(value: object) -> Iterator[str]:
+    match value:
+        case {"metadata": _, "data": str(data)}:
+            yield base64.b64decode(data).decode()
+        case dict() | list():
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from _payloads(item)
 
 
 async def keep(name: str, invocation: Invocation) -> None:
     """Write a history and what its workflow holds."""
     history = await invocation.history()
-    await assert_replays(history)
+    await assert_replays(history, invocation.converter)
     await assert_projection_matches(invocation)
     held = {query: await invocation.handle.query(query) for query in ("events", "state", "pending")}
     (HERE / f"{name}.json").write_text(json.dumps(without_machine(history.to_json_dict()), indent=1) + "\n")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from tests.replay import trees
@@ -18,6 +20,7 @@ from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
 from waystation.core.errors import ModelRefused
 from waystation.models import LlmResponse
+from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
 from waystation.testing.models import Reply
 
@@ -95,6 +98,8 @@ class Scenario:
     """Makes the agent, when it is not the usual one."""
     start: Any = None
     """What the workflow is started with, when not with a good message."""
+    offload_over: int = OFFLOAD_OVER
+    """From which size, in bytes, payloads are kept beside the history."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
     """How it stands when its history is kept."""
 
@@ -150,6 +155,17 @@ async def answer_by_signal(env: AgentEnvironment, invocation: Invocation) -> Non
     await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve"})
     await invocation.handle.signal("unheard_of", 1)
     await invocation.answer("approve", "fc-1", signal=True, by="dana")
+    await finish(env, invocation)
+
+
+async def answer_by_large_signals(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Send a large answer that is in no store of the worker's, then one that is."""
+    await waiting(invocation)
+    nowhere = b'{"driverName": "waystation", "claimData": {"digest": "' + b"0" * 64 + b'"}}'
+    reference = b"temporal.api.sdk.v1.ExternalStorageReference"
+    lost = Payload(metadata={"encoding": b"json/protobuf", "messageType": reference}, data=nowhere)
+    await invocation.handle.signal("answer", RawValue(lost))
+    await invocation.answer("respond", "fc-2", signal=True, response={"report": "r" * 3_000})
     await finish(env, invocation)
 
 
@@ -330,6 +346,12 @@ SCENARIOS = {
     "scopes-read": Scenario((), cancel_when_waiting, root=trees.scopes, start=trees.of_ada({}), ends=CANCELED),
     "compacted": Scenario((), approve_when_idle, root=trees.compacted),
     "compaction-fails": Scenario((), finish, root=trees.compaction_fails),
+    "offloaded": Scenario(
+        (calls(("note", {"text": "n" * 3_000}), ("ask_silently", {"purpose": "p"})), says("Approved.")),
+        answer_by_large_signals,
+        start={"agent": "clerk", "message": "hi " * 1_000, "state": {"seed": 1}},
+        offload_over=2_000,
+    ),
     # Kept is the last of the runs.
     "continued": Scenario(
         (*[calls(("note", {"text": f"{number}"})) for number in range(5)], says("all noted")),

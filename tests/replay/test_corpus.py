@@ -8,11 +8,14 @@ from temporalio.client import WorkflowHistory
 
 from tests.replay.scenarios import SCENARIOS
 from waystation.core.errors import ForeignHistory
-from waystation.history import log_of
+from waystation.history import decoded, log_of
 from waystation.replay import replay
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
 from waystation.testing import assert_replays
 
 HERE = Path(__file__).parent
+CONVERTER = offloading(Blobs(HERE / "store"))
 NAMES = sorted(path.name.removesuffix(".held.json") for path in HERE.glob("*.held.json"))
 
 
@@ -31,7 +34,7 @@ def test_every_scenario_is_kept() -> None:
 async def test_a_kept_history_replays(name: str) -> None:
     """In the production runner and in the strict sandbox."""
     history, _ = kept(name)
-    await assert_replays(history)
+    await assert_replays(history, CONVERTER)
 
 
 async def test_a_history_without_its_beginning_is_refused() -> None:
@@ -42,10 +45,10 @@ async def test_a_history_without_its_beginning_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
+async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     """Projection and workflow agree, without a server."""
     history, held = kept(name)
-    log = log_of([history])
+    log = log_of([WorkflowHistory(history.workflow_id, await decoded(history.events, CONVERTER))])
     events = [event.to_json() for event in log.events]
     pending = [call.model_dump(mode="json") for call in log.pending()]
     assert {"events": events, "state": log.state, "pending": pending} == held

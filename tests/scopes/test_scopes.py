@@ -1,6 +1,7 @@
 """`user:` and `app:` state: stored with the user or the app, read when an invocation begins."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.conftest import Serve
 from tests.scopes.looking import agent, commands, model_of, pending, remember, scope_ids
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
+from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ModelRefused
 from waystation.core.scope import user_scope
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -319,3 +321,12 @@ async def test_reading_needs_no_worker(serve: Serve, app: str) -> None:
     async with serve(agent(says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
     assert await env.client.user_state(app=app) == {"user:a": 1}
+
+
+async def test_large_state_needs_no_store(serve: Serve, app: str, tmp_path: Path) -> None:
+    """It is told in signals that are never offloaded: every reader makes the same state of them."""
+    clerk = agent(calls(("remember", {"key": "user:text", "value": "x" * 300_000})), says("ok"))
+    async with serve(clerk) as env:
+        await env.client.run("clerk", "remember", app=app)
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path)
+        assert await other.user_state(app=app) == {"user:text": "x" * 300_000}

@@ -27,7 +27,7 @@ async def verify(session: Session) -> None:
     runs = [run.run_id async for run in session.client.temporal.list_workflows(query)]
     for run_id in runs:
         history = await session.client.temporal.get_workflow_handle(session.id, run_id=run_id).fetch_history()
-        await assert_replays(history)
+        await assert_replays(history, session.client.temporal.data_converter)
         assert stuck_tasks(history) == []
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id

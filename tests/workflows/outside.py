@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -143,6 +144,11 @@ def stuck_tasks(history: WorkflowHistory) -> list[str]:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
         and event.workflow_task_failed_event_attributes.cause not in harmless
     ]
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return all files below a folder."""
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def told(request: LlmRequest) -> list[JsonObject]:

@@ -2,18 +2,22 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import temporalio.converter
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
+from tests.workflows.outside import files_in
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
-from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, says
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
+from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, responses, says
 from worker import create_worker
 
 
@@ -50,3 +54,26 @@ async def test_an_invocation_runs_and_reads_through_a_codec(server: EmbeddedServ
         await assert_projection_matches(invocation)
         recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
         assert [word for word in (b"murmur", b"hush", b"approve") if word in recorded] == []
+
+
+async def test_a_large_payload_goes_through_the_codec_into_the_store(server: EmbeddedServer, tmp_path: Path) -> None:
+    """Neither the history nor the store has a word of it; nor is there a short form, which would."""
+    converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
+    blobs = Blobs(tmp_path)
+    temporal = await Client.connect(server.address, data_converter=offloading(blobs, converter=converter))
+
+    def read() -> str:
+        return "murmur " * 50_000
+
+    model = ScriptedModel(calls(("read", {})), says("hush"))
+    agent = Agent(name="quiet", model=model, tools=[read])
+    worker = await create_worker(temporal, Registry.of(agent), blobs=blobs, task_queue="veiled", max_cached_workflows=0)
+    async with worker:
+        invocation = await AgentClient(temporal, task_queue="veiled", blobs=blobs).start("quiet", "whisper")
+        assert (await invocation.result()).text == "hush"
+        assert responses(model.requests[1]) == [("read", {"result": "murmur " * 50_000})]
+        recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
+        stored = [file.read_bytes() for file in files_in(tmp_path)]
+        assert (len(recorded) < 20_000, len(stored)) == (True, 1)
+        assert [data for data in (recorded, *stored) if b"murmur" in data] == []
+        await assert_projection_matches(invocation)

@@ -12,7 +12,7 @@ from tests.conftest import Serve
 from tests.workflows.outside import Till, refusal, waiting
 from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
-from waystation.core.projection import TaskCompleted
+from waystation.core.facts import TaskCompleted
 from waystation.history import HistoryReader
 from waystation.testing import ScriptedModel, calls, says
 

@@ -1,9 +1,10 @@
 """Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from rich import box
 from rich.table import Table
@@ -24,7 +25,7 @@ from waystation.core.state import StateFold
 from waystation.history import log_of
 from waystation.history_files import read, written
 from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage.driver import offloading, shortened
 
 MAX_PROBLEM = 600
 """Characters of the reason why a history does not replay."""
@@ -37,7 +38,7 @@ async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
     if out.json:
         out.record(held)
     else:
-        out.line(render.safe_json(held, indent=2))
+        out.line(render.state(held))
     return Exit.OK
 
 
@@ -58,6 +59,15 @@ class Replayed:
     """Of its runs, oldest first."""
     log: Log
     problem: str | None
+    attempted: bool = True
+    """Whether it was replayed at all: not when some of it cannot be had."""
+
+    @property
+    def verdict(self) -> Text:
+        """What came of it, in a word or two."""
+        if self.problem is None:
+            return Text("replays", style="bold green")
+        return Text("differs" if self.attempted else "not replayed", style="bold red")
 
     @property
     def length(self) -> int:
@@ -115,24 +125,38 @@ async def _replayed_file(source: str, store: str | None) -> Replayed:
         found = read(Path(source))
     except OSError as error:
         raise Problem(Exit.USAGE, f"Cannot read {source!r}: {error.strerror}.") from None
-    histories = await chain.opened(found, offloading(Blobs(store)))
-    return await replayed_runs(source, histories)
+    converter = offloading(Blobs(store), short_forms=True)
+    histories = await chain.opened(found, converter)
+    return await replayed_runs(source, histories, lacking=shortened(converter))
 
 
 async def _replayed_invocation(id: str, client: AgentClient) -> Replayed:
     invocation = client.invocation(id)
-    histories = await chain.opened(await invocation.histories(), invocation.converter)
+    converter = offloading(client.blobs, short_forms=True)
+    histories = await chain.opened(await invocation.histories(), converter)
     before = await chain.before(client.temporal, id, histories[0].events[0], client.blobs.get)
-    return await replayed_runs(id, histories, before)
+    return await replayed_runs(id, histories, before, lacking=shortened(converter))
 
 
-async def replayed_runs(source: str, histories: Sequence[WorkflowHistory], before: Log | None = None) -> Replayed:
+async def replayed_runs(
+    source: str,
+    histories: Sequence[WorkflowHistory],
+    before: Log | None = None,
+    *,
+    lacking: Mapping[str, str] = MappingProxyType({}),
+) -> Replayed:
     """Replay the runs of an invocation; `before` is the log of those that are not among them.
+
+    Not when they hold only short forms of values; `lacking` says of which, and why.
 
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    return Replayed(source, histories, log_of(histories, before), await _problem(histories))
+    log = log_of(histories, before)
+    if lacking:
+        problem = f"{len(lacking)} of its large values cannot be had; --store says where workers keep them."
+        return Replayed(source, histories, log, f"{problem} {next(iter(lacking.values()))}", attempted=False)
+    return Replayed(source, histories, log, await _problem(histories))
 
 
 async def _problem(histories: Sequence[WorkflowHistory]) -> str | None:
@@ -155,9 +179,9 @@ def _reason(error: NotReplayable) -> str:
 
 
 def _write(out: Output, replayed: Replayed) -> None:
-    verdict = Text("replays", style="bold green") if replayed.problem is None else Text("differs", style="bold red")
     runs = f" in {len(replayed.histories)} runs" if len(replayed.histories) > 1 else ""
-    out.line(Text.assemble(verdict, f"  {render.safe(replayed.source)}, {replayed.length} events of history{runs}"))
+    told = f"  {render.safe(replayed.source)}, {replayed.length} events of history{runs}"
+    out.line(Text.assemble(replayed.verdict, told))
     if replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
     out.table(state_table(replayed.log))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -254,7 +255,11 @@ def _perform(
     invocation: str | None = None,
 ) -> None:
     async def connected(out: "Output", target: "Target") -> int:
-        return await action(await target.connect(), out, target)
+        client = await target.connect()
+        try:
+            return await action(client, out, target)
+        finally:
+            out.shortened(client.temporal.data_converter)
 
     _guarded(ctx, connected, json=json, invocation=invocation)
 
@@ -276,6 +281,7 @@ def _guarded(
 
     target: Target = ctx.obj
     _quieten_core()
+    _log_to_stderr()
 
     async def awaited() -> int:
         return await action(Output(json=json), target)
@@ -298,6 +304,16 @@ def _guarded(
     except KeyboardInterrupt:
         code = INTERRUPTED
     raise typer.Exit(code)
+
+
+def _log_to_stderr() -> None:
+    """Keep events of structlog off standard output, where they would stand among results."""
+    import structlog
+
+    from waystation.logs import configure_logs
+
+    if not structlog.is_configured():
+        configure_logs(level=logging.WARNING)
 
 
 def _quieten_core() -> None:

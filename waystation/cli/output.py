@@ -8,11 +8,13 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from temporalio.converter import DataConverter
 
 from waystation.cli import render
 from waystation.cli.target import Target
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
+from waystation.storage.driver import shortened
 
 PIPE_WIDTH = 100
 """Columns of a table that goes to a file or another program; other lines are not wrapped there."""
@@ -50,6 +52,14 @@ class Output:
     def remark(self, text: str) -> None:
         """Write a line for people that is no part of the result."""
         Console(stderr=True, highlight=False, markup=False, emoji=False).print(Text(text), soft_wrap=True, style="dim")
+
+    def shortened(self, converter: DataConverter) -> None:
+        """Say of which values only a short form was written."""
+        if found := shortened(converter):
+            values = "1 large value is" if len(found) == 1 else f"{len(found)} large values are"
+            self.remark(
+                f"{values} shown in short form; --store says where workers keep them. {next(iter(found.values()))}"
+            )
 
     def hanging(self, prefix: Text, texts: Iterable[Text]) -> None:
         """Write lines after a prefix, wrapped so that what follows stands below the first."""

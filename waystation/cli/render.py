@@ -19,6 +19,8 @@ from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.event import Event, text_of
 from waystation.core.payload import JsonObject
 
+MAX_TEXT = 4_000
+"""Characters of a text that people are shown; `--json` shows all of it."""
 MAX_JSON = 300
 """Characters of a response or a value that people are shown; `--json` shows all of it."""
 
@@ -54,6 +56,28 @@ def safe_json(value: object, *, indent: int | None = None) -> str:
     if text.isprintable():
         return text
     return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def clipped(text: str) -> str:
+    """Return the beginning of a long text, and how long it is."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
+
+
+def state(held: JsonObject) -> str:
+    """Return a state with its long texts clipped, one value a line."""
+
+    def short(value: Any) -> Any:
+        match value:
+            case str():
+                return clipped(value)
+            case dict():
+                return {key: short(item) for key, item in value.items()}
+            case list():
+                return [short(item) for item in value]
+            case _:
+                return value
+
+    return safe_json(short(held), indent=2)
 
 
 def short_json(value: object, length: int = MAX_JSON) -> str:
@@ -107,7 +131,7 @@ def lines_of(event: Event) -> Iterator[Line]:
 def _part_lines(who: str, part: JsonObject, later: set[str]) -> Iterator[Line]:
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
-        first, *others = str(text).rstrip().splitlines() or [""]
+        first, *others = clipped(str(text).rstrip()).splitlines() or [""]
         yield Line(kind, who, f"{' thinks' if part.get('thought') else ''}: {safe(first)}")
         for other in others:
             yield Line(kind, "", safe(other.expandtabs(4)))

@@ -58,7 +58,7 @@ async def show(client: AgentClient, out: Output, target: Target, *, session_id: 
     if state:
         out.line()
         out.line("state", style="bold")
-        out.line(render.safe_json(state, indent=2))
+        out.line(render.state(state))
     out.waits(waiting, target)
     return Exit.OK
 

@@ -81,7 +81,7 @@ class Commands:
         if self._out.json:
             self._out.record({"state": state})
         else:
-            self._out.line(render.safe_json(state, indent=2))
+            self._out.line(render.state(state))
 
     async def _events(self) -> None:
         for event in await self._session.events():

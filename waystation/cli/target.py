@@ -43,7 +43,11 @@ class Target:
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
                 temporal = await connect(
-                    address=self.address, namespace=self.namespace, profile=self.profile, store=self.store
+                    address=self.address,
+                    namespace=self.namespace,
+                    profile=self.profile,
+                    store=self.store,
+                    short_forms=True,
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
             raise Problem(
@@ -70,18 +74,18 @@ class Target:
 
     def follow_command(self, invocation: str) -> str:
         """Return the command of this program that follows an invocation."""
-        return " ".join([self.program, *self._options(), "events", shlex.quote(invocation), "--follow"])
+        return f"{self._program()} events {shlex.quote(invocation)} --follow"
 
     def chat_command(self, agent: str, session: str, user: str, app: str) -> str:
         """Return the command of this program that takes up a conversation."""
-        parts = [self.program, *self._options(), "chat", shlex.quote(agent), "--session", shlex.quote(session)]
+        parts = [self._program(), "chat", shlex.quote(agent), "--session", shlex.quote(session)]
         parts += ["--user", shlex.quote(user)] if user != DEFAULT_USER else []
         parts += ["--app", shlex.quote(app)] if app != DEFAULT_APP else []
         return " ".join(parts)
 
     def answer_command(self, action: str, invocation: str, call: str) -> list[str]:
         """Return the command of this program that answers a call, in parts."""
-        return [" ".join([self.program, *self._options()]), f"{action} {shlex.quote(invocation)} {call}"]
+        return [self._program(), f"{action} {shlex.quote(invocation)} {call}"]
 
     def signal_command(self, invocation: str, call: str, action: str = "approve") -> list[str]:
         """Return the command of the `temporal` CLI that answers a call, in parts."""
@@ -91,6 +95,10 @@ class Target:
             f"--workflow-id {shlex.quote(invocation)} --name {ANSWER_SIGNAL}",
             f"--input {shlex.quote(json.dumps(answer))}",
         ]
+
+    def _program(self) -> str:
+        store = [f"--store {shlex.quote(self.store)}"] if self.store else []
+        return " ".join([self.program, *self._options(), *store])
 
     def _options(self) -> list[str]:
         given = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}

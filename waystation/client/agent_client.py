@@ -17,7 +17,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,10 +26,12 @@ from waystation.client import chain
 from waystation.client.connect import connect
 from waystation.client.conversations import ConversationClient
 from waystation.client.credentials import CredentialKeeper
+from waystation.client.large import reading, sending
+from waystation.client.pending import pending_calls
 from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
 from waystation.core import approval, errors, summary
-from waystation.core.answer import Action, PendingCall, parse_answer
+from waystation.core.answer import Action, PendingCall, check_size, parse_answer
 from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
@@ -37,14 +39,13 @@ from waystation.core.payload import JsonObject, digest, encode
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
-    MEMO_PENDING,
     TASK_QUEUE,
     WORKFLOW,
     InvocationInput,
     InvocationResult,
 )
 from waystation.history import log_of
-from waystation.search_attributes import AGENT, PENDING, at_start, registered
+from waystation.search_attributes import at_start, registered
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
@@ -125,15 +126,16 @@ class AgentClient(ScopeClient, ConversationClient):
         said = message if isinstance(message, str) else "…"
         chosen = id or f"{agent}-{uuid.uuid4().hex[:12]}"
         try:
-            handle = await self.temporal.start_workflow(
-                WORKFLOW,
-                given,
-                id=chosen,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                task_queue=self.task_queue,
-                static_summary=summary.clip(f"{agent}: {said}"),
-                search_attributes=at_start(started) if self._searchable else None,
-            )
+            with sending(given):
+                handle = await self.temporal.start_workflow(
+                    WORKFLOW,
+                    given,
+                    id=chosen,
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    task_queue=self.task_queue,
+                    static_summary=summary.clip(f"{agent}: {said}"),
+                    search_attributes=at_start(started) if self._searchable else None,
+                )
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(chosen), existed=True)
         return Invocation(self, handle)
@@ -159,7 +161,7 @@ class AgentClient(ScopeClient, ConversationClient):
             query += f" AND WorkflowId STARTS_WITH '{prefix}'" if prefix else ""
         async for execution in self.temporal.list_workflows(query):
             if execution.id.startswith(prefix):
-                found.extend(_pending(await execution.memo(), execution.typed_search_attributes))
+                found.extend(pending_calls(await execution.memo(), execution.typed_search_attributes))
         return sorted(found, key=lambda call: call.requested_at)
 
     async def authorize(self, auth_response_uri: str, *, store: CredentialKeeper) -> list[JsonObject]:
@@ -206,8 +208,10 @@ class Invocation:
 
         Raises:
             WorkflowFailureError: It failed or was cancelled; the cause says how.
+            StoreFailed: It is large, and not in the client's store.
         """
-        return InvocationResult.model_validate(await self.handle.result())
+        with reading(f"the result of {self.id!r}"):
+            return InvocationResult.model_validate(await self.handle.result())
 
     async def history(self) -> WorkflowHistory:
         """Return what Temporal recorded of the run that goes on, or was the last; see `histories` for all of them."""
@@ -256,7 +260,7 @@ class Invocation:
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
-        return _pending(await description.memo(), description.typed_search_attributes)
+        return pending_calls(await description.memo(), description.typed_search_attributes)
 
     async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -328,6 +332,7 @@ class Invocation:
             **fields,
         }
         answer = {key: value for key, value in given.items() if value is not None}
+        check_size(encode(answer))
         try:
             if signal:
                 await self.handle.signal(ANSWER_SIGNAL, answer)
@@ -387,12 +392,3 @@ def _refusal(error: WorkflowUpdateFailedError) -> Exception:
             return kind(cause.message)
         return errors.AnswerRefused(cause.message)
     return error
-
-
-def _pending(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
-    """Return what waits: what the memo describes, and, where search attributes exist, they still list."""
-    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
-    if attributes.get(AGENT) is None:
-        return described
-    listed = attributes.get(PENDING) or ()
-    return [call for call in described if call.function_call_id in listed]

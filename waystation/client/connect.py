@@ -35,17 +35,19 @@ async def connect(
     profile: str | None = None,
     store: str | Path | None = None,
     offload_over: int = OFFLOAD_OVER,
+    short_forms: bool = False,
 ) -> Client:
     """Return a Temporal client. What is given here wins over the environment.
 
-    `store` is where payloads of at least `offload_over` bytes are kept, see `Blobs`: the same as the workers'.
+    `store` is where payloads of at least `offload_over` bytes are kept, see `Blobs`: the same as the workers'. With
+    `short_forms` those that it does not hold are read shortened; for programs that only show histories.
 
     Raises:
         RuntimeError: No server answers there.
     """
     atexit.unregister(_let_threads_finish)  # once is enough
     atexit.register(_let_threads_finish)
-    converter = offloading(Blobs(store), over=offload_over)
+    converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms)
     return await Client.connect(
         **settings(address=address, namespace=namespace, profile=profile), data_converter=converter
     )

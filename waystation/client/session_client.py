@@ -22,8 +22,8 @@ from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
-from waystation.core.payload import JsonObject, digest, plain
-from waystation.core.session_data import Busy, SessionInput
+from waystation.core.payload import JsonObject, digest, encode, plain
+from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
 from waystation.history import decoded
 from waystation.session_history import SessionReader
@@ -131,6 +131,7 @@ class Session:
             "streaming": streaming or None,
         }
         given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
+        check_size(encode(given))
         from waystation.client.session_invocation import Sent  # which is made of what imports this module
 
         opened = self.begun.opened

@@ -50,15 +50,24 @@ class PendingCall(Recorded):
     session_id: str | None = None
 
 
+def check_size(data: bytes) -> None:
+    """Look whether an answer fits.
+
+    Raises:
+        InvalidAnswer: It does not.
+    """
+    if len(data) > MAX_VALUE_BYTES:
+        # The server takes more, but accepting an update repeats it, and so would sending it on to an activity.
+        raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
+
+
 def parse_answer(data: bytes) -> Answer:
     """Read an answer.
 
     Raises:
         InvalidAnswer: It is not JSON, or lacks what the contract requires.
     """
-    if len(data) > MAX_VALUE_BYTES:
-        # The server takes more, but accepting an update repeats it, and so would sending it on to an activity.
-        raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
+    check_size(data)
     example = 'such as {"function_call_id": "fc-1", "action": "approve"}'
     answer = parse(Answer, data, InvalidAnswer, what="The answer", send=example)
     if answer.action == "respond" and answer.response is None:

@@ -107,7 +107,7 @@ class AnswerIgnored:
     """Something arrived that does not count."""
 
     reason: str
-    """Name of the `AnswerRefused` class."""
+    """Name of the `AnswerRefused` class; `NotInStore` when it could not be read."""
     message: str
     function_call_id: str | None = None
     by: str | None = None

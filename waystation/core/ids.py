@@ -24,6 +24,7 @@ _BUDGET = "budget-"
 _DELIVERY = "d:"
 _ARCHIVE = "archive-"
 _STOPPING = ".stopping"
+_NOT_FOUND = "not-in-store-"
 
 
 def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
@@ -65,6 +66,17 @@ def is_ignored(ref: str) -> bool:
 def message(ref: str) -> str:
     """Return the reference without the judgement; any other reference is returned unchanged."""
     return ref.removesuffix(_IGNORED)
+
+
+def not_found(number: int) -> str:
+    """Return the mark in a history by which a run says that it did not find its `number`th signal in the store."""
+    return f"{_NOT_FOUND}{number}"
+
+
+def signal_not_found(mark: str) -> str | None:
+    """Return the reference of the signal of which such a mark says so; None when the mark says something else."""
+    number = mark.removeprefix(_NOT_FOUND)
+    return signalled(int(number)) if number != mark and number.isdecimal() else None
 
 
 def result(activity_id: str, mark: str) -> str:

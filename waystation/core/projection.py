@@ -8,7 +8,7 @@ updates before results. Every command says explicitly which entries were applied
 came after the last command is that rule applied here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from waystation.core import ids, results
 from waystation.core.answer import parse_answer
-from waystation.core.continued import Carried, carried_in
+from waystation.core.continued import Carried
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -24,114 +24,30 @@ from waystation.core.entry import (
     CancelRequested,
     DeadlinePassed,
     Ended,
-    EndStatus,
-    Failure,
     ModelCalled,
     ModelLost,
     ScopesTold,
 )
-from waystation.core.errors import ForeignHistory, InvalidAnswer
+from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
+from waystation.core.facts import (
+    CancelAsked,
+    Closed,
+    Fact,
+    Lost,
+    NotFound,
+    Returned,
+    Scheduled,
+    Signalled,
+    Started,
+    TaskCompleted,
+    TimerFired,
+    UpdateAccepted,
+)
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.payload import decode
-from waystation.core.signals import decide_signal, joined
+from waystation.core.signals import NOT_FOUND, decide_signal, joined
 from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The invocation was started with this input."""
-
-    payloads: Sequence[bytes]
-    continues: bool = False
-    """Whether the server says that the run continues another."""
-
-    def carried(self) -> tuple[InvocationInput, Carried] | None:
-        """Return what the run has from another, and its input; None for a run that begins an invocation."""
-        return carried_in(self.payloads) if self.continues else None
-
-
-@dataclass(frozen=True, slots=True)
-class Signalled:
-    """A signal arrived."""
-
-    name: str
-    payloads: Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """An activity or a child gave a result; `ref` is a model reply's or a function call's."""
-
-    ref: str
-    data: bytes
-    child: bool = False
-    followed: bool = False
-    """Whether an activity says so of a child that an earlier run started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """An activity or a child ended without a result."""
-
-    ref: str
-    failure: Failure
-
-
-@dataclass(frozen=True, slots=True)
-class TimerFired:
-    """A timer fired; which one does not matter, deadlines are compared with the clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    """The invocation was asked to cancel."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCompleted:
-    """A workflow task was completed: all that arrived before it has been applied, at `time`."""
-
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    """A workflow task scheduled an activity."""
-
-    ref: str
-    data: bytes
-    model: bool
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateAccepted:
-    """A workflow task accepted an update with an answer."""
-
-    payloads: Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """The run is over."""
-
-    status: EndStatus
-    time: float
-
-
-Fact: TypeAlias = (
-    Started
-    | Signalled
-    | Returned
-    | Lost
-    | TimerFired
-    | CancelAsked
-    | TaskCompleted
-    | Scheduled
-    | UpdateAccepted
-    | Closed
-)
-"""What a history says, freed of Temporal's encoding."""
 
 Source: TypeAlias = Callable[[Log, float], tuple[str, Body] | None]
 """Makes an entry, with its reference, when it is applied by rule; None only lets deadlines pass."""
@@ -154,7 +70,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._bodies: dict[str, Body] = {}
-        self._answers: dict[str, Signalled | UpdateAccepted] = {}
+        self._answers: dict[str, Signalled | UpdateAccepted | NotFound] = {}
         self._signals = 0
         self._updates = 0
 
@@ -172,6 +88,9 @@ class Sources:
             case Signalled():
                 self._signals += 1
                 self._answers[ref := ids.signalled(self._signals)] = fact
+                return ref
+            case NotFound(ref):
+                self._answers[ref] = fact
                 return ref
             case UpdateAccepted():
                 self._updates += 1
@@ -208,6 +127,9 @@ class Sources:
         fact = self._answers.pop(ref)
         if isinstance(fact, UpdateAccepted):
             return ref, _counted(fact)
+        if isinstance(fact, NotFound):
+            return ids.ignored(ref), NOT_FOUND
+        _check_content(fact)
         body = decide_signal(log, fact.name, fact.payloads, now)
         return (ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref), body
 
@@ -244,7 +166,7 @@ class Projection:
             ForeignHistory: They are not Waystation's, or some are missing.
         """
         for fact in facts:
-            if not isinstance(fact, Scheduled | UpdateAccepted | Closed):
+            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Closed):
                 self.flush()
             ref = self._sources.learn(fact)
             match fact:
@@ -258,6 +180,8 @@ class Projection:
                     self._open_task().updates.append(self._message(ref))
                 case Signalled():
                     self._messages.append(self._message(ref))
+                case NotFound():
+                    pass
                 case TimerFired():
                     self._results.append(lambda _log, _now: None)
                 case Closed():
@@ -385,7 +309,16 @@ def result_of(fact: Returned | Lost) -> Body:
             )
 
 
-def _counted(fact: Signalled | UpdateAccepted) -> Body:
+def _check_content(fact: Signalled) -> None:
+    if fact.lacking:
+        raise StoreFailed("which large payloads are kept", fact.lacking)
+
+
+def _counted(fact: Signalled | UpdateAccepted | NotFound) -> Body:
+    if isinstance(fact, NotFound):
+        raise ForeignHistory(f"The history says of {fact.ref!r} both that it counted and that it was not found.")
+    if isinstance(fact, Signalled):
+        _check_content(fact)
     try:
         if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
             return joined(fact.payloads)
@@ -395,5 +328,5 @@ def _counted(fact: Signalled | UpdateAccepted) -> Body:
     return AnswerCounted(ids.requesting_call(answer.function_call_id), answer)
 
 
-def _ignored(fact: Signalled | UpdateAccepted) -> Body:
+def _ignored(fact: Signalled | UpdateAccepted | NotFound) -> Body:
     return AnswerIgnored("ignored", f"An answer was ignored; {type(fact).__name__}.")

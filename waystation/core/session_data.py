@@ -141,14 +141,23 @@ def parse_session(data: bytes, workflow_id: str) -> SessionInput:
     return given
 
 
+def check_size(data: bytes) -> None:
+    """Look whether a message fits.
+
+    Raises:
+        InvalidInput: It does not.
+    """
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise InvalidInput(f"A message may have {MAX_MESSAGE_BYTES} bytes; this one has {len(data)}.")
+
+
 def parse_message(data: bytes) -> SessionMessage:
     """Read what `send` is given.
 
     Raises:
         InvalidInput: It is no message.
     """
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise InvalidInput(f"A message may have {MAX_MESSAGE_BYTES} bytes; this one has {len(data)}.")
+    check_size(data)
     given = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
     if isinstance(given.message, dict) and (problem := message.problem_of(given.message)):
         raise InvalidInput(f"The message is invalid: {problem}")

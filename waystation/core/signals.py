@@ -13,6 +13,13 @@ from waystation.core.wire import MESSAGE_SIGNAL
 
 _JOINED: TypeAdapter[MessageJoined] = TypeAdapter(MessageJoined)
 
+NOT_FOUND = AnswerIgnored(
+    "NotInStore",
+    "What was sent is too large for a history, and the worker that took it does not find it in its store; send it "
+    "again once senders and workers have the same store (--store).",
+)
+"""The entry for a signal whose content was put into a store, but not into the one of the worker that took it."""
+
 
 def decide_signal(
     log: Log, name: str, payloads: Sequence[bytes], now: float

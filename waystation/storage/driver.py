@@ -4,9 +4,10 @@ The SDK stores after a codec has encoded and retrieves before it decodes, so the
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.client import Client
@@ -20,15 +21,16 @@ from temporalio.converter import (
 )
 
 from waystation.core.errors import StoreFailed
-from waystation.storage.blobs import BlobMissing, Blobs
+from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
+from waystation.storage.short_form import short_form
 
 log = structlog.get_logger("waystation.storage")
 
 DRIVER = "waystation"
 OFFLOAD_OVER = 256 * 1024
 """In bytes; payloads below it stay in the history. Temporal's own default."""
-INLINE_LIMIT = 1_900_000
-"""What goes into the history all the same when the store fails; the server takes 2 MB."""
+INLINE_LIMIT = 2_050_000
+"""What goes into the history all the same when the store fails; the server takes 2 MiB."""
 UNREADABLE = {"encoding": b"waystation/unreadable"}
 """Metadata of what stands for a reference that leads nowhere. No reader takes it for JSON."""
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
@@ -38,8 +40,13 @@ _LEGACY_REFERENCE = b"json/external-storage-reference"
 class BlobDriver(StorageDriver):
     """Keeps payloads in `Blobs`."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs, *, short_forms: bool = False) -> None:
+        """With `short_forms` what cannot be had is read as its short form: good for people, never for an agent."""
         self.blobs = blobs
+        self._short_forms = short_forms
+        self._made: tuple[str, str | None] | None = None
+        self.shortened: dict[str, str] = {}
+        """Digests of what was read so, each with the reason."""
 
     def name(self) -> str:
         """Return the name in every reference."""
@@ -58,8 +65,19 @@ class BlobDriver(StorageDriver):
         claims = []
         for payload in payloads:
             data = payload.SerializeToString(deterministic=True)
-            claims.append(StorageDriverClaim({"digest": await self.blobs.put(data), "size": str(len(data))}))
+            digest = await self.blobs.put(data)
+            claim = {"digest": digest, "size": str(len(data))}
+            if short := self._short_form(payload, digest):
+                claim["short"] = short
+            claims.append(StorageDriverClaim(claim))
         return claims
+
+    def _short_form(self, payload: Payload, digest: str) -> str | None:
+        if payload.metadata.get("encoding") != b"json/plain":
+            return None
+        if self._made is None or self._made[0] != digest:  # a large result is put twice, see `Blobs.put`
+            self._made = digest, short_form(payload.data, digest)
+        return self._made[1]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -71,21 +89,26 @@ class BlobDriver(StorageDriver):
         Raises:
             StoreFailed: The store does not answer; the server has the workflow task repeated until it does.
         """
-        return [await self._found(claim.claim_data.get("digest", "")) for claim in claims]
+        return [await self._found(claim.claim_data) for claim in claims]
 
-    async def _found(self, digest: str) -> Payload:
+    async def _found(self, claim: Mapping[str, str]) -> Payload:
+        digest = claim.get("digest", "")
         try:
             data = await self.blobs.get(digest)
-            return Payload.FromString(data)
-        except BlobMissing as error:
+        except StoreFailed as error:
+            if self._short_forms and (short := claim.get("short")):
+                self.shortened[digest] = str(error)
+                return Payload(metadata={"encoding": b"json/plain"}, data=short.encode())
+            if not isinstance(error, BlobMissing):
+                remedy = f"It keeps large payloads; see --store and {STORE_VARIABLE}."
+                raise StoreFailed(error.place, f"{error.problem} {remedy}") from None
             log.warning("payload.missing", place=error.place, problem=error.problem)
-            problem = error.problem
-        except Exception as error:
-            if isinstance(error, StoreFailed):
-                raise
-            log.warning("payload.unreadable", place=self.blobs.place, digest=digest[:12])  # bytes of another kind
-            problem = f"{digest[:12]}… is no payload."
-        return Payload(metadata=UNREADABLE, data=problem.encode())
+            return Payload(metadata=UNREADABLE, data=error.problem.encode())
+        try:
+            return Payload.FromString(data)
+        except DecodeError:  # bytes of another kind
+            log.warning("payload.unreadable", place=self.blobs.place, digest=digest[:12])
+            return Payload(metadata=UNREADABLE, data=f"{digest[:12]}… is no payload.".encode())
 
 
 class Offload(ExternalStorage):
@@ -99,9 +122,10 @@ class Offload(ExternalStorage):
         try:
             return await super()._store_payload(payload)
         except StoreFailed as error:
-            if payload.ByteSize() > INLINE_LIMIT:
-                raise
-            log.warning("payload.kept_inline", place=error.place, problem=error.problem, size=payload.ByteSize())
+            if (size := payload.ByteSize()) > INLINE_LIMIT:
+                text = f"It was to keep {size:,} bytes, of which a history takes {INLINE_LIMIT:,}: {error.problem}"
+                raise StoreFailed(error.place, f"{text} See --store and {STORE_VARIABLE}.") from None
+            log.warning("payload.kept_inline", place=error.place, problem=error.problem, size=size)
             return payload
 
     async def _store_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -134,11 +158,25 @@ def is_reference(payload: Payload) -> bool:
 
 
 def offloading(
-    blobs: Blobs, *, over: int = OFFLOAD_OVER, converter: DataConverter = DataConverter.default
+    blobs: Blobs,
+    *,
+    over: int = OFFLOAD_OVER,
+    converter: DataConverter = DataConverter.default,
+    short_forms: bool = False,
 ) -> DataConverter:
-    """Return a converter that keeps payloads of at least `over` bytes in `blobs`, after its codec if it has one."""
-    storage = Offload(drivers=[BlobDriver(blobs)], payload_size_threshold=over)
+    """Return a converter that keeps payloads of at least `over` bytes in `blobs`, after its codec if it has one.
+
+    For `short_forms` see `BlobDriver`.
+    """
+    storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
     return dataclasses.replace(converter, external_storage=storage)
+
+
+def shortened(converter: DataConverter) -> Mapping[str, str]:
+    """Return the digests of what was read as its short form, each with the reason."""
+    storage = converter.external_storage
+    driver = storage.drivers[0] if storage else None
+    return driver.shortened if isinstance(driver, BlobDriver) else {}
 
 
 def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
@@ -147,6 +185,13 @@ def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> C
         return client
     config = client.config()
     config["data_converter"] = offloading(blobs, over=over, converter=client.data_converter)
+    return Client(**config)
+
+
+def inline(client: Client) -> Client:
+    """Return a client over the same connection that puts nothing aside."""
+    config = client.config()
+    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=None)
     return Client(**config)
 
 

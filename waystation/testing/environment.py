@@ -23,6 +23,7 @@ from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import Blobs
+from waystation.storage.driver import OFFLOAD_OVER
 from worker import create_worker
 
 
@@ -39,20 +40,22 @@ class AgentEnvironment:
         services: Services | None = None,
         server: EmbeddedServer | None = None,
         store: str | Path | None = None,
+        offload_over: int = OFFLOAD_OVER,
         task_queue: str = "waystation",
         **worker_options: Any,
     ) -> None:
         """`model` replaces that of every agent; `server` is one that runs already, and is left running.
 
         `services` are those of the worker; by default artifacts and memories are kept until the environment is gone.
-        `store` is where large payloads are kept; by default a folder that goes with the environment.
+        `store` is where payloads of `offload_over` bytes and more are kept; by default a folder that goes with the
+        environment.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or fleeting_services()
         self._task_queue = task_queue
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()
-        self._given_store = store
+        self._given_store, self._offload_over = store, offload_over
         self.server: EmbeddedServer
         self.store: str | Path
         self.temporal: Client
@@ -65,7 +68,9 @@ class AgentEnvironment:
             self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
             self.store = self._given_store or stack.enter_context(TemporaryDirectory(prefix="waystation-"))
             blobs = self._options.get("blobs") or Blobs(self.store)
-            self.temporal = await connect(address=self.server.address, store=self.store)
+            self.temporal = await connect(
+                address=self.server.address, store=self.store, offload_over=self._offload_over
+            )
             self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
             registry = Registry.of(*self._agents)
             roots = registry.roots.values()
