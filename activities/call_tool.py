@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.annotate import unknown_tool
 from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
 from activities.contexts import Contexts
-from activities.heartbeat import beating
+from activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
 from activities.hooks import Hooks
 from activities.request import tools_for
 from activities.sessions import Sessions
@@ -100,9 +100,9 @@ class ToolCaller:
         hooks = Hooks(agent, root.plugins_of(agent))
         said = await self._sessions.conversation(log)
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
-        with beating():
+        with beating(TOOL_NEWS_INTERVAL_S) as heart:
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
-            running = _Running(hooks, call, contexts, given)
+            running = _Running(hooks, call, contexts, given, heart)
             if tool is None:
                 problem = unknown_tool(call.name, await tools_for(agent, contexts))
                 args = copy_json(call.args)
@@ -116,13 +116,14 @@ class ToolCaller:
 class _Running:
     """One call, while it is carried out."""
 
-    def __init__(self, hooks: Hooks, call: CallState, contexts: Contexts, given: ToolCallInput) -> None:
+    def __init__(self, hooks: Hooks, call: CallState, contexts: Contexts, given: ToolCallInput, heart: Heart) -> None:
+        self._heart = heart
         self._hooks, self._call, self._contexts, self._given = hooks, call, contexts, given
         self._aborted = threading.Event()
 
     def context(self, attempt: int) -> ToolContext:
         """Return a context for an attempt."""
-        return self._contexts.call(self._call, self._given, attempt, self._aborted)
+        return self._contexts.call(self._call, self._given, attempt, self._aborted, self._heart)
 
     async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
         """Pass what a called agent answered through the callbacks."""

@@ -1,13 +1,9 @@
 """The contexts in which author code runs: made here, so that whatever they offer is offered everywhere."""
 
-import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from temporalio import activity
-
+from activities.heartbeat import Heart
 from tools.context import CallbackContext, ToolContext
 from tools.readonly_context import ReadonlyContext
 from tools.services import Services
@@ -89,7 +85,9 @@ class Contexts:
             **self._about(tool),
         )
 
-    def call(self, call: CallState, given: ToolCallInput, attempt: int, aborted: threading.Event) -> ToolContext:
+    def call(
+        self, call: CallState, given: ToolCallInput, attempt: int, aborted: threading.Event, heart: Heart
+    ) -> ToolContext:
         """Return the context in which a tool runs, inside its activity."""
         confirmation = given.confirmation or call.tool_confirmation()
         return ToolContext(
@@ -97,7 +95,7 @@ class Contexts:
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call.id),
             attempt=attempt,
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
-            heartbeat=_heartbeat(),
+            heartbeat=heart.hear,
             is_aborted=aborted.is_set,
             **self._about(call.name),
         )
@@ -134,14 +132,3 @@ class Contexts:
                 streaming_mode=StreamingMode.SSE if started.streaming else StreamingMode.NONE,
             ),
         }
-
-
-def _heartbeat() -> Callable[..., None]:
-    """Return a function that says, from any thread, that the tool is alive."""
-    loop = asyncio.get_running_loop()
-    beat = activity.heartbeat
-
-    def heartbeat(*details: Any) -> None:
-        loop.call_soon_threadsafe(beat, *details)
-
-    return heartbeat

@@ -5,7 +5,7 @@ Without them a lost worker is noticed only when the time is up, and a cancellati
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from temporalio import activity
@@ -13,31 +13,44 @@ from temporalio import activity
 INTERVAL_S = 1.0
 """Also how soon a running tool hears that it was cancelled. Quick tools end before the first beat."""
 NEWS_INTERVAL_S = 0.1
-"""How soon after a beat one with news may follow; the first comes at once."""
+"""How soon after a beat one with a model's text may follow; the first comes at once."""
+TOOL_NEWS_INTERVAL_S = 0.5
+"""And one that a tool asks for. Nobody reads what it tells before its next attempt, and fifty tools that beat all the
+time would take a sixth of a core of the server at a tenth of a second, and a quarter of one of the worker."""
 
 
 class Heart:
     """Beats in the background until it is stopped, and at once when there is something to tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, news_interval_s: float = NEWS_INTERVAL_S) -> None:
+        self._news_interval_s = news_interval_s
         timeout = activity.info().heartbeat_timeout
         self._interval = min(INTERVAL_S, timeout.total_seconds() / 3) if timeout else INTERVAL_S
         self._loop = asyncio.get_running_loop()
         # Of this activity; whoever has news may be in a thread that knows nothing of it.
         self._context = contextvars.copy_context()
-        self._details: Callable[[], object] | None = None
+        self._details: Callable[[], Sequence[object]] = tuple
         self._beaten_at = float("-inf")
         self._hurries = False
         self._stopped = False
         # Not a task: this costs nothing for a tool that is done before the first beat.
         self._timer = self._after(self._interval)
 
-    def tell(self, details: Callable[[], object]) -> None:
+    def tell(self, details: Callable[[], Sequence[object]]) -> None:
         """Beat soon, and have this and all later beats say what `details` returns then. From any thread."""
         self._details = details
         if not self._hurries:
             self._hurries = True
             self._loop.call_soon_threadsafe(self._hurry, context=self._context)
+
+    def hear(self, *details: object) -> None:
+        """Take the heartbeat of a tool. From any thread, and however often."""
+        self.tell(lambda: details)
+
+    def last(self) -> None:
+        """Tell what is not told yet: the activity fails, and its next attempt may be given it."""
+        if self._hurries:
+            self._beat()
 
     def stop(self) -> None:
         """Beat no more."""
@@ -47,7 +60,7 @@ class Heart:
     def _hurry(self) -> None:
         if not self._stopped:
             self._timer.cancel()
-            self._timer = self._after(self._beaten_at + NEWS_INTERVAL_S - self._loop.time())
+            self._timer = self._after(self._beaten_at + self._news_interval_s - self._loop.time())
 
     def _after(self, seconds: float) -> asyncio.TimerHandle:
         return self._loop.call_later(max(0.0, seconds), self._beat, context=self._context)
@@ -55,15 +68,18 @@ class Heart:
     def _beat(self) -> None:
         self._hurries = False
         self._beaten_at = self._loop.time()
-        activity.heartbeat(*([self._details()] if self._details else []))
+        activity.heartbeat(*self._details())
         self._timer = self._after(self._interval)
 
 
 @contextmanager
-def beating() -> Iterator[Heart]:
+def beating(news_interval_s: float = NEWS_INTERVAL_S) -> Iterator[Heart]:
     """Heartbeat in the background for as long as the block runs."""
-    heart = Heart()
+    heart = Heart(news_interval_s)
     try:
         yield heart
+    except BaseException:
+        heart.last()
+        raise
     finally:
         heart.stop()

@@ -21,6 +21,6 @@ def telling(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt: int) 
 
     def on_text(text: str) -> None:
         window.add(text)
-        heart.tell(lambda: window.told().model_dump(mode="json"))
+        heart.tell(lambda: [window.told().model_dump(mode="json")])
 
     return on_text
