@@ -238,6 +238,21 @@ async def test_strangers_see_nothing(serve: Serve) -> None:
         await invocation.result()
 
 
+async def test_a_browser_that_is_not_logged_in_gets_a_page(serve: Serve) -> None:
+    """With a language, a title and a heading, as every page; also for a link that was used."""
+    async with (
+        serve(Agent(name="speaker", model=ScriptedModel())) as env,
+        site(env.client) as web,
+        httpx.AsyncClient(base_url=web.url, headers={"Accept": "text/html"}) as browser,
+    ):
+        for path, status, heading in (("/", 401, "Unauthorized"), ("/login?token=old", 403, "Forbidden")):
+            refused = await browser.get(path)
+            assert (refused.status_code, refused.headers["content-type"]) == (status, "text/html; charset=utf-8")
+            for part in ('<html lang="en">', "<title>Waystation</title>", f"<h1>{heading}</h1>"):
+                assert part in refused.text
+        assert (await browser.get("/")).headers["www-authenticate"] == "Bearer"
+
+
 async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
     """Its cookie is out of reach of scripts and other sites; the server then tells the next link."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:

@@ -15,7 +15,8 @@ from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import StoreFailed
-from waystation.web.pages import HERE, Pages
+from waystation.web.pages import Pages
+from waystation.web.rendering import HERE, problem
 from waystation.web.security import LOGIN, LOOPBACK, Access, EscapedPaths, Guard
 from waystation.web.streams import Refused, Streams
 
@@ -43,7 +44,8 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
         if isinstance(error, StoreFailed):
             error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
         assert isinstance(error, Refused)
-        return pages.problem(error) if "text/html" in request.headers.get("accept", "") else error.response()
+        by_person = "text/html" in request.headers.get("accept", "")
+        return problem(error.status, error.message) if by_person else error.response()
 
     app = Starlette(
         routes=[

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from waystation.cli import render
 from waystation.client.agent_client import AgentClient
 from waystation.core.event import Event
 from waystation.core.wire import WORKFLOW
-from waystation.web.streams import Refused, found, number_of, recorded, status_of
+from waystation.web.rendering import page
+from waystation.web.streams import found, number_of, recorded, status_of
 
-HERE = Path(__file__).parent
 LISTED = 30
 SHOWN = 1_000
 """Events on a page; of a longer invocation the last ones."""
@@ -26,10 +24,6 @@ class Pages:
 
     def __init__(self, client: AgentClient) -> None:
         self._client = client
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-        )
-        self._templates.filters["segment"] = lambda id: quote(id, safe="")
 
     async def index(self, request: Request) -> Response:
         """Answer with the latest invocations."""
@@ -42,7 +36,7 @@ class Pages:
             status = execution.status.name.lower() if execution.status is not None else "unknown"
             began = render.clock(execution.start_time.timestamp())
             latest.append({"id": execution.id, "status": status, "began": began})
-        return self._page("index.html", latest=latest)
+        return page("index.html", latest=latest)
 
     async def invocation(self, request: Request) -> Response:
         """Answer with what happened in an invocation."""
@@ -50,7 +44,7 @@ class Pages:
         events = await recorded(invocation)
         left_out = max(0, len(events) - SHOWN)
         status = status_of(described)
-        return self._page(
+        return page(
             "invocation.html",
             id=invocation.id,
             status=status,
@@ -64,15 +58,7 @@ class Pages:
         """Answer with the rows of the events from `?start=` on, for a page that grows."""
         start = number_of(request.query_params.get("start"), "start")
         invocation, _ = await found(self._client, request)
-        return self._page("rows.html", rows=rows((await recorded(invocation))[start:][:SHOWN]))
-
-    def problem(self, refused: Refused) -> Response:
-        """Answer with what went wrong."""
-        return self._page("problem.html", status=refused.status, message=refused.message)
-
-    def _page(self, name: str, *, status: object = None, **given: object) -> Response:
-        code = status if isinstance(status, HTTPStatus) else HTTPStatus.OK
-        return HTMLResponse(self._templates.get_template(name).render(status=status, **given), code)
+        return page("rows.html", rows=rows((await recorded(invocation))[start:][:SHOWN]))
 
 
 def rows(events: Sequence[Event]) -> list[dict[str, object]]:

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.core.errors import WaystationError
+from waystation.web.rendering import problem
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
@@ -73,10 +74,8 @@ class Access:
         if request.method != "GET":  # of a preview, which must not use it up
             return PlainTextResponse("", HTTPStatus.METHOD_NOT_ALLOWED)
         if not _same(request.query_params.get("token", ""), self._once):
-            return PlainTextResponse(
-                "This login link was used before, or is an older one. The newest is where the server was started.\n",
-                HTTPStatus.FORBIDDEN,
-            )
+            text = "This login link was used before, or is an older one. The newest is where the server was started."
+            return problem(HTTPStatus.FORBIDDEN, text)
         login = secrets.token_urlsafe(32)
         self._logins = [*self._logins, login][-MAX_LOGINS:]
         self._offer()
@@ -156,7 +155,9 @@ def _refusal(scope: Scope) -> Response:
     )
     headers = {"WWW-Authenticate": "Bearer"}
     if "text/html" in Headers(scope=scope).get("accept", ""):
-        return PlainTextResponse(text + "\n", HTTPStatus.UNAUTHORIZED, headers)
+        refusal: Response = problem(HTTPStatus.UNAUTHORIZED, text)
+        refusal.headers.update(headers)
+        return refusal
     return JSONResponse({"error": {"type": "NotLoggedIn", "message": text}}, HTTPStatus.UNAUTHORIZED, headers)
 
 
