@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tools.context import ToolContext
+from waystation.core.answer import usual_hint
 from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject
 
@@ -91,11 +92,7 @@ class BaseTool:
 
     def confirmation_hint(self) -> str:
         """Return what a person reads who is asked to confirm a call."""
-        # ADK's wire literal, see adk-semantics 2.1.
-        return (
-            f"Please approve or reject the tool call {self.name}() by responding with a FunctionResponse "
-            "with an expected ToolConfirmation payload."
-        )
+        return usual_hint(self.name)
 
     def effect_when(self, *, confirmed: bool) -> Effect:
         """Return the effect class of a call, given whether a person had to confirm it."""

@@ -4,11 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Command, Ran
 from tests.conftest import Serve
 from tests.sessions.test_client import asking, waits
+from waystation.cli.lines import prompt
 from waystation.cli.main import app
 from waystation.testing import AgentEnvironment
 
@@ -37,6 +41,22 @@ async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
         )
         again = await typed(env, "three", "--session", name)
         assert said(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
+
+
+async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
+    """Else it would be a command."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, "//etc/hosts // is what?\n")
+        assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
+
+
+async def test_a_message_may_have_several_lines() -> None:
+    """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("one\x1b\rtwo\x1b[200~\nthree\x1b[201~\rfour\r")
+        typing = prompt()
+        assert await typing.prompt_async() == "one\ntwo\nthree"
+        assert await typing.prompt_async() == "four"
 
 
 async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:

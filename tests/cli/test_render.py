@@ -13,7 +13,7 @@ from rich.text import Text
 from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.core.answer import PendingCall
+from waystation.core.answer import PendingCall, usual_hint
 from waystation.core.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.payload import JsonObject
 
@@ -101,6 +101,31 @@ def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> 
     sent = capsys.readouterr().out
     assert not STEERING & set(sent)
     assert "--workflow-id 'it'\"'\"'s; rm -rf $HOME'" in sent
+
+
+def test_whoever_approves_a_call_is_shown_all_of_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """But for secrets; what the line of the call shows whole is not repeated, nor is what is always asked."""
+    reason = "the roof, which was damaged by the storm of last week, and the shed"
+    args: JsonObject = {"amount": 250, "reason": reason, "to": {"name": "Mueller", "api_key": "hunter2"}}
+    call = PendingCall(
+        function_call_id="fc-1",
+        invocation_id="i",
+        agent="payer",
+        tool="pay",
+        args=args,
+        kind="confirmation",
+        digest="d",
+        hint=usual_hint("pay"),
+        requested_at=0,
+        deadline=0,
+        user_id="ann",
+    )
+    Output().waits([call], Target())
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  with", "  hint"))]
+    assert said == [
+        f'  with     reason = "{reason}"',
+        '  with     to = {"name": "Mueller", "api_key": "…"}',
+    ]
 
 
 def test_texts_are_wrapped_beneath_their_beginning() -> None:

@@ -1,4 +1,4 @@
-"""What somebody types, line by line: in a terminal, or piped in."""
+"""What somebody types, message by message: in a terminal, or piped in, where each line is one."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,14 @@ import threading
 from collections.abc import Iterator
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
-PROMPT = "> "
+PROMPT: StyleAndTextTuples = [("bold ansicyan", "> ")]
+FURTHER = "  "
+"""Before each further line of a message."""
 
 
 class Lines:
@@ -18,7 +23,7 @@ class Lines:
     def __init__(self) -> None:
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
         """Whether a person types in a terminal, who sees what is typed."""
-        self._prompt: PromptSession[str] | None = PromptSession() if self.typed else None
+        self._prompt: PromptSession[str] | None = prompt() if self.typed else None
         self._piped: asyncio.Queue[str | None] | None = None
 
     async def next(self) -> str | None:
@@ -31,7 +36,7 @@ class Lines:
             # What is written meanwhile is shown above the line that is being typed.
             with patch_stdout(raw=True):
                 try:
-                    return await self._prompt.prompt_async(PROMPT)
+                    return await self._prompt.prompt_async()
                 except EOFError:
                     return None
         if self._piped is None:
@@ -51,3 +56,18 @@ class Lines:
         with contextlib.suppress(ValueError, OSError):  # closed, or no text
             for line in sys.stdin:
                 yield line.rstrip("\r\n")
+
+
+def prompt() -> PromptSession[str]:
+    """Return a prompt at which Enter sends what was typed, and Alt-Enter begins a further line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return PromptSession(PROMPT, multiline=True, prompt_continuation=FURTHER, key_bindings=keys)

@@ -1,7 +1,6 @@
 """Where a command's words go: results to stdout, for people or as JSON; remarks and errors to stderr."""
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -83,7 +82,7 @@ class Output:
         """Write what waits for a person, and how to answer it."""
         for call in calls:
             self.line()
-            self.line(Text.assemble(("waits for a person  ", "bold"), (render.asked(call), "bold yellow")))
+            self.hanging(Text("waits for a person  ", style="bold"), [Text(render.asked(call), style="bold yellow")])
             for label, text in _facts(call):
                 self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
             for action in render.answers(call):
@@ -110,13 +109,7 @@ class Output:
 def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
     yield "call", f"{call.function_call_id} of {render.safe(call.invocation_id)}"
     yield "asked by", f"{render.safe(call.agent)}, for user {render.safe(call.user_id)}"
-    if call.hint:
-        yield "hint", render.safe(call.hint)
-    if uri := render.login_uri(call):
-        yield "log in", render.safe(uri)
-    if call.interim is not None:
-        yield "so far", render.short_json(call.interim)
-    yield "until", render.until(call.deadline, time.time())
+    yield from render.facts(call)
 
 
 def error(message: str) -> None:

@@ -5,6 +5,7 @@ Text of models, tools and users is shown with every character that could steer a
 
 import datetime
 import json
+import time
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from rich.style import Style
 from rich.text import Text
 
 from waystation.core import ids, summary
-from waystation.core.answer import PendingCall
+from waystation.core.answer import PendingCall, usual_hint
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.event import Event, text_of
 from waystation.core.payload import JsonObject
@@ -23,6 +24,9 @@ MAX_TEXT = 4_000
 """Characters of a text that people are shown; `--json` shows all of it."""
 MAX_JSON = 300
 """Characters of a response or a value that people are shown; `--json` shows all of it."""
+
+MAX_ARGUMENT = 2_000
+"""Characters of an argument that somebody is to approve."""
 
 _JOINER = "\u200d"
 """Holds emoji together, and steers nothing."""
@@ -149,10 +153,11 @@ def _call_line(who: str, call: JsonObject, later: bool) -> Line:
     if call.get("name") == REQUEST_CONFIRMATION:
         asked = call.get("args") or {}
         original = asked.get("originalFunctionCall") or {}
-        hint = (asked.get("toolConfirmation") or {}).get("hint") or "no hint"
+        hint, tool = (asked.get("toolConfirmation") or {}).get("hint") or "", str(original.get("name"))
         if ids.is_budget(str(original.get("id"))):
             return Line("call", who, f" needs more budget: {safe(hint)}")
-        return Line("call", who, f" needs a confirmation for {safe(str(original.get('name')))}: {safe(hint)}")
+        why = f": {safe(hint)}" if hint not in ("", usual_hint(tool)) else ""
+        return Line("call", who, f" needs a confirmation for {safe(tool)}{why}")
     if call.get("name") == REQUEST_CREDENTIAL:
         asked = call.get("args") or {}
         return Line("call", who, f" needs a credential for the call [{safe(str(asked.get('functionCallId')))}]")
@@ -192,6 +197,38 @@ def until(deadline: float, now: float) -> str:
 def asked(call: PendingCall) -> str:
     """Return a call that waits in one line."""
     return safe(summary.call(call.tool, call.args))
+
+
+def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
+    """Yield what one has to know of a call before answering it, each with a label."""
+    if call.kind == "confirmation":
+        yield from (("with", f"{safe(name)} = {short_json(value, MAX_ARGUMENT)}") for name, value in _shortened(call))
+    if call.hint and call.hint != usual_hint(call.tool):
+        yield "hint", safe(call.hint)
+    if uri := login_uri(call):
+        yield "log in", safe(uri)
+    if call.interim is not None:
+        yield "so far", short_json(call.interim)
+    yield "until", until(call.deadline, time.time())
+
+
+def _shortened(call: PendingCall) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments that are not shown whole where a call is told in one line, but for secrets."""
+    clipped = asked(call).endswith("…")
+    for name, value in call.args.items():
+        if clipped or summary.shortened(value):
+            yield name, _unsecret(name, value)
+
+
+def _unsecret(name: str, value: Any) -> Any:
+    if summary.SECRET_NAMES.search(name):
+        return "…"
+    match value:
+        case dict():
+            return {key: _unsecret(key, inner) for key, inner in value.items()}
+        case list():
+            return [_unsecret(name, inner) for inner in value]
+    return value
 
 
 def auth_scheme(call: PendingCall) -> JsonObject:

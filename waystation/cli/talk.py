@@ -80,11 +80,11 @@ class Talk:
             while (line := await self._next()) is not None:
                 if not line.strip():
                     continue
-                if line.startswith("/"):
+                if line.startswith("/") and not line.startswith("//"):
                     if not await self._command(line):
                         break
                 else:
-                    await self._say(line)
+                    await self._say(line.removeprefix("/"))
             if self._lines.typed:
                 self.say_how_to_return("The conversation is kept")
             # A person has seen it; a script goes by the exit code.

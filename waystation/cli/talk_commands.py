@@ -22,7 +22,8 @@ HELP = """\
 /state                       the state of the conversation
 /events                      everything that was said
 /quit                        leave, as Ctrl-D does; the conversation goes on
-// at the beginning of a line sends it with one slash"""
+// at the beginning of a line sends it with one slash
+Alt-Enter                    begin a further line of the same message"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """What waits for a person in a conversation, and by which short names it is answered in place."""
 
-import time
 from collections.abc import Callable, Iterable
 
 from rich.text import Text
@@ -74,14 +73,8 @@ class Waits:
         for call in calls:
             name = render.safe(self.label(call))
             out.line()
-            out.line(Text.assemble(("waits for a person  ", "bold"), (render.asked(call), "bold yellow")))
-            facts = [("call", f"{name}, asked by {render.safe(call.agent)}")]
-            if call.hint:
-                facts.append(("hint", render.safe(call.hint)))
-            if call.interim is not None:
-                facts.append(("so far", render.short_json(call.interim)))
-            facts.append(("until", render.until(call.deadline, time.time())))
-            for label, text in facts:
+            out.hanging(Text("waits for a person  ", style="bold"), [Text(render.asked(call), style="bold yellow")])
+            for label, text in (("call", f"{name}, asked by {render.safe(call.agent)}"), *render.facts(call)):
                 out.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
             if call.kind == "credential":
                 out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))

@@ -66,7 +66,7 @@ class Begun:
         """Read what there is by now."""
         described = await description(self._client, self._session)
         if described is None:
-            raise self._unknown()
+            raise unknown(self._session)
         length = described.history_length
         async with self._reading:
             await self._open()
@@ -86,7 +86,7 @@ class Begun:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             self._pages = None
-            raise self._unknown() from None
+            raise unknown(self._session) from None
         following: str | None = None
         for event in await decoded(pages.current_page or (), self._client.data_converter):
             self._last = event.event_id
@@ -95,9 +95,6 @@ class Begun:
             await self._open(following)
         elif not pages.next_page_token:
             self.over = True
-
-    def _unknown(self) -> errors.UnknownSession:
-        return errors.UnknownSession(f"No session has the id {self._session!r}; `waystation sessions` lists them.")
 
     def _take(self, event: HistoryEvent) -> str | None:
         match event.event_type:
@@ -125,3 +122,10 @@ class Begun:
     def _began(self, invocation_id: str) -> None:
         if invocation_id not in self.order:
             self.order.append(invocation_id)
+
+
+def unknown(id: str) -> errors.UnknownSession:
+    """Return the error of a session that does not exist."""
+    return errors.UnknownSession(
+        f"No session has the id {id!r}; `waystation sessions` lists those there are, with their users and apps."
+    )

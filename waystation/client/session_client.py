@@ -17,7 +17,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.session_begun import Begun
+from waystation.client.session_begun import Begun, unknown
 from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
@@ -189,7 +189,7 @@ class Session:
             with suppress(RPCError):
                 await self.handle.describe()
                 raise self._closed() from None
-            raise errors.UnknownSession(f"No session has the id {self.id!r}.") from None
+            raise unknown(self.id) from None
 
     def _beginning(self) -> WithStartWorkflowOperation[Any, Any]:
         return WithStartWorkflowOperation(
@@ -255,7 +255,7 @@ class Session:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            raise errors.UnknownSession(f"No session has the id {self.id!r}.") from None
+            raise unknown(self.id) from None
         await reader.read(await decoded(events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader

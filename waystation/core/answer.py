@@ -27,6 +27,15 @@ class Answer(Recorded):
     token: str | None = Field(default=None, repr=False, exclude=True)
 
 
+def usual_hint(tool: str) -> str:
+    """Return what a person is asked who is to confirm a call, when its author says nothing else."""
+    # ADK's wire literal, see adk-semantics 2.1.
+    return (
+        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
+        "with an expected ToolConfirmation payload."
+    )
+
+
 class PendingCall(Recorded):
     """One call that waits for a person, as seen from outside."""
 

@@ -7,6 +7,8 @@ from waystation.core.answer import PendingCall
 from waystation.core.payload import JsonObject
 
 MAX_LINE = 120
+MAX_TEXT = 40
+"""Characters of one argument."""
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
 """Arguments of such names are not shown; a summary is stored in plain text beside the history."""
 
@@ -15,6 +17,11 @@ def call(name: str, args: JsonObject) -> str:
     """Return a call in one short line, such as `pay(amount=200, to="dana")`, without secret values."""
     shown = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({shown})")
+
+
+def shortened(value: object) -> bool:
+    """Whether such a line shows less than the whole of an argument."""
+    return len(value) > MAX_TEXT if isinstance(value, str) else isinstance(value, dict | list) and bool(value)
 
 
 def clip(text: str, length: int = MAX_LINE) -> str:
@@ -32,7 +39,7 @@ def waiting(pending: Iterable[PendingCall]) -> str:
 def _value(value: object) -> str:
     match value:
         case str():
-            return f'"{clip(value, 40)}"'
+            return f'"{clip(value, MAX_TEXT)}"'
         case dict():
             return "{…}" if value else "{}"
         case list():
