@@ -272,6 +272,7 @@ async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str
     """Readers follow, those that have read it before and those that have not; what is told again counts once."""
     async with serve(agent(says("ok"), says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:first": 1}, id=f"{app}-1")
+        told_by = (await env.temporal.get_workflow_handle(f"{app}-1").describe()).run_id
         scope = env.temporal.get_workflow_handle(user_scope(app, "user"))
         run = (await scope.describe()).run_id
         for n in range(199):
@@ -279,7 +280,7 @@ async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str
         async with asyncio.timeout(20):
             while (await scope.describe()).run_id == run:
                 await asyncio.sleep(0.02)
-        await scope.signal("apply", {"id": f"{app}-1/e0", "set": {"user:first": "again"}})
+        await scope.signal("apply", {"id": f"{app}-1/e0", "run": told_by, "set": {"user:first": "again"}})
         assert await scope.query("state") == {"user:first": 1, "user:n": 198}
         assert await env.client.user_state(app=app) == {"user:first": 1, "user:n": 198}
         result = await env.client.start("clerk", "go", app=app)
