@@ -9,7 +9,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from typer.testing import CliRunner
 
-from tests.cli.conftest import Command, Ran
+from tests.cli.conftest import Command, Ran, command
 from tests.conftest import Serve
 from tests.sessions.test_client import asking, waits
 from waystation.cli.lines import prompt
@@ -48,6 +48,27 @@ async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> 
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "//etc/hosts // is what?\n")
         assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
+
+
+async def test_the_first_line_may_answer_what_waits_since_long(serve: Serve) -> None:
+    """A conversation is taken up with what waits in it."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        assert (await typed(env, "buy\n", "--session", name)).code == 0
+        ran = await typed(env, "/approve fine\n", "--session", name)
+        assert (ran.code, said(ran)[-1]) == (0, "asker: They said approved.")
+        assert "/approve 1/fc-1" in ran.out
+
+
+async def test_another_agents_session_is_refused(serve: Serve) -> None:
+    """Else that agent would answer, whichever was asked for."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        await typed(env, "one\n", "--session", name)
+        where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+        ran = await command(*where, "chat", "asked", "--session", name)
+        assert (ran.code, "was begun with the agent 'asker', and not 'asked'" in ran.err) == (2, True)
+        assert (await command(*where, "chat", "asker", "--session", "")).code == 2
 
 
 async def test_a_message_may_have_several_lines() -> None:

@@ -1,6 +1,8 @@
 """A budget as it is written on the command line."""
 
 import json
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +21,7 @@ LIMITS = {
     "cost": "max_cost",
 }
 """By the names that people write."""
+EXAMPLE = '{"gemini-2.5-flash": {"prompt": 0.3, "cached": 0.075, "output": 2.5}}'
 
 
 def budget_of(limits: str | None, policy: str | None, prices: Path | None) -> Budget | None:
@@ -37,18 +40,32 @@ def budget_of(limits: str | None, policy: str | None, prices: Path | None) -> Bu
                 f"{safe(item)!r} is no limit; write {', '.join(f'{known}=N' for known in LIMITS)}, separated by commas",
                 param_hint="--budget",
             )
-        given[LIMITS[name.strip()]] = amount.strip()
+        given[LIMITS[name.strip()]] = _amount(item, name.strip(), amount.strip())
+    if "max_cost" in given and prices is None:
+        raise typer.BadParameter(
+            f"{safe(limits or '')!r} needs prices to compute cost with: --prices FILE, a JSON object such as {EXAMPLE}",
+            param_hint="--budget",
+        )
     if prices is not None:
         given["prices"] = _prices(prices)
     if policy is not None:
         given["on_exhausted"] = cast(Policy, policy)
     try:
-        budget = Budget.model_validate(given)
+        return Budget.model_validate(given)
     except ValidationError as error:
-        raise typer.BadParameter(faults(error), param_hint="--budget, --prices") from None
-    if budget.max_llm_calls < 1:
-        raise typer.BadParameter("model_calls is at least 1", param_hint="--budget")
-    return budget
+        raise typer.BadParameter(f"{faults(error)}; a row is such as {EXAMPLE}", param_hint="--prices") from None
+
+
+def _amount(item: str, name: str, amount: str) -> float | int:
+    least = {"tool_calls": 0}.get(name, 1)
+    with suppress(ValueError):
+        if name not in ("seconds", "cost"):
+            if (number := int(amount)) >= least:
+                return number
+        elif 0 < (given := float(amount)) < inf:
+            return given
+    wanted = "a number above 0" if name in ("seconds", "cost") else f"a whole number, {least} or more"
+    raise typer.BadParameter(f"{safe(item)!r} is no limit; {name} takes {wanted}", param_hint="--budget")
 
 
 def _prices(path: Path) -> JsonObject:

@@ -47,6 +47,7 @@ _OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
     errors.SessionBusy: Exit.SESSION_BUSY,
     errors.QueueFull: Exit.SESSION_BUSY,
     errors.InvalidInput: Exit.USAGE,
+    errors.NotJson: Exit.USAGE,
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.MessageUnconfirmed: Exit.UNCONFIRMED,
     errors.ForeignHistory: Exit.UNKNOWN,

@@ -24,11 +24,14 @@ from waystation.client.session_runs import description
 from waystation.core import errors
 from waystation.core.event import Event
 from waystation.core.log import Log
+from waystation.core.wire import MEMO_SESSION
 
 SHOWN_BEFORE = 6
 """How many events of an earlier conversation are written when it is taken up again."""
 CHILDREN_S = 1.0
 """How often called agents are asked what they wait for; their waits are not in their caller's history."""
+HEARD_WITHIN_S = 5.0
+"""How long an earlier conversation's open invocations may take to be read before somebody can type."""
 
 
 async def talk(
@@ -42,7 +45,7 @@ async def talk(
     app: str,
 ) -> Exit:
     """Converse until there is no more input."""
-    name = session_id or f"chat-{uuid.uuid4().hex[:8]}"
+    name = f"chat-{uuid.uuid4().hex[:8]}" if session_id is None else session_id
     session = client.session(agent=agent, session_id=name, user_id=user_id, app=app)
     conversing = Talk(client, session, out, target)
     try:
@@ -111,6 +114,13 @@ class Talk:
                 Exit.SESSION_CLOSED,
                 f"The session {given.session_id!r} is over; begin another one with another --session.",
             )
+        kept = (await found.memo()).get(MEMO_SESSION) if found else None
+        if kept and kept.get("agent") not in (None, given.agent):
+            raise Problem(
+                Exit.USAGE,
+                f"The session {given.session_id!r} was begun with the agent {kept['agent']!r}, and not "
+                f"{given.agent!r}; name that one, or another --session.",
+            )
         if self._out.json:
             self._out.record({"session": given.session_id, "id": self._session.id, "existed": found is not None})
         else:
@@ -132,6 +142,17 @@ class Talk:
         for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
             self._write(event)
         self._listen(begun, counted(events), told)
+        await self._until_heard(set(begun.order) - told)
+
+    async def _until_heard(self, ids: set[str]) -> None:
+        """Wait until it is known what open invocations wait for, as the first line may be the answer."""
+        assert self._listening is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_WITHIN_S):
+                while not ids <= self._logs.keys() and not self._listening.done():
+                    self._changed.clear()
+                    await self._changed.wait()
+        await self._look_once()
 
     def _listen(self, begun: Begun, known: dict[str, int], told: set[str]) -> None:
         self._listening = asyncio.create_task(self._hear(begun, known, told))
@@ -153,10 +174,13 @@ class Talk:
         """See what called agents wait for, as long as some are at work."""
         while True:
             await asyncio.sleep(CHILDREN_S)
-            calling = [id for id, log in self._logs.items() if not log.ended and _calls_agents(log)]
-            if calling:
-                self.waits.of_called(await self._client.pending(below=self._session.id), calling)
-                self._tell()
+            await self._look_once()
+
+    async def _look_once(self) -> None:
+        calling = [id for id, log in self._logs.items() if not log.ended and _calls_agents(log)]
+        if calling:
+            self.waits.of_called(await self._client.pending(below=self._session.id), calling)
+            self._tell()
 
     def _take(self, one: Heard) -> None:
         id = one.invocation.id

@@ -148,7 +148,10 @@ def check_size(data: bytes) -> None:
         InvalidInput: It does not.
     """
     if len(data) > MAX_MESSAGE_BYTES:
-        raise InvalidInput(f"A message may have {MAX_MESSAGE_BYTES} bytes; this one has {len(data)}.")
+        raise InvalidInput(
+            f"A message may have {MAX_MESSAGE_BYTES} bytes; this one has {len(data)}. Send it in parts, or keep "
+            "what is long where a tool of the agent reads it."
+        )
 
 
 def parse_message(data: bytes) -> SessionMessage:
