@@ -43,6 +43,7 @@ from waystation.core.errors import (
     ModelRefused,
     NotJson,
     ScopeNameTooLong,
+    StoreFailed,
     UnknownAgent,
 )
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
@@ -94,6 +95,8 @@ class ModelCaller:
             log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
         except (UnknownAgent, ForeignHistory) as error:
             raise _failed(given.agent, type(error).__name__, str(error)) from None
+        except StoreFailed as error:
+            raise _failed(given.agent, type(error).__name__, str(error), retry=True) from None
         if given.phase == "turn" and not isinstance(agent, LlmAgent):
             text = f"Agent {agent.name!r} is a {type(agent).__name__} now; it has no model that could go on."
             raise _failed(agent.name, "InvalidAgent", text)

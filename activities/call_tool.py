@@ -12,6 +12,7 @@ import time
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from activities.annotate import unknown_tool
 from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
@@ -30,9 +31,9 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids
 from waystation.core.call import CallState
+from waystation.core.conversation import Conversation
 from waystation.core.entry import CallReturned
-from waystation.core.errors import ForeignHistory, UnknownAgent
-from waystation.core.log import Log
+from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 
@@ -41,6 +42,8 @@ events = structlog.get_logger("waystation.activities")
 DEFAULT_TIMEOUT_S = 600.0
 STOP_GRACE_S = 2.0
 MAX_BACKOFF_S = 30.0
+READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
+"""When to read again what could not be read: together less than the grace that the server's timeout has."""
 UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
@@ -55,13 +58,12 @@ class ToolCaller:
     async def call(self, given: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
         info = activity.info()
-        try:
-            log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
-        except ForeignHistory as error:
-            raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
+        with beating():
+            said = await self._known(given)
+        log = said.log
         call = log.calls[given.function_call_id]
         started = time.perf_counter()
-        outcome = await self._run(given, call, log)
+        outcome = await self._run(given, call, said)
         duration = round(time.perf_counter() - started, 4)
         outcome = outcome.model_copy(
             update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
@@ -89,7 +91,29 @@ class ToolCaller:
         self._views.put(info.workflow_run_id or "", ref, CallReturned(outcome, given.run), len(data))
         return data
 
-    async def _run(self, given: ToolCallInput, call: CallState, log: Log) -> ToolOutcome:
+    async def _known(self, given: ToolCallInput) -> Conversation:
+        """Return the conversation so far. What cannot be read is read again for a while: a call that must not be
+        repeated has only this attempt.
+
+        Raises:
+            ApplicationError: It cannot be read. The tool did not run.
+        """
+        info = activity.info()
+        for delay in (*READ_AGAIN_S, None):
+            try:
+                log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
+                return await self._sessions.conversation(log)
+            except ForeignHistory as error:
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
+            except (StoreFailed, RPCError, ApplicationError) as error:
+                if delay is None:
+                    kind = error.type if isinstance(error, ApplicationError) else type(error).__name__
+                    raise ApplicationError(f"{error} The tool did not run.", type=kind) from None
+                events.warning("tool_call.held_up", invocation_id=info.workflow_id, problem=str(error))
+            await asyncio.sleep(delay)
+        raise AssertionError
+
+    async def _run(self, given: ToolCallInput, call: CallState, said: Conversation) -> ToolOutcome:
         try:
             root, agent = self._registry.find(given.root, call.agent)
         except UnknownAgent as error:
@@ -97,8 +121,7 @@ class ToolCaller:
             return _told(call, str(error), "UnknownAgent")
         if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
             return _told(call, unknown_tool(call.name, {}), "UnknownTool")
-        hooks = Hooks(agent, root.plugins_of(agent))
-        said = await self._sessions.conversation(log)
+        hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
         with beating(TOOL_NEWS_INTERVAL_S) as heart:
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)

@@ -4,11 +4,12 @@ As with invocations, only history is read, never a worker asked.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from temporalio import activity
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
 from temporalio.common import RawValue
@@ -33,12 +34,14 @@ from waystation.session_history import SessionReader
 from waystation.storage import Blobs
 from workflows.ports import data_of, raw
 
+events = structlog.get_logger("waystation.activities")
+
 MAX_SESSIONS = 200
 """Transcripts kept in memory, and logs of their invocations; what goes is read again when needed."""
 MAX_INLINE_BYTES = 100_000
 """A transcript up to this size is handed from run to run; what is larger goes to the store."""
-
-
+MAX_WITHOUT_STORE_BYTES = 1_500_000
+"""Up to this size what an invocation said goes into history when the store fails; the server takes 2 MB."""
 CLOSED_WITHIN_S = 20.0
 """An invocation tells that it is over one workflow task before it is."""
 
@@ -114,16 +117,21 @@ class Sessions:
     @activity.defn(name=COLLECT_ACTIVITY)
     async def collect(self, data: RawValue) -> RawValue:
         """Take a `CollectInput`, return a `Collected`: what an invocation of the session that asks did."""
-        return raw((await self._collected(CollectInput.model_validate_json(data_of(data.payload)))).encode())
+        with _typed("collect"):
+            return raw((await self._collected(CollectInput.model_validate_json(data_of(data.payload)))).encode())
 
     async def _collected(self, given: CollectInput) -> Collected:
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", given.number)
         turn = self._turns.of(invocation_id)
         try:
-            if given.ended:
-                await _closed(self._client.get_workflow_handle(invocation_id))
             async with turn.lock:
-                collected = await self._report(await turn.log(), turn, given)
+                log = await turn.log()
+                # Only its own history tells: anybody may send a signal that says so, and the session may have passed
+                # over the true one just before it continued as new.
+                if turn.announced and not log.ended:
+                    await _closed(self._client.get_workflow_handle(invocation_id))
+                    log = await turn.log()
+                collected = await self._report(log, turn, given)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -137,9 +145,9 @@ class Sessions:
     async def _report(self, log: Log, turn: TurnReader, given: CollectInput) -> Collected:
         after = log if given.at is None else _replayed(log, given.at)
         status = _status(after)
-        if status == "running" or after.length < given.since or log.length < (given.at or 0):
+        if status == "running" or after.length < given.since:
             return Collected(number=given.number, status="running")
-        if status == "waiting" and given.at is None:
+        if status == "waiting" and (given.at is None or after.length == given.since):
             return Collected(number=given.number, status=status)
         if after.ended and after.ended.status in ("terminated", "timed_out"):
             await self._scopes.tell_rest(after, turn.run_id)
@@ -148,13 +156,12 @@ class Sessions:
             before = _replayed(log, given.since).state
         new = after.since(given.since)
         packed = segment.to_json(new)
-        large = len(data := encode(packed)) > MAX_REPORT_BYTES
-        ref = await self._put(data, len(new)) if large else None
+        ref = await self._kept(encode(packed), len(new))
         turn.told = after.length, after.state
         delta, removed = changes(before, after.state)
         report = Report(
             since=given.since,
-            entries=None if large else tuple(packed),
+            entries=None if ref else tuple(packed),
             state_delta=delta,
             removed_keys=removed,
             joined=_joined(new),
@@ -172,7 +179,8 @@ class Sessions:
     @activity.defn(name=SESSION_ARCHIVE_ACTIVITY)
     async def archive(self, data: RawValue) -> RawValue:
         """Take an `SessionArchiveInput`, return an `KeptTranscript`: the transcript of the session that asks."""
-        return raw((await self._archived(SessionArchiveInput.model_validate_json(data_of(data.payload)))).encode())
+        with _typed("archive"):
+            return raw((await self._archived(SessionArchiveInput.model_validate_json(data_of(data.payload)))).encode())
 
     async def _archived(self, given: SessionArchiveInput) -> KeptTranscript:
         info = activity.info()
@@ -191,11 +199,33 @@ class Sessions:
                 return KeptTranscript(segments=(*segments, await self._put(data, len(items))))
             return KeptTranscript(segments=segments, items=tuple(items))
 
-    async def _put(self, data: bytes, entries: int) -> SegmentRef:
+    async def _kept(self, data: bytes, entries: int) -> SegmentRef | None:
+        """Keep what an invocation said where it is not to stand in history; None when it is to, or has to, stand there.
+
+        The session takes no further message until it has this.
+        """
+        if len(data) <= MAX_REPORT_BYTES:
+            return None
         try:
-            return SegmentRef(digest=await self._blobs.put(data), size=len(data), entries=entries)
-        except StoreFailed as error:
-            raise ApplicationError(str(error), type="StoreFailed") from None
+            return await self._put(data, entries)
+        except StoreFailed:
+            if len(data) > MAX_WITHOUT_STORE_BYTES:
+                raise
+            return None
+
+    async def _put(self, data: bytes, entries: int) -> SegmentRef:
+        return SegmentRef(digest=await self._blobs.put(data), size=len(data), entries=entries)
+
+
+@contextmanager
+def _typed(what: str) -> Iterator[None]:
+    """Tell the session that the store failed, and whoever looks at the log."""
+    try:
+        yield
+    except StoreFailed as error:
+        info = activity.info()
+        events.warning(f"session.{what}_failed", session=info.workflow_id, attempt=info.attempt, problem=str(error))
+        raise ApplicationError(str(error), type="StoreFailed") from None
 
 
 async def _closed(handle: WorkflowHandle[Any, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -10,6 +11,7 @@ from waystation.core.continued import Fetch
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Projection
+from waystation.core.wire import CHILD_ENDED_SIGNAL
 from waystation.history import HistoryReader, continued_as, run_id_of
 from waystation.history_pages import events_after
 
@@ -24,6 +26,8 @@ class TurnReader:
         self._reader = HistoryReader()
         self._projection: Projection | None = None
         self.lock = asyncio.Lock()
+        self.announced = False
+        """Whether it has told its session that it is over, which it does one workflow task before it is."""
         self.told: tuple[int, JsonObject] = (0, {})
         """How many entries were reported last, and the state after them."""
 
@@ -51,6 +55,7 @@ class TurnReader:
 
     def _begin(self, run_id: str) -> None:
         self.run_id, self._reader, self._projection = run_id, HistoryReader(), None
+        self.announced = False
 
     async def _read_on(self) -> Log:
         log: Log | None = None
@@ -62,8 +67,14 @@ class TurnReader:
                 projection = Projection(self._id, log)
                 self.run_id = self.run_id or run_id_of(events)
             projection.feed(self._reader.read(events))
+            self.announced = self.announced or any(map(_announces, events))
             projection.flush()
             self._projection, log = projection, projection.log
             if not events or (following := continued_as(events[-1])) is None:
                 return log
             self._begin(following)
+
+
+def _announces(event: HistoryEvent) -> bool:
+    sent = event.signal_external_workflow_execution_initiated_event_attributes
+    return sent.signal_name == CHILD_ENDED_SIGNAL

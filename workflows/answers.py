@@ -1,5 +1,6 @@
 """Answers and messages on their way in, and refusals on their way out."""
 
+from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -8,6 +9,8 @@ from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, S
 from waystation.core.session_data import SessionMessage, parse_message
 from waystation.core.signals import NOT_FOUND
 from workflows.ports import data_of, is_elsewhere, result_of
+
+SETTLE_S = 0.001
 
 
 def accepted(given: RawValue) -> Answer:
@@ -42,3 +45,12 @@ def parsed_message(given: RawValue) -> SessionMessage:
 def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
     """Return a refusal as the error with which an update fails."""
     return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+
+async def settled() -> None:
+    """Have a message judged in a workflow task after the one that brought it.
+
+    A worker that has the workflow in memory knew of a turn's end before the message. One that has not may be given both
+    at once, the message first; and a replay may give them one after the other again.
+    """
+    await workflow.sleep(SETTLE_S, summary="settles")

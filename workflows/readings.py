@@ -10,37 +10,41 @@ from temporalio.workflow import ActivityCancellationType
 from waystation.core.payload import decode
 from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from workflows.ports import raw, result_of
+from workflows.ports import failure_of, raw, result_of
 
 READ_TIMEOUT = timedelta(minutes=1)
 READ_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=20)
 """What an invocation said is read for about ten minutes; afterwards its message stays, without what followed."""
+ARCHIVE_RETRIES = RetryPolicy(maximum_attempts=3)
+"""No message begins meanwhile; a transcript that cannot be kept is left in this run's history instead."""
 
 
-async def collected(number: int, since: int, at: int | None, *, ended: bool) -> Collected | None:
+async def collected(number: int, since: int, at: int | None) -> Collected | None:
     """Return what an invocation did after its first `since` entries; None when it cannot be read."""
-    given = CollectInput(number=number, since=since, at=at, ended=ended)
-    data = await _activity(COLLECT_ACTIVITY, given.encode(), f"invocation {number}")
+    given = CollectInput(number=number, since=since, at=at)
+    data = await _activity(COLLECT_ACTIVITY, given.encode(), READ_RETRIES, f"invocation {number}")
     return Collected.model_validate(decode(data)) if data is not None else None
 
 
 async def archived(reports: tuple[str, ...]) -> KeptTranscript | None:
     """Return the transcript as the next run is given it; None when it cannot be kept."""
-    data = await _activity(SESSION_ARCHIVE_ACTIVITY, SessionArchiveInput(reports=reports).encode(), "archive")
+    given = SessionArchiveInput(reports=reports)
+    data = await _activity(SESSION_ARCHIVE_ACTIVITY, given.encode(), ARCHIVE_RETRIES, "archive")
     return KeptTranscript.model_validate(decode(data)) if data is not None else None
 
 
-async def _activity(name: str, given: bytes, what: str) -> bytes | None:
+async def _activity(name: str, given: bytes, retries: RetryPolicy, what: str) -> bytes | None:
     try:
         result = await workflow.execute_activity(
             name,
             raw(given),
             result_type=RawValue,
             start_to_close_timeout=READ_TIMEOUT,
-            retry_policy=READ_RETRIES,
+            retry_policy=retries,
             cancellation_type=ActivityCancellationType.TRY_CANCEL,
             summary=what,
         )
-    except ActivityError:
+    except ActivityError as error:
+        workflow.logger.warning("session.not_read: %s: %s", what, failure_of(error).message)
         return None
     return result_of(result.payload)

@@ -1,5 +1,6 @@
 """A server that speaks as much of S3 as artifacts need, so that the real client is tested over real HTTP."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ _LISTED = (
     '<ETag>"{tag}"</ETag><Size>{size}</Size></Contents>'
 )
 
+PATIENCE_S = 60.0
+
 
 class ObjectServer(ThreadingHTTPServer):
     """Keeps objects by path; creates one only if it is not there yet when the request says so."""
@@ -23,6 +26,9 @@ class ObjectServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.lose_answers_to = ""
         """Part of a path: the first object created there is kept, but its client told that the server failed."""
+        self.open, self.knocked = threading.Event(), threading.Event()
+        """While it is not open, whoever brings an object waits, and has knocked."""
+        self.open.set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -43,6 +49,9 @@ class _Request(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         """Create or replace an object."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if not self.server.open.is_set():
+            self.server.knocked.set()
+            self.server.open.wait(PATIENCE_S)
         with self.server.lock:
             if self.headers.get("If-None-Match") == "*" and self.key in self.server.objects:
                 return self.answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
@@ -93,8 +102,10 @@ class _Request(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"0"')
         self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
-        self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # whoever waited may have been killed
+            self.end_headers()
+            self.wfile.write(body)
+            self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: tests read what programs say."""

@@ -56,7 +56,7 @@ async def test_the_same_message_id_counts_once(converse: Converse) -> None:
 
 
 async def test_a_busy_session_refuses_what_is_not_to_wait(converse: Converse) -> None:
-    """`reject` is typed, and leaves no trace."""
+    """`reject` is typed, and leaves no trace in the conversation."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")

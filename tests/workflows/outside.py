@@ -103,6 +103,17 @@ def ignored_in(events: list[Event]) -> list[str]:
     return [e.custom_metadata["ignored_answer"]["reason"] for e in events if e.custom_metadata]
 
 
+async def cut(invocation: Invocation) -> None:
+    """Have an invocation that waits go on in a further run: strangers send it so much that its history grows long."""
+    before = len(await invocation.histories())
+
+    async def continued() -> bool:
+        await invocation.handle.signal("nonsense")
+        return len(await invocation.histories()) > before
+
+    await until(continued, "a cut")
+
+
 async def event_count(invocation: Invocation) -> int:
     """Return how many events Temporal has recorded."""
     return len((await invocation.history()).events)

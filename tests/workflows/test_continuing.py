@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
-from tests.conftest import Serve
-from tools import AgentTool, LongRunningFunctionTool, ToolContext
+from tests.conftest import Serve, verify_tree
+from tests.workflows.outside import cut, waiting
+from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent
 from waystation.client import chain
 from waystation.client.agent_client import Invocation
@@ -144,6 +145,54 @@ async def test_a_store_that_fails_stops_nothing(serve: Serve, tmp_path: Path) ->
         invocation = await begun(env, "storeless")
         assert (await invocation.result()).text == "told 6 times: 6"
         assert await runs(invocation) == 1
+
+
+class Watched(Blobs):
+    """A store that tells when it was asked in vain."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.failed = asyncio.Event()
+
+    async def get(self, digest: str) -> bytes:
+        """Return the bytes of a digest."""
+        try:
+            return await super().get(digest)
+        except StoreFailed:
+            self.failed.set()
+            raise
+
+
+async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, tmp_path: Path) -> None:
+    """A cold worker has to read the log first; the call, which may not be repeated, is made once, and then."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> dict[str, int]:
+        """Pay."""
+        paid.append(amount)
+        return {"paid": amount}
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = responses(request)
+        if len(told) < 3:
+            return calls(("fetch", {"number": len(told)}))
+        return calls(("pay", {"amount": 5})) if len(told) == 3 else says(f"{told[-1][1]}")
+
+    agent = Agent(name="payer", model=FunctionModel(act), tools=[fetch, FunctionTool(pay, require_confirmation=True)])
+    store = Watched(tmp_path / "store")
+    async with serve(agent, blobs=store, verify=False) as env:
+        invocation = await begun(env, "payer")
+        await waiting(invocation, "fc-4")
+        await cut(invocation)
+    (tmp_path / "store").rename(tmp_path / "away")
+    async with serve(agent, blobs=store, task_queue=env.client.task_queue):
+        await invocation.approve()
+        async with asyncio.timeout(20):
+            await store.failed.wait()
+        (tmp_path / "away").rename(tmp_path / "store")
+        assert (await invocation.result()).text == "{'paid': 5}"
+        assert paid == [5]
+        await verify_tree(invocation)
 
 
 async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -> None:

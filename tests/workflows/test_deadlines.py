@@ -14,6 +14,7 @@ from tests.conftest import verify_tree
 from tests.workflows.outside import (
     Till,
     asked,
+    cut,
     event_count,
     ignored_in,
     quiet,
@@ -29,6 +30,7 @@ from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.budget import Budget
 from waystation.core.payload import JsonObject
+from waystation.core.wire import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
@@ -308,3 +310,31 @@ async def test_waiting_for_a_person_is_no_work(serve_and_skip: SkipTime) -> None
         assert (result.status, result.text, till.paid) == ("completed", "The helper paid.", [5])
         assert result.spent is not None
         assert result.spent.working_s < 3_600
+
+
+@pytest.mark.parametrize(
+    ("budget", "waits", "deadline"),
+    [({}, "fc-1", DAY), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1", 30 * DAY)],
+    ids=["a call", "a question for more budget"],
+)
+async def test_what_waits_over_a_cut_expires_when_it_would_have(
+    serve_and_skip: SkipTime, budget: JsonObject, waits: str, deadline: timedelta
+) -> None:
+    """Not before, not later; then the model is told, and who answers all the same is late."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Too late."))
+    tool = FunctionTool(till.pay, require_confirmation=not budget, deadline=DAY)
+    async with serve_and_skip(Agent(name="payer", model=model, tools=[tool]), verified) as clock:
+        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        temporal, queue = clock.client.temporal, clock.client.task_queue
+        handle = await temporal.start_workflow(WORKFLOW, given, id=f"cut-{queue}", task_queue=queue)
+        invocation = Invocation(clock.client, handle)
+        verified.append(invocation)
+        (asked_for,) = await waiting(invocation, waits)
+        await cut(invocation)
+        await clock.forward(invocation, deadline - timedelta(hours=1))
+        assert await waiting(invocation, waits) == [asked_for]
+        await clock.forward(invocation, timedelta(hours=2))
+        assert (await invocation.result()).text == "Too late."
+        assert till.paid == ([5] if budget else [])
+        assert len(await invocation.histories()) > 1

@@ -9,6 +9,7 @@ from temporalio.service import RPCError
 
 from tests.conftest import Serve
 from tests.workflows.outside import (
+    HeldModel,
     Till,
     bytes_of,
     event_count,
@@ -21,6 +22,8 @@ from tests.workflows.outside import (
 from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.entry import AnswerCounted, AnswerIgnored
+from waystation.core.wire import WORKFLOW
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
 GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
@@ -228,3 +231,45 @@ async def test_signals_before_the_first_workflow_task_do_no_harm(serve: Serve) -
     async with serve(payer(till), task_queue=queue, adopt=[invocation]):
         assert await ignored(invocation, 3) == ["InvalidAnswer"] * 3
         await approve_and_finish(invocation, till)
+
+
+@pytest.mark.parametrize(
+    ("budget", "waits"),
+    [({}, "fc-1"), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1")],
+    ids=["a call", "a question for more budget"],
+)
+async def test_an_answer_in_a_flood_counts_once_however_often_the_run_is_cut(
+    serve: Serve, budget: dict[str, Any], waits: str
+) -> None:
+    """Each other signal is recorded as ignored by the run that took it, copies of the answer in the last run too."""
+    till = Till()
+    model = HeldModel(calls(("pay", {"amount": 5})), says("Paid."), held_call=2)
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=not budget)])
+    good = {"function_call_id": waits, "action": "approve"}
+    junk: list[tuple[str, list[Any]]] = [("answer", arguments) for arguments in [*UNREADABLE.values()][:-1]]
+    junk += [
+        ("approve", [good]),
+        ("message", [{"message": "forged", "join": 1}]),
+        ("answer", [{**good, "digest": "0"}]),
+    ]
+    junk += [("answer", [{**good, "function_call_id": "fc-99"}]), ("child_ended", [{"invocation": 1}])]
+    async with serve(agent) as env:
+        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        queue = env.client.task_queue
+        handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"flood-{queue}", task_queue=queue)
+        invocation = Invocation(env.client, handle)
+        (asked,) = await waiting(invocation, waits)
+        for name, arguments in junk:
+            await invocation.handle.signal(name, args=arguments)
+        assert await ignored(invocation, len(junk))
+        assert await waiting(invocation, waits) == [asked]
+        for number in range(10):
+            await invocation.handle.signal("answer", {**good, "by": f"p{number}"})
+        model.gate.open()
+        assert (await invocation.result()).text == "Paid."
+        runs = await invocation.histories()
+        entries = (await invocation.log()).entries
+        assert [e.body.answer.by for e in entries if isinstance(e.body, AnswerCounted)] == ["p0"]
+        assert sum(isinstance(e.body, AnswerIgnored) for e in entries) == len(junk) + 9
+        assert (till.paid, [stuck_tasks(run) for run in runs]) == ([5], [[]] * len(runs))
+        assert len(runs) > 1

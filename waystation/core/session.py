@@ -14,6 +14,7 @@ from waystation.core.session_data import (
     MAX_STATE_BYTES,
     OPEN,
     KeptSession,
+    KeptTranscript,
     SessionInput,
     SessionMessage,
     Turn,
@@ -63,6 +64,11 @@ class SessionLog:
             closing=self.closing,
             attributes=self.attributes,
         )
+
+    def following(self, transcript: KeptTranscript) -> SessionInput:
+        """Return what the next run is started with."""
+        update = {"state": {}, "carried": self.kept(), "segments": transcript.segments, "items": transcript.items}
+        return self.given.model_copy(update=update)
 
     # Messages.
 

@@ -88,9 +88,7 @@ class CollectInput(Recorded):
     number: int
     since: int
     at: int | None = None
-    """Up to which entry, where the invocation is said to wait; None for as far as it is."""
-    ended: bool = False
-    """Whether it said that it is about to be over; its end may be a moment away."""
+    """Up to which entry, where the invocation is said to wait, if there are so many; None for as far as it is."""
 
 
 class Collected(Recorded):
