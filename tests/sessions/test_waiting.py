@@ -3,12 +3,12 @@
 from tests.sessions.conftest import Converse, heard_events
 from tests.sessions.test_conversation import texts, words
 from tests.workflows.outside import until, waiting
-from tools import FunctionTool, ToolContext
+from tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.client.session_invocation import Sent
 from waystation.models import LlmRequest
-from waystation.testing import FunctionModel, calls, says
+from waystation.testing import FunctionModel, calls, responses, says
 from waystation.testing.models import Reply, latest_turn
 
 
@@ -119,3 +119,35 @@ async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(con
         assert said[0] == "user: pay"
         assert said[-3:] == ["clerk: paid: {'paid': 5}", "user: last", "clerk: heard last"]
         assert len(said) == 2 + 2 * 6 + 2
+
+
+async def test_what_an_invocation_did_between_its_waits_is_told_each_time(converse: Converse) -> None:
+    """What it wrote before the first wait and took back before the second is gone by then."""
+
+    def ask(step: int, tool_context: ToolContext) -> dict[str, str]:
+        """Ask somebody."""
+        tool_context.state[f"step {step}"] = True
+        if step > 1:
+            del tool_context.state[f"step {step - 1}"]
+        return {"status": "asked"}
+
+    def act(request: LlmRequest) -> Reply:
+        answers = [told for _, told in responses(request)]
+        answered = sum("said" in told for told in answers)
+        if len(answers) > answered:
+            return says("I asked.")
+        return calls(("ask", {"step": answered + 1})) if answered < 3 else says("done")
+
+    agent = Agent(name="asker", model=FunctionModel(act), tools=[LongRunningFunctionTool(ask)])
+    async with converse(agent) as session:
+        invocation = await (await session.send("go")).invocation()
+        for step in (1, 2, 3):
+            await waiting(invocation, f"fc-{step}")
+
+            async def heard(step: int = step) -> bool:
+                return await session.state() == {f"step {step}": True}
+
+            await until(heard, f"what was written before wait {step}")
+            await invocation.respond({"said": "yes"}, f"fc-{step}")
+        assert (await invocation.result()).text == "done"
+        assert await session.state() == {"step 3": True}
