@@ -85,15 +85,14 @@ async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation:
     path.write_text(json.dumps({**kept, "earlierRuns": [*earlier[:-1], {"events": earlier[-1]["events"][2:]}]}))
     damaged = await command("replay", str(path))
     assert (damaged.code, f"run {len(earlier)}, is no history" in damaged.err) == (2, True)
-    changed = json.loads(json.dumps(kept).replace('"call_model"', '"call_another"'))
-    path.write_text(json.dumps({**kept, "earlierRuns": [*earlier[:-1], changed["earlierRuns"][-1]]}))
+    path.write_text(json.dumps(kept).replace('"adder.add"', '"adder.subtract"'))
     differs = await command("replay", str(path), "--json")
     assert differs.code == 1
-    assert differs.records[0]["problem"].startswith(f"Run {len(earlier)} of {len(earlier) + 1}: ")
+    assert differs.records[0]["problem"].startswith(f"Run 1 of {len(earlier) + 1}: ")
 
 
 async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation: Command) -> None:
-    """From its first message on."""
+    """From its first message on; and all of it replays."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=2)
         said = [f"number {n}" for n in range(3)]
@@ -102,4 +101,8 @@ async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation
         ran = await waystation(env, "session", "show", session.given.session_id, "--user", "ann")
         shown = [line[10:] for line in ran.out.splitlines() if line[10:].startswith("user: ")]
         assert shown == [f"user: {text}" for text in said]
-        assert len(await env.client.invocation(session.id).histories()) > 1
+        runs = len(await env.client.invocation(session.id).histories())
+        assert runs > 1
+        replayed = (await waystation(env, "replay", session.id)).out
+        assert replayed.startswith(f"replays  {session.id}, ")
+        assert replayed.endswith(f" events of history in {runs} runs\n")

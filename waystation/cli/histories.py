@@ -21,7 +21,9 @@ from waystation.core.errors import ForeignHistory, NotReplayable
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.state import StateFold
+from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import log_of
 from waystation.history_files import read, written
 from waystation.storage import Blobs
@@ -134,8 +136,16 @@ async def _replayed_invocation(id: str, client: AgentClient) -> Replayed:
     invocation = client.invocation(id)
     converter = offloading(client.blobs, short_forms=True)
     histories = await chain.opened(await invocation.histories(), converter)
-    before = await chain.before(client.temporal, id, histories[0].events[0], client.blobs.get)
+    before = None
+    if not _without_log(histories):
+        before = await chain.before(client.temporal, id, histories[0].events[0], client.blobs.get)
     return await replayed_runs(id, histories, before, lacking=shortened(converter))
+
+
+def _without_log(histories: Sequence[WorkflowHistory]) -> bool:
+    """Whether they are of a session or a scope, which replay as invocations do and have no events of an agent."""
+    kind = histories[0].events[0].workflow_execution_started_event_attributes.workflow_type.name
+    return kind in (SESSION_WORKFLOW, SCOPE_WORKFLOW)
 
 
 async def replayed_runs(
@@ -145,14 +155,14 @@ async def replayed_runs(
     *,
     lacking: Mapping[str, str] = MappingProxyType({}),
 ) -> Replayed:
-    """Replay the runs of an invocation; `before` is the log of those that are not among them.
+    """Replay the runs of a workflow; `before` is the log of an invocation's runs that are not among them.
 
     Not when they hold only short forms of values; `lacking` says of which, and why.
 
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    log = log_of(histories, before)
+    log = Log(histories[0].workflow_id) if _without_log(histories) else log_of(histories, before)
     if lacking:
         problem = f"{len(lacking)} of its large values cannot be had; --store says where workers keep them."
         return Replayed(source, histories, log, f"{problem} {next(iter(lacking.values()))}", attempted=False)
@@ -184,7 +194,8 @@ def _write(out: Output, replayed: Replayed) -> None:
     out.line(Text.assemble(replayed.verdict, told))
     if replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
-    out.table(state_table(replayed.log))
+    if replayed.log.events:
+        out.table(state_table(replayed.log))
 
 
 def state_table(log: Log) -> Table:
