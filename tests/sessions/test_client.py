@@ -1,6 +1,8 @@
 """Sessions as programs see them: handles of messages that wait, following, listing."""
 
 import asyncio
+import uuid
+from datetime import timedelta
 
 import pytest
 
@@ -9,10 +11,13 @@ from tests.sessions.conftest import Converse, new_session
 from tests.sessions.test_conversation import words
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
 from waystation.client.session_client import Session
 from waystation.core import errors
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
+from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 
@@ -133,3 +138,14 @@ async def test_a_session_that_ended_never_begins_what_waits(converse: Converse) 
             await session.invocation(7).result()
         with pytest.raises(errors.SessionClosed):
             await session.send("hi")
+
+
+async def test_who_stops_waiting_for_a_confirmation_is_told_nothing_else(server: EmbeddedServer) -> None:
+    """A time-out of the caller's is one, and Ctrl-C is no message that nobody confirmed."""
+    client = AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex}")
+    session = client.session(agent="asker", session_id=client.task_queue)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await session.send("hello")
+    with pytest.raises(errors.MessageUnconfirmed):
+        await session.send("hello", confirm_within=timedelta(seconds=0.3))

@@ -30,6 +30,7 @@ from waystation.client.large import reading, sending
 from waystation.client.pending import pending_calls
 from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
+from waystation.client.unconfirmed import unconfirmed
 from waystation.core import approval, errors, summary
 from waystation.core.answer import Action, PendingCall, check_size, parse_answer
 from waystation.core.budget import Budget
@@ -346,7 +347,7 @@ class Invocation:
         except WorkflowUpdateFailedError as error:
             raise _refusal(error) from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise errors.AnswerUnconfirmed(self.id, given["function_call_id"]) from None
+            raise unconfirmed(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise

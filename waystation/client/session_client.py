@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.session_begun import Begun, unknown
+from waystation.client.unconfirmed import unconfirmed
 from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
@@ -182,7 +183,7 @@ class Session:
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise errors.MessageUnconfirmed(self.id) from None
+            raise unconfirmed(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
