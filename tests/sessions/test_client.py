@@ -1,7 +1,9 @@
 """Sessions as programs see them: handles of messages that wait, following, listing."""
 
 import asyncio
+import gc
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -149,3 +151,29 @@ async def test_who_stops_waiting_for_a_confirmation_is_told_nothing_else(server:
             await session.send("hello")
     with pytest.raises(errors.MessageUnconfirmed):
         await session.send("hello", confirm_within=timedelta(seconds=0.3))
+
+
+async def test_a_refusal_leaves_nothing_of_which_the_loop_complains(converse: Converse) -> None:
+    """The error is raised, and is not kept elsewhere for nobody."""
+    complaints: list[object] = []
+    async with converse(asking()) as session:
+        await session.say("hello")
+        await session.close()
+        await session.handle.result()
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        try:
+            with suppress(errors.SessionClosed):
+                await session.send("one more")
+            gc.collect()
+            await asyncio.sleep(0)
+        finally:
+            asyncio.get_running_loop().set_exception_handler(None)
+    assert complaints == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 2_000])
+async def test_a_name_that_is_none_is_refused_at_once(server: EmbeddedServer, name: str) -> None:
+    """In one line, without the name, which may be long."""
+    client = AgentClient(await connect(address=server.address))
+    with pytest.raises(ValueError, match=r"\A[^\n]{20,150}\Z"):
+        client.session(agent="asker", session_id=name)

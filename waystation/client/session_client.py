@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowHandle,
@@ -23,7 +24,7 @@ from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
-from waystation.core.payload import JsonObject, digest, encode, plain
+from waystation.core.payload import JsonObject, digest, encode, faults, plain
 from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
 from waystation.history import decoded
@@ -57,7 +58,10 @@ class Session:
             ValueError: A name is empty, or too long for a workflow id.
         """
         self.client = client
-        self.given = given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
+        try:
+            self.given = given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
+        except ValidationError as error:
+            raise ValueError(f"These are no names of a session: {faults(error)}.") from None
         self.id = ids.session(given.app, given.user_id, given.session_id)
         """Its workflow id."""
         self._blobs = blobs or client.blobs
@@ -172,9 +176,7 @@ class Session:
             async with asyncio.timeout(within.total_seconds()):
                 receipt: JsonObject
                 if create:
-                    receipt = await self.client.temporal.execute_update_with_start_workflow(
-                        name, args=args, start_workflow_operation=self._beginning(), id=id
-                    )
+                    receipt = await self._update_with_start(name, args, id)
                 else:
                     receipt = await self.handle.execute_update(name, args=args, id=id)
                 return receipt
@@ -191,6 +193,20 @@ class Session:
                 await self.handle.describe()
                 raise self._closed() from None
             raise unknown(self.id) from None
+
+    async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> JsonObject:
+        beginning = self._beginning()
+        try:
+            receipt: JsonObject = await self.client.temporal.execute_update_with_start_workflow(
+                name, args=args, start_workflow_operation=beginning, id=id
+            )
+        except BaseException:
+            # The SDK keeps the error there as well, and the event loop complains when nobody looks.
+            with suppress(Exception):
+                async with asyncio.timeout(0):
+                    await beginning.workflow_handle()
+            raise
+        return receipt
 
     def _beginning(self) -> WithStartWorkflowOperation[Any, Any]:
         return WithStartWorkflowOperation(
