@@ -71,6 +71,13 @@ async def test_another_agents_session_is_refused(serve: Serve) -> None:
         assert (await command(*where, "chat", "asker", "--session", "")).code == 2
 
 
+async def test_a_store_that_cannot_be_asked_is_named_with_the_option(serve: Serve, waystation: Command) -> None:
+    """Where workers keep artifacts only they know."""
+    async with serve(asking(), verify=False) as env:
+        ran = await waystation(env, "session", "delete", "any", "--artifacts", "nowhere://x")
+        assert (ran.code, "nowhere://x" in ran.err, "--artifacts" in ran.err) == (1, True, True)
+
+
 async def test_a_message_may_have_several_lines() -> None:
     """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waystation.cli import render
-from waystation.cli.exits import Exit
+from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
@@ -83,13 +83,17 @@ async def delete(
     from waystation.artifacts import ObjectStoreArtifactService
     from waystation.memory import SqliteMemoryService
 
-    deleted = await client.delete_session(
-        session_id,
-        user_id=user_id,
-        app=app,
-        artifacts=ObjectStoreArtifactService(artifacts),
-        memory=SqliteMemoryService(memory),
-    )
+    try:
+        deleted = await client.delete_session(
+            session_id,
+            user_id=user_id,
+            app=app,
+            artifacts=ObjectStoreArtifactService(artifacts),
+            memory=SqliteMemoryService(memory),
+        )
+    except errors.StoreFailed as error:
+        remedy = "Say with --artifacts and --memory where workers keep them, and repeat it."
+        raise Problem(Exit.FAILED, f"{error}. {remedy}") from None
     if out.json:
         out.record(deleted.to_json())
     elif deleted:

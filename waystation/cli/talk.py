@@ -259,6 +259,16 @@ class Talk:
                 raise
             self._out.remark(str(error))
             return
+        except errors.MessageUnconfirmed:
+            problem = Problem(
+                Exit.UNCONFIRMED,
+                "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
+                "python worker.py --agents DIR. What was taken is told by `waystation session show`.",
+            )
+            if not self._lines.typed:
+                raise problem from None
+            self._out.remark(str(problem))
+            return
         self._mine.add(sent.id)
         if self._out.json:
             self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
