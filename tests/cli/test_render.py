@@ -204,3 +204,10 @@ def test_colours_are_the_only_escapes_in_a_terminal() -> None:
     plain = Text.from_ansi(stream.getvalue()).plain
     assert r"\x1b[2J" in plain
     assert "\x1b[2J" not in stream.getvalue()
+
+
+def test_of_a_long_text_people_see_the_beginning() -> None:
+    """And how long it is; a state is shown so, too."""
+    assert shown(event([{"text": "x" * 10_000}]), terminal=False).endswith("x… (10,000 characters)\n")
+    assert len(shown(event([{"text": "x" * 10_000}]), terminal=False)) < 4_100
+    assert render.state({"a": {"b": ["y" * 5_000, 1]}}).count("y") == 4_000

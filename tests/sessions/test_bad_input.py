@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from tests.conftest import Serve
 from tests.sessions.conftest import Converse, new_session
 from tests.sessions.test_client import asking
 from tests.sessions.test_conversation import words
+from tests.workflows.outside import until
+from waystation.client.agent_client import AgentClient
 from waystation.core import errors
+from waystation.testing import assert_replays
 
 
 async def test_fifty_clients_that_begin_a_session_at_once_get_the_same(serve: Serve) -> None:
@@ -59,3 +63,25 @@ async def test_a_message_id_that_is_repeated_leads_to_the_same_invocation(conver
         texts = {(await one.result()).text for one in sent}
         assert texts == {"You said hello."}
         assert (await session.say("other", message_id="m")).text == "You said hello."
+
+
+async def test_a_large_message_that_no_worker_finds_is_refused_once_and_for_all(serve: Serve, tmp_path: Path) -> None:
+    """Sent from another store: an update is told so, a signal is noted, also for workers that would find it later."""
+    async with serve(asking(), verify=False, store=tmp_path / "workers") as env:
+        session = new_session(env, "asker")
+        await session.say("hello")
+        stranger = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
+        other = stranger.session(agent="asker", session_id=session.given.session_id, user_id="ann")
+        with pytest.raises(errors.InvalidInput, match="does not find it in its store"):
+            await other.send("x" * 300_000)
+        await other.handle.signal("send", {"message": "x" * 300_000})
+
+        async def refused() -> list[dict[str, str]]:
+            listed: dict[str, Any] = await session.handle.query("invocations")
+            return list(listed["refusals"])
+
+        assert "does not find it in its store" in (await until(refused, "a refusal"))[0]["message"]
+        assert (await session.say("again")).text == "You said again."
+        history = await session.handle.fetch_history()
+        for client in (session.client, stranger):
+            await assert_replays(history, client.temporal.data_converter)

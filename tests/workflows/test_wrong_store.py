@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Serve
-from tests.workflows.outside import failure, ignored, quiet, refusal, waiting
+from tests.workflows.outside import failure, ignored, quiet, waiting
 from tests.workflows.test_continuing import add, ask, begun, runs
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.errors import NotReplayable
+from waystation.core.errors import InvalidAnswer, NotReplayable
 from waystation.core.signals import NOT_FOUND
 from waystation.models import LlmRequest, LlmResponse
 from waystation.replay import replay
@@ -79,7 +79,21 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         invocation = await asking(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
         before = len((await invocation.history()).events)
-        assert await refusal(other.invocation(invocation.id).approve("fc-1", response=LARGE)) == "InvalidAnswer"
+        with pytest.raises(InvalidAnswer, match="does not find it in its store; send it again"):
+            await other.invocation(invocation.id).approve("fc-1", response=LARGE)
+        assert len((await invocation.history()).events) == before
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
+    """By signal, too, of which no worker could say so."""
+    async with serve(asker()) as env:
+        invocation = await asking(env)
+        before = len((await invocation.history()).events)
+        for signal in (True, False):
+            with pytest.raises(InvalidAnswer, match="at most 1000000 can be recorded"):
+                await invocation.approve("fc-1", response={"x": "x" * 1_000_000}, signal=signal)
         assert len((await invocation.history()).events) == before
         await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Done."
