@@ -44,6 +44,13 @@ async def test_a_history_without_its_beginning_is_refused() -> None:
         await replay(WorkflowHistory("one-tool", history.events[1:]))
 
 
+async def test_a_history_that_nobody_has_taken_up_replays() -> None:
+    """There is nothing in it to be repeated; the SDK would wait for that for ever, too."""
+    history, _ = kept("one-tool")
+    for length in (1, 2, 3):
+        await replay(WorkflowHistory("one-tool", history.events[:length]))
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     """Projection and workflow agree, without a server."""

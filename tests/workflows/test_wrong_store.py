@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Serve
-from tests.workflows.outside import failure, ignored, quiet, waiting
+from tests.workflows.outside import failure, ignored, quiet, until, waiting
 from tests.workflows.test_continuing import add, ask, begun, runs
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
@@ -121,9 +121,14 @@ async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_in
         return says("Done.") if "ask" in told else calls(("ask", {"what": "now?"}))
 
     agent = Agent(name="adder", model=FunctionModel(act), tools=[add, LongRunningFunctionTool(ask)])
-    async with serve(agent) as env:
+    async with serve(agent, verify=False) as env:
         invocation = await begun(env, "adder", state={"text": "x" * 300_000})
         await waiting(invocation, "fc-6")
+
+        async def taken_up() -> bool:  # a run that was cut a moment ago has no workflow task yet
+            return len((await invocation.history()).events) > 3
+
+        await until(taken_up, "the latest run taken up")
         await quiet(invocation)
         assert await runs(invocation) > 1
         assert "not in this worker's store" in await without_store(invocation, tmp_path)

@@ -1,5 +1,6 @@
 """Replay a history against the present workflow code."""
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
@@ -28,6 +29,8 @@ async def replay(
     """
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
         raise ForeignHistory(f"The history of {history.workflow_id!r} does not begin with the start of a workflow.")
+    if all(event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
+        return  # nobody has taken it up yet; for the first task, too, the SDK would wait for ever
     workflows = [AgentInvocation, AgentScope, AgentSession]
     replayer = Replayer(
         workflows=workflows,
