@@ -134,7 +134,7 @@ async def _replayed_file(source: str, store: str | None) -> Replayed:
 
 async def _replayed_invocation(id: str, client: AgentClient) -> Replayed:
     invocation = client.invocation(id)
-    converter = offloading(client.blobs, short_forms=True)
+    converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
     histories = await chain.opened(await invocation.histories(), converter)
     before = None
     if not _without_log(histories):
