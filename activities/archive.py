@@ -5,6 +5,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
+from activities.heartbeat import beating
 from activities.view import Views
 from waystation.core import segment
 from waystation.core.continued import Archived, ArchiveInput
@@ -36,14 +37,15 @@ class Archiver:
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         upto = given.at + len(given.new)
         try:
-            history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
-            read = await decoded(history.events, self._client.data_converter)
-            data = segment.pack(entries_of(WorkflowHistory(workflow_id, read), given.since, upto))
-            # So that the next run finds the whole log in this process.
-            await self._views.at(workflow_id, run_id, given)
-            if len(data) <= given.inline:
-                return Archived(upto=upto).encode()
-            digest = await self._blobs.put(data)
+            with beating():
+                history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+                read = await decoded(history.events, self._client.data_converter)
+                data = segment.pack(entries_of(WorkflowHistory(workflow_id, read), given.since, upto))
+                # So that the next run finds the whole log in this process.
+                await self._views.at(workflow_id, run_id, given)
+                if len(data) <= given.inline:
+                    return Archived(upto=upto).encode()
+                digest = await self._blobs.put(data)
         except (ForeignHistory, StoreFailed) as error:
             events.warning("archive.failed", invocation_id=workflow_id, attempt=info.attempt, problem=str(error))
             raise ApplicationError(str(error), type=type(error).__name__) from None

@@ -16,6 +16,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.heartbeat import beating
 from activities.scopes import ScopeKeeper
 from activities.turns import TurnReader
 from waystation.core import ids, segment
@@ -117,7 +118,7 @@ class Sessions:
     @activity.defn(name=COLLECT_ACTIVITY)
     async def collect(self, data: RawValue) -> RawValue:
         """Take a `CollectInput`, return a `Collected`: what an invocation of the session that asks did."""
-        with _typed("collect"):
+        with beating(), _typed("collect"):
             return raw((await self._collected(CollectInput.model_validate_json(data_of(data.payload)))).encode())
 
     async def _collected(self, given: CollectInput) -> Collected:
@@ -179,7 +180,7 @@ class Sessions:
     @activity.defn(name=SESSION_ARCHIVE_ACTIVITY)
     async def archive(self, data: RawValue) -> RawValue:
         """Take an `SessionArchiveInput`, return an `KeptTranscript`: the transcript of the session that asks."""
-        with _typed("archive"):
+        with beating(), _typed("archive"):
             return raw((await self._archived(SessionArchiveInput.model_validate_json(data_of(data.payload)))).encode())
 
     async def _archived(self, given: SessionArchiveInput) -> KeptTranscript:

@@ -43,6 +43,7 @@ MAX_TAIL = 256_000
 MAX_CARRIED = 1_500_000
 """The server takes inputs of 2 MB; larger ones would stick the workflow."""
 ARCHIVE_TIMEOUT = timedelta(seconds=60)
+ARCHIVE_HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
 
@@ -96,6 +97,7 @@ class Continuing:
                 activity_id=ids.archive(self._archives),
                 result_type=RawValue,
                 start_to_close_timeout=ARCHIVE_TIMEOUT,
+                heartbeat_timeout=ARCHIVE_HEARTBEAT_TIMEOUT,
                 retry_policy=ARCHIVE_RETRIES,
                 cancellation_type=ActivityCancellationType.ABANDON,
                 summary="archives the log before this run is continued as new",

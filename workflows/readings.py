@@ -13,6 +13,8 @@ from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
 from workflows.ports import failure_of, raw, result_of
 
 READ_TIMEOUT = timedelta(minutes=1)
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)
+"""No message begins while an activity's worker may be lost."""
 READ_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=20)
 """What an invocation said is read for about ten minutes; afterwards its message stays, without what followed."""
 ARCHIVE_RETRIES = RetryPolicy(maximum_attempts=3)
@@ -40,6 +42,7 @@ async def _activity(name: str, given: bytes, retries: RetryPolicy, what: str) ->
             raw(given),
             result_type=RawValue,
             start_to_close_timeout=READ_TIMEOUT,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
             retry_policy=retries,
             cancellation_type=ActivityCancellationType.TRY_CANCEL,
             summary=what,

@@ -127,6 +127,21 @@ def test_the_queue_is_bounded_by_number_and_size() -> None:
         log.check(said("x" * 300_000))
 
 
+def test_joined_messages_count_until_they_have_arrived() -> None:
+    """They are carried over like those that wait, and one agent at work may be sent any number."""
+    log = session()
+    log.accept(said("a"))
+    log.start("run")
+    for n in range(MAX_QUEUED):
+        log.check(said(str(n), when_busy="join"))
+        log.accept(said(str(n), when_busy="join"))
+    for when_busy in ("join", "queue"):
+        with pytest.raises(QueueFull):
+            log.check(said("one too many", when_busy=when_busy))
+    log.apply(1, report(1, joined=(1,)), 5)
+    log.check(said("another", when_busy="join"))
+
+
 def test_a_closed_session_still_answers_for_messages_it_took() -> None:
     """Sending again with the same id is no new message."""
     log = session()

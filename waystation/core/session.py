@@ -94,8 +94,10 @@ class SessionLog:
             raise SessionClosed("The session is closed; it takes no further message.")
         if given.when_busy == "reject" and self.busy:
             raise SessionBusy("The session works on another message; send again later, or let this one queue.")
-        if len(self.queue) >= MAX_QUEUED or _size(self.queue) + _size([(0, given)]) > MAX_QUEUED_BYTES:
-            raise QueueFull(f"{len(self.queue)} messages wait already; send again when the session has caught up.")
+        # Joined ones, too, until the invocation says that it has them: all of these are carried over.
+        waiting = [*self.queue, *(joined for turn in self.turns.values() for joined in turn.unconfirmed)]
+        if len(waiting) >= MAX_QUEUED or _size(waiting) + _size([(0, given)]) > MAX_QUEUED_BYTES:
+            raise QueueFull(f"{len(waiting)} messages wait already; send again when the session has caught up.")
         if len(encode({**self.state, **given.state})) > MAX_STATE_BYTES:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
