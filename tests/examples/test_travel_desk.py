@@ -20,7 +20,7 @@ async def test_the_talk_goes_on_while_a_trip_waits(serve: Serve, examples: Regis
         assert (await session.say("Who am I?")).text == "[offline stand-in] You are Ann; you live in Oslo."
         await trip.reject(comment="too far")
         assert (await trip.result()).text == "[offline stand-in] Your manager rejected the trip: too far"
-        assert await session.state() == {"trips": ["Lima"]}
+        assert await session.state() == {"trips": ["Lima"], "user:home": "Oslo"}
 
 
 async def test_another_conversation_knows_what_is_the_users(serve: Serve, examples: Registry) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from tests.conftest import Serve
 from tests.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
+from waystation.core.errors import InvalidInput
 from waystation.testing import ScriptedModel, says
 
 CALL = {"functionCall": {"name": "pay", "args": {"amount": 5}}}
@@ -144,13 +144,13 @@ async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
 
 
 async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: Serve) -> None:
-    """Near the limit it works; over it the client is told by the server, and nothing starts."""
+    """Near the limit it works; over it the client is told so, and nothing starts."""
     async with serve(greeter()) as env:
         temporal = Client(env.temporal.service_client, namespace=env.temporal.namespace)
         stock = AgentClient(temporal, task_queue=env.client.task_queue)
         result = await (await stock.start("greeter", "x" * 2_000_000, id="megabytes")).result()
         assert result.text == "Hello."
-        with pytest.raises(RPCError, match="exceeds"):
+        with pytest.raises(InvalidInput, match=r"2,200,032 bytes; the server takes"):
             await stock.start("greeter", "x" * 2_200_000)
 
 
