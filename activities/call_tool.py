@@ -58,13 +58,13 @@ class ToolCaller:
     async def call(self, given: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
         info = activity.info()
-        with beating():
+        with beating(TOOL_NEWS_INTERVAL_S) as heart:
             said = await self._known(given)
-        log = said.log
-        call = log.calls[given.function_call_id]
-        started = time.perf_counter()
-        outcome = await self._run(given, call, said)
-        duration = round(time.perf_counter() - started, 4)
+            log = said.log
+            call = log.calls[given.function_call_id]
+            started = time.perf_counter()
+            outcome = await self._run(given, call, said, heart)
+            duration = round(time.perf_counter() - started, 4)
         outcome = outcome.model_copy(
             update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
         )
@@ -113,7 +113,7 @@ class ToolCaller:
             await asyncio.sleep(delay)
         raise AssertionError
 
-    async def _run(self, given: ToolCallInput, call: CallState, said: Conversation) -> ToolOutcome:
+    async def _run(self, given: ToolCallInput, call: CallState, said: Conversation, heart: Heart) -> ToolOutcome:
         try:
             root, agent = self._registry.find(given.root, call.agent)
         except UnknownAgent as error:
@@ -123,16 +123,15 @@ class ToolCaller:
             return _told(call, unknown_tool(call.name, {}), "UnknownTool")
         hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
-        with beating(TOOL_NEWS_INTERVAL_S) as heart:
-            tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
-            running = _Running(hooks, call, contexts, given, heart)
-            if tool is None:
-                problem = unknown_tool(call.name, await tools_for(agent, contexts))
-                args = copy_json(call.args)
-                found = await without_tool(hooks, call.name, args, running.context(1), problem)
-                return found or _told(call, problem, "UnknownTool")
-            returned = isinstance(tool, AgentTool) and call.provisional
-            outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
+        tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
+        running = _Running(hooks, call, contexts, given, heart)
+        if tool is None:
+            problem = unknown_tool(call.name, await tools_for(agent, contexts))
+            args = copy_json(call.args)
+            found = await without_tool(hooks, call.name, args, running.context(1), problem)
+            return found or _told(call, problem, "UnknownTool")
+        returned = isinstance(tool, AgentTool) and call.provisional
+        outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
         return with_transfer(outcome, agent, hooks)
 
 

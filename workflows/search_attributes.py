@@ -7,17 +7,13 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from waystation.core.wire import (
     SEARCH_AGENT,
     SEARCH_PENDING,
-    SEARCH_SESSION,
     SEARCH_STATUS,
-    SEARCH_USER,
     InvocationInput,
     found_at_start,
     found_by,
 )
 
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
-SESSION = SearchAttributeKey.for_keyword(SEARCH_SESSION)
-USER = SearchAttributeKey.for_keyword(SEARCH_USER)
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 

@@ -2,6 +2,7 @@
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.common import SearchAttributeKey
 
 from tests.conftest import Serve
 from tests.workflows.outside import until
@@ -9,7 +10,6 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import AgentTool, FunctionTool
-from workflows.search_attributes import AGENT, SESSION, STATUS, USER
 
 
 def pay() -> str:
@@ -17,6 +17,7 @@ def pay() -> str:
     return "paid"
 
 
+NAMES = ("WaystationAgent", "WaystationUser", "WaystationSession", "WaystationStatus")
 UPSERTED = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 
 
@@ -25,7 +26,7 @@ async def given(invocation: Invocation) -> list[object]:
     history = await invocation.history()
     upserts = sum(event.event_type == UPSERTED for event in history.events)
     found = (await invocation.handle.describe()).typed_search_attributes
-    return [*(found.get(key) for key in (AGENT, USER, SESSION, STATUS)), upserts]
+    return [*(found.get(SearchAttributeKey.for_keyword(name)) for name in NAMES), upserts]
 
 
 async def test_an_invocation_is_started_with_them(serve: Serve) -> None:
