@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         WaystationError,
     )
     from waystation.core.event import Event, EventActions, EventCompaction, ToolConfirmation
+    from waystation.core.policy import ApprovalPolicy, Escalation
     from waystation.core.wire import InvocationResult
     from waystation.models import BaseLlm, LlmRequest, LlmResponse
     from waystation.models.google_llm import Gemini
@@ -86,6 +87,7 @@ __all__ = [
     "AnswerRefused",
     "AnswerUnconfirmed",
     "App",
+    "ApprovalPolicy",
     "AuthoringError",
     "BaseAgent",
     "BaseEventsSummarizer",
@@ -101,6 +103,7 @@ __all__ = [
     "CrewaiTool",
     "DigestMismatch",
     "EnterpriseWebSearchTool",
+    "Escalation",
     "Event",
     "EventActions",
     "EventCompaction",
@@ -185,6 +188,7 @@ _NAMES_BY_MODULE = {
     "waystation.core.event": "Event EventActions EventCompaction ToolConfirmation",
     "waystation.core.answer": "PendingCall",
     "waystation.core.budget": "Budget Grant Price Spent Usage",
+    "waystation.core.policy": "ApprovalPolicy Escalation",
     "waystation.core.wire": "InvocationResult",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
     "waystation.models.google_llm": "Gemini",

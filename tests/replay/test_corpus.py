@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHistory
 
 from tests.replay.scenarios import SCENARIOS
+from waystation.core.answer import PendingCall
 from waystation.core.errors import ForeignHistory
 from waystation.history import decoded, log_of
 from waystation.replay import replay
@@ -19,7 +21,7 @@ CONVERTER = offloading(Blobs(HERE / "store"))
 NAMES = sorted(path.name.removesuffix(".held.json") for path in HERE.glob("*.held.json"))
 
 
-def kept(name: str) -> tuple[WorkflowHistory, dict[str, object]]:
+def kept(name: str) -> tuple[WorkflowHistory, dict[str, Any]]:
     """Return a kept history and what its workflow held."""
     held = json.loads((HERE / f"{name}.held.json").read_text())
     return WorkflowHistory.from_json(held.pop("id"), (HERE / f"{name}.json").read_text()), held
@@ -57,5 +59,6 @@ async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     history, held = kept(name)
     log = log_of([WorkflowHistory(history.workflow_id, await decoded(history.events, CONVERTER))])
     events = [event.to_json() for event in log.events]
-    pending = [call.model_dump(mode="json") for call in log.pending()]
-    assert {"events": events, "state": log.state, "pending": pending} == held
+    # As a reader does: fields that a later version added are not in it.
+    held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
+    assert {"events": events, "state": log.state, "pending": log.pending()} == held

@@ -4,10 +4,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from waystation.core import ids
 from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
+from waystation.core.policy import ApprovalPolicy
 
-Action = Literal["approve", "reject", "edit", "respond", "progress"]
+Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
+"""The last five do not decide: somebody takes a call on, or gives it back; looks at it; an operator has it run without
+the approval that its policy asks for, or closes it."""
 
 
 class Answer(Recorded):
@@ -25,6 +29,9 @@ class Answer(Recorded):
     wake: bool = True
     """For `progress`: whether the model is called with it at once."""
     token: str | None = Field(default=None, repr=False, exclude=True)
+    """Proof of who answers, encrypted for the workers."""
+    remember: bool = False
+    """For `approve`: whether calls like this one are to run unasked for a while, as the policy allows."""
 
 
 def usual_hint(tool: str) -> str:
@@ -57,6 +64,21 @@ class PendingCall(Recorded):
     """Seconds since 1970; an answer after it does not count."""
     user_id: str
     session_id: str | None = None
+    requester: str | None = None
+    """Who triggered the invocation, when that is not `user_id`; a claim of whoever did."""
+    policy: ApprovalPolicy | None = None
+    level: int = 0
+    """How many escalations have taken place."""
+    approved_by: tuple[str, ...] = ()
+    """Who has approved so far, while more have to."""
+    claimed_by: str | None = None
+    response_schema: JsonObject | None = None
+    """JSON schema of the `response` with which a long-running call is answered."""
+
+    @property
+    def approval_id(self) -> str:
+        """What names the call in the whole namespace."""
+        return ids.approval(self.invocation_id, self.function_call_id)
 
 
 def check_size(data: bytes) -> None:

@@ -7,7 +7,8 @@ from typing import Literal
 from waystation.core import ids
 from waystation.core.answer import Answer, PendingCall
 from waystation.core.model_call import Call, Confirmation
-from waystation.core.payload import JsonObject, digest
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.tool_call import ToolOutcome
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -97,7 +98,19 @@ class CallState:
         if self.known_digest is not None:
             return self.known_digest
         shown = self.args if self.shown is None else self.shown
-        return digest({"agent": self.agent, "tool": self.name, "args": shown})
+        return call_digest(self.agent, self.name, shown, declared=self.declared, policy=self.policy)
+
+    @property
+    def policy(self) -> ApprovalPolicy | None:
+        """Who may answer, when that matters."""
+        asked_from_inside = self.outcome if self.dynamic and self.asked else self.provisional
+        return self.call.approval or (asked_from_inside.approval if asked_from_inside else None)
+
+    @property
+    def declared(self) -> str | None:
+        """Digest of the tool's parameters; None for calls from before it was recorded."""
+        asked_from_inside = self.outcome if self.dynamic and self.asked else self.provisional
+        return self.call.declared or (asked_from_inside.declared if asked_from_inside else None)
 
     @property
     def dynamic(self) -> bool:

@@ -173,6 +173,23 @@ def child_invocation(invocation_id: str, function_call_id: str) -> str:
     return f"{invocation_id}/{function_call_id}"
 
 
+def approval(invocation_id: str, function_call_id: str) -> str:
+    """Return what names a call that waits for a person in the whole namespace."""
+    return f"{invocation_id}/{function_call_id}"
+
+
+def approved_call(approval_id: str) -> tuple[str, str]:
+    """Return the ids of the invocation and of the call that such a name stands for.
+
+    Raises:
+        ValueError: It is none.
+    """
+    invocation_id, _, function_call_id = approval_id.rpartition("/")
+    if not (invocation_id and function_call_id):
+        raise ValueError(f"{approval_id!r} names no call; it is `<invocation id>/<function call id>`.")
+    return invocation_id, function_call_id
+
+
 def idempotency_key(invocation_id: str, function_call_id: str) -> str:
     """Return the key under which a tool's side effect counts once: the same over attempts, replays and resets."""
     return f"{invocation_id}/{function_call_id}"

@@ -6,6 +6,7 @@ from waystation.core.budget import Usage
 from waystation.core.compaction import Compaction
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject, Recorded
+from waystation.core.policy import ApprovalPolicy
 from waystation.core.shape import AgentShape
 
 Effect = Literal["read", "repeatable", "once"]
@@ -53,6 +54,13 @@ class Call(Recorded):
     task_queue: str | None = None
     deadline_s: float | None = None
     """How long a person may take to answer, from the moment the call waits."""
+    approval: ApprovalPolicy | None = None
+    """The policy in force when the call was made."""
+    declared: str | None = None
+    """Digest of the tool's parameters, without descriptions; present when a person is, or may be, asked. Answers to
+    such a call are reviewed where need be, and what was approved is compared with what is about to run."""
+    response_schema: JsonObject | None = None
+    """For a long-running call: JSON schema of the `response` with which it is answered."""
 
 
 class Position(Recorded):
@@ -133,3 +141,5 @@ class ModelReply(Recorded):
     """What `user:` and `app:` state held when the invocation began; it was read with its first model activity."""
     mark: str = ""
     """Tells the attempts of one model call apart."""
+    notify: tuple[str, ...] = ()
+    """Names of the channels that workers tell of whatever waits, unless a policy names others."""

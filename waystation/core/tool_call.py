@@ -3,6 +3,7 @@
 from waystation.core.event import EventActions
 from waystation.core.model_call import Effect, Position
 from waystation.core.payload import JsonObject, Recorded
+from waystation.core.policy import ApprovalPolicy
 from waystation.core.shape import AgentShape
 
 
@@ -21,6 +22,8 @@ class ToolCallInput(Position):
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
+    digest: str | None = None
+    """Of exactly what a person approved; the activity runs nothing else. See `policy.call_digest`."""
 
 
 class ToolOutcome(Recorded):
@@ -41,6 +44,10 @@ class ToolOutcome(Recorded):
     """Parts that stand beside the response, for readers of the event."""
     transfer: AgentShape | None = None
     """The agent that `actions.transfer_to_agent` names."""
+    approval: ApprovalPolicy | None = None
+    """When the tool asks for a person from inside: the policy that then holds, as for `Call.approval`."""
+    declared: str | None = None
+    """Then, too; see `Call.declared`."""
     duration_s: float = 0.0
     """Wall time in the activity, queueing excluded."""
     mark: str = ""

@@ -11,6 +11,7 @@ from waystation.core import message
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
+from waystation.core.policy import StandingApproval
 from waystation.core.report import Report, SessionLink
 
 TASK_QUEUE = "waystation"
@@ -79,6 +80,10 @@ class InvocationInput(Recorded):
     """After how many events of history a run is continued as new, when that is not left to Waystation."""
     carried: JsonObject | None = Field(default=None, repr=False)
     """What a run has from the run that it continues; see `continued`. Only the engine sets it."""
+    requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """Who triggers it, when that is not `user_id`; policies may exclude that person from answering."""
+    standing: tuple[StandingApproval, ...] = ()
+    """Calls that may run unasked; taken only from the workflow that starts this one as its child."""
     session: SessionLink | None = None
     """Where earlier messages are read; set by the session that starts it."""
 
@@ -107,6 +112,8 @@ class InvocationResult(Recorded):
     """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""
     report: Report | None = None
     """For a session that started it: what became of it."""
+    standing: tuple[StandingApproval, ...] = ()
+    """For whoever called it, or its session: which calls people allowed to run unasked from now on."""
     omitted: tuple[str, ...] = ()
     """Fields left out because the result would not have fitted into a payload."""
 

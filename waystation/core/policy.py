@@ -1,0 +1,149 @@
+"""Who may answer a call that waits for a person, and what happens while nobody does.
+
+A policy is recorded with the call, so a changed one holds for calls made afterwards. Nothing is ever approved because
+time passed: nobody's silence is an agreement.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from waystation.core.payload import JsonObject, Recorded, digest
+
+ROLE = "role:"
+OPERATOR = "role:waystation-operator"
+MAX_QUORUM = 50
+MAX_NOTICES = 50
+NO_SILENT_APPROVAL = "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
+
+Duration = Annotated[timedelta, Field(gt=timedelta())]
+Who = Annotated[str, Field(min_length=1, max_length=300)]
+"""A person, by the subject of the identity provider, such as `alice@example.com`; or a role, such as `role:finance`."""
+Decision = Literal["approve", "reject", "edit", "respond", "progress"]
+
+
+class Verified(Recorded):
+    """Who an identity provider, or a gateway that is trusted, says that somebody is."""
+
+    subject: str
+    roles: tuple[str, ...] = ()
+    """Without the prefix `role:`."""
+    issuer: str = ""
+
+    def is_among(self, named: tuple[str, ...]) -> bool:
+        """Whether people and roles name this person."""
+        return self.subject in named or any(f"{ROLE}{role}" in named for role in self.roles)
+
+
+class Escalation(Recorded):
+    """Further people who are asked when nobody has answered after a while; those before may still answer."""
+
+    after: Duration
+    """From the moment the call began to wait."""
+    to: tuple[Who, ...] = Field(min_length=1)
+    notify: tuple[str, ...] = ()
+    """Names of channels that are told; those of the policy unless given."""
+
+
+class ApprovalPolicy(Recorded):
+    """Who may answer, how many have to, and by when."""
+
+    approvers: tuple[Who, ...] = ()
+    """People and roles; empty for anybody."""
+    not_requester: bool = False
+    """Whether the person for whom the agent works is not to answer."""
+    quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)
+    """How many different people have to approve; one who rejects ends it."""
+    verified: bool | None = None
+    """Whether only answers with a verified identity count. None: when it matters who answers, that is when approvers
+    are named, the requester is excluded, or several have to approve."""
+    deadline: Duration | None = None
+    """How long the answer may take; None: that of the tool, or 30 days."""
+    reminders: tuple[Duration, ...] = ()
+    """When those who were asked are told again, from the moment the call began to wait."""
+    escalation: tuple[Escalation, ...] = ()
+    on_expiry: Literal["reject", "fail"] = "reject"
+    """What the deadline does: tell the model, or end the invocation."""
+    actions: tuple[Decision, ...] | None = None
+    """Which are allowed; None: all that suit the call."""
+    comment: bool = False
+    """Whether an answer needs a comment."""
+    digest: bool = False
+    """Whether an answer has to carry the digest of what was shown."""
+    remember: Duration | None = None
+    """For how long whoever approves may have calls like this one run unasked in the same session; None: not at all."""
+    remember_args: tuple[str, ...] | None = None
+    """Which arguments make such a call alike; None: all of them."""
+    operators: tuple[Who, ...] = (OPERATOR,)
+    """Who may waive the policy for a call, or cancel the call, where `must_verify`; elsewhere anybody may."""
+    notify: tuple[str, ...] = ()
+    """Names of channels, as workers are configured, that are told when a call waits."""
+
+    @property
+    def must_verify(self) -> bool:
+        """Whether only answers with a verified identity count."""
+        if self.verified is not None:
+            return self.verified
+        return bool(self.approvers) or self.not_requester or self.quorum > 1
+
+    def asked(self, level: int) -> tuple[str, ...]:
+        """Return who may answer once that many escalations have taken place; empty for anybody."""
+        if not self.approvers:
+            return ()
+        return self.approvers + tuple(who for each in self.escalation[:level] for who in each.to)
+
+    def record(self) -> JsonObject:
+        """Return the policy as JSON, without defaults."""
+        recorded: JsonObject = self.model_dump(mode="json", exclude_defaults=True)
+        return recorded
+
+    @field_validator("on_expiry", mode="before")
+    @classmethod
+    def _never_approves(cls, value: Any) -> Any:
+        if value in ("approve", "escalate"):
+            raise ValueError(NO_SILENT_APPROVAL)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ApprovalPolicy":
+        roles = [who for who in (*self.approvers, *(w for e in self.escalation for w in e.to)) if who.startswith(ROLE)]
+        if self.verified is False and roles:
+            raise ValueError(f"{roles[0]!r} cannot be known of an unverified answer; leave `verified` out")
+        if self.quorum > 1 and self.actions is not None and "approve" not in self.actions:
+            raise ValueError("a quorum is of people who approve, but `actions` does not allow that")
+        if self.actions is not None and not set(self.actions) - {"progress"}:
+            raise ValueError("`actions` allows nothing that would settle a call")
+        if len(self.reminders) + len(self.escalation) > MAX_NOTICES:
+            raise ValueError(f"there may be {MAX_NOTICES} reminders and escalations together")
+        if self.deadline:
+            late = [at for at in (*self.reminders, *(each.after for each in self.escalation)) if at >= self.deadline]
+            if late:
+                raise ValueError(f"a reminder or escalation after {late[0]} comes no earlier than the deadline")
+        return self
+
+
+class StandingApproval(Recorded):
+    """That calls like one which was approved run unasked for a while."""
+
+    agent: str
+    tool: str
+    args: JsonObject
+    """Which arguments have to be the same."""
+    bound_to: str
+    """Digest of the tool's parameters and of the policy; a call under another one is asked about again."""
+    by: str
+    until: float
+    """Seconds since 1970."""
+    origin: str
+    """`<invocation id>/<function call id>` of the call that was approved."""
+
+
+def call_digest(
+    agent: str, tool: str, args: JsonObject, *, declared: str | None = None, policy: ApprovalPolicy | None = None
+) -> str:
+    """Return the digest of exactly what an approver approves: a call, the tool's parameters, and the policy."""
+    bound: JsonObject = {"agent": agent, "tool": tool, "args": args}
+    if declared is not None:
+        bound |= {"schema": declared, "policy": policy.record() if policy else None}
+    return digest(bound)
