@@ -10,7 +10,7 @@ INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 PEERS := tests/differential
 # crewai, whose tools are adapted: likewise.
 CREWAI := tests/crewai
-EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring)
+EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
 .PHONY: demo test check lock bench clean help

@@ -5,13 +5,26 @@ from typing import Any
 import pytest
 from pydantic_core import PydanticUndefined
 
-from waystation.core import call, continued, entry, event, partial, report, review, scope, segment, session_data, wire
+from waystation.core import (
+    call,
+    continued,
+    entry,
+    event,
+    notice,
+    partial,
+    report,
+    review,
+    scope,
+    segment,
+    session_data,
+    wire,
+)
 from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded, however deep."""
-    known = call, continued, entry, event, partial, report, review, scope, segment, session_data, wire
+    known = call, continued, entry, event, notice, partial, report, review, scope, segment, session_data, wire
     assert all(known)  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
@@ -37,6 +50,8 @@ def test_recorded_types_have_no_default_factories(kind: type[Recorded]) -> None:
 REQUIRED = {
     "ApprovalPolicy": set[str](),
     "Escalation": {"after", "to"},
+    "NoticeReport": set[str](),
+    "NotifyInput": {"at", "new", "function_call_id", "occasion", "channels"},
     "Review": set[str](),
     "ReviewInput": {"at", "new", "ref", "function_call_id"},
     "StandingApproval": {"agent", "tool", "args", "bound_to", "by", "until", "origin"},

@@ -29,6 +29,8 @@
     │   └── MessageUnconfirmed    … or whether a session took a message
     ├── AuthorizationFailed       a login gave no credential, or its token cannot be renewed
     ├── CredentialStoreError      the credential store cannot be read or written
+    ├── InvalidConfiguration      a configuration file cannot be used
+    ├── IdentityUnavailable       who somebody is cannot be found out now; worth another attempt
     ├── ModelError                raised by model adapters, read by the model activity
     │   ├── ModelRefused          final
     │   └── ModelOverloaded       worth another attempt
@@ -203,6 +205,18 @@ class AuthorizationFailed(WaystationError):
 
 class CredentialStoreError(WaystationError):
     """The credential store cannot be read or written; the message says what to change."""
+
+
+class InvalidConfiguration(WaystationError):
+    """A configuration file cannot be used. The message holds nothing secret."""
+
+    def __init__(self, file: object, key: str, problem: str) -> None:
+        self.file, self.key, self.problem = str(file), key, problem
+        super().__init__(f"{file}{f', {key}' if key else ''}: {problem}")
+
+
+class IdentityUnavailable(WaystationError):
+    """An identity provider cannot be asked now who somebody is; another attempt may succeed."""
 
 
 class ModelError(WaystationError):

@@ -1,0 +1,40 @@
+"""Which tokens may stand in a history."""
+
+import base64
+
+import pytest
+
+from waystation.core.sealed import MAX_TOKEN_CHARS, is_sealed
+
+
+def part(text: str) -> str:
+    """Return one part of a compact token."""
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+ENCRYPTED = ".".join([part('{"alg":"ECDH-ES","enc":"A256GCM"}'), "", "aXY", "Y2lwaGVy", "dGFn"])
+
+
+def test_an_encrypted_token_is_sealed() -> None:
+    """With an empty second part, as for the direct agreement on a key."""
+    assert is_sealed(ENCRYPTED)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "secret",
+        "....",
+        ".".join([part('{"alg":"ES256"}'), part('{"sub":"dana"}'), "c2ln"]),
+        ".".join([part('{"alg":"ES256"}'), "", part('{"sub":"dana"}'), "c2ln", "c2ln"]),
+        ".".join([part('{"alg":"ECDH-ES","enc":"A256GCM"}'), "", "", "Y2lwaGVy", "dGFn"]),
+        ".".join([part('["enc"]'), "", "aXY", "Y2lwaGVy", "dGFn"]),
+        ".".join(["e", "", "aXY", "Y2lwaGVy", "dGFn"]),
+        ".".join(["é", "", "aXY", "Y2lwaGVy", "dGFn"]),
+        ENCRYPTED + "A" * MAX_TOKEN_CHARS,
+    ],
+)
+def test_no_other_token_is_sealed(token: str) -> None:
+    """A signed one least of all: whoever reads it can use it."""
+    assert not is_sealed(token)

@@ -1,0 +1,32 @@
+"""People are told that a call waits, that nobody has answered yet, and how it ended. It never delays the agent."""
+
+from typing import Literal
+
+from waystation.core.model_call import Position
+from waystation.core.payload import Recorded
+
+NOTIFY_ACTIVITY = "notify"
+
+Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
+
+
+class NotifyInput(Position):
+    """Input of the activity that tells people. What there is to tell is read from the log."""
+
+    function_call_id: str
+    occasion: Occasion
+    number: int = 0
+    """Which reminder or escalation it is, from 1."""
+    channels: tuple[str, ...]
+    """Names, as the workers are configured: addresses and keys never enter a history."""
+
+
+class NoticeReport(Recorded):
+    """Who was told."""
+
+    delivered: tuple[str, ...] = ()
+    """Names of channels."""
+    failed: dict[str, str] = {}
+    """Names of channels, and the type of the error of each."""
+    mark: str = ""
+    """Tells the attempts of one notice apart."""

@@ -1,0 +1,28 @@
+"""Whether a token is encrypted, as far as can be seen from outside.
+
+One that is not stands readable in the history of whatever it is sent to.
+"""
+
+import base64
+import binascii
+
+from waystation.core.payload import decode
+
+MAX_TOKEN_CHARS = 32_000
+"""Of a sealed token."""
+PLAIN_TOKEN = (
+    "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
+    "when they are given the workers' public key, see `identity` in the documentation."
+)
+
+
+def is_sealed(token: str) -> bool:
+    """Whether a token has the form of a compact JWE, and is not too large for one that holds a token."""
+    parts = token.split(".")
+    if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:
+        return False
+    try:
+        head = decode(base64.b64decode(parts[0] + "=" * (-len(parts[0]) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error):
+        return False
+    return isinstance(head, dict) and isinstance(head.get("enc"), str) and all(parts[2:])
