@@ -23,6 +23,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import chain
+from waystation.client.approvals import ApprovalClient
 from waystation.client.connect import connect
 from waystation.client.conversations import ConversationClient
 from waystation.client.credentials import CredentialKeeper
@@ -53,7 +54,7 @@ CONFIRMATION_LIMIT = timedelta(seconds=10)
 """How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
 
 
-class AgentClient(ScopeClient, ConversationClient):
+class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
     """Everything a program does with agents from outside."""
 
     def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE, blobs: Blobs | None = None) -> None:
@@ -152,18 +153,6 @@ class AgentClient(ScopeClient, ConversationClient):
     def stream(self, id: str, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
         """Yield the events of an invocation as they are recorded; see `Invocation.stream`."""
         return self.invocation(id).stream(start=start, partial=partial)
-
-    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
-        """Return what waits for a person in the namespace, or below a session or invocation. No worker has to run."""
-        found: list[PendingCall] = []
-        query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
-        prefix = "" if below is None else f"{below}/"
-        if prefix.isprintable() and not set(prefix) & set("'\"\\"):  # no query names others as they stand
-            query += f" AND WorkflowId STARTS_WITH '{prefix}'" if prefix else ""
-        async for execution in self.temporal.list_workflows(query):
-            if execution.id.startswith(prefix):
-                found.extend(pending_calls(await execution.memo(), execution.typed_search_attributes))
-        return sorted(found, key=lambda call: call.requested_at)
 
     async def authorize(self, auth_response_uri: str, *, store: CredentialKeeper) -> list[JsonObject]:
         """Finish a login at the address to which the provider sent the user; all calls that wait for it go on.

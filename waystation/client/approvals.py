@@ -1,0 +1,279 @@
+"""Find and answer what waits for people, in the whole namespace and without knowing a workflow.
+
+Everything is found in visibility and memos, so no worker has to run for it; they lag behind by a second at most.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client.wanted import PAGE, Place, found, wanting
+from waystation.core import ids
+from waystation.core.answer import Action, PendingCall
+from waystation.core.errors import AlreadyAnswered, Expired, UnknownCall, WaystationError
+from waystation.core.payload import JsonObject, digest
+
+if TYPE_CHECKING:
+    from waystation.client.agent_client import AgentClient
+
+AT_ONCE = 8
+"""How many answers of many are under way at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list."""
+
+    calls: tuple[PendingCall, ...]
+    next: str | None
+    """What brings the next part; None at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one answer among many."""
+
+    approval_id: str
+    receipt: JsonObject | None = None
+    """Present when the answer counts."""
+    error: WaystationError | RPCError | None = None
+    """Why it does not, or why nobody knows yet (`AnswerUnconfirmed`)."""
+
+
+class Approvals:
+    """What waits for people; `AgentClient.approvals`."""
+
+    def __init__(self, client: "AgentClient") -> None:
+        self._client = client
+
+    async def each(
+        self,
+        *,
+        agent: str | None = None,
+        tool: str | None = None,
+        person: str | Iterable[str] | None = None,
+        older_than: timedelta | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        below: str | None = None,
+    ) -> AsyncIterator[PendingCall]:
+        """Yield what waits, of the invocations that began last first. However many there are, few are held at a time.
+
+        Args:
+            agent: Only in invocations of this agent.
+            tool: Only calls of this tool.
+            person: Only calls that this person may answer, or has claimed: a subject as in a policy's `approvers`,
+                with roles (`role:finance`) if there are any. Calls that anybody may answer are among them.
+            older_than: Only calls that have waited for longer.
+            user_id: Only those for whom the agent works.
+            session_id: Only of this session.
+            below: Only in what this invocation calls, or this session (by its workflow id) starts, at any depth.
+        """
+        wanted = wanting(agent, tool, person, older_than, user_id, session_id, below)
+        async for _, calls in found(self._client.temporal, wanted):
+            for call in calls:
+                yield call
+
+    async def get(self, approval_id: str) -> PendingCall:
+        """Return one call that waits, with all of its arguments.
+
+        Raises:
+            AlreadyAnswered: It waits no more: it has its answer.
+            Expired: Its deadline has passed.
+            UnknownCall: It never waited, or its invocation is over, or there is none of that id.
+        """
+        invocation_id, call_id = _ids(approval_id)
+        invocation = self._client.invocation(invocation_id)
+        try:
+            posted = [call for call in await invocation.pending() if call.function_call_id == call_id]
+            if posted and not any(map(_is_omitted, (posted[0].args, posted[0].interim, posted[0].payload))):
+                return posted[0]
+            log = await invocation.log()
+        except RPCError as error:
+            raise _unknown(error, invocation_id) from None
+        call = log.calls.get(call_id)
+        if call is None or not call.ever_waits:
+            raise UnknownCall(f"No call {call_id!r} waits, or has waited, in {invocation_id!r}.")
+        if not log.ended and (found := next((c for c in log.pending() if c.function_call_id == call_id), None)):
+            return found
+        if call.expired:
+            raise Expired(f"The deadline of call {call_id!r} of {invocation_id!r} has passed; it was not approved.")
+        if call.answer:
+            by = f" by {call.answer.by!r}" if call.answer.by else ""
+            raise AlreadyAnswered(
+                f"Call {call_id!r} of {invocation_id!r} was already answered{by}: {call.answer.action}."
+            )
+        over = f"the invocation is {log.ended.status.replace('_', ' ')}" if log.ended else "it is carried out"
+        raise UnknownCall(f"Call {call_id!r} of {invocation_id!r} does not wait: {over}.")
+
+    async def answer(self, approval_id: str, action: Action, **fields: Any) -> JsonObject:
+        """Answer one call; see `Invocation.answer` for `fields`.
+
+        Raises:
+            AnswerRefused: It does not count; the class says why.
+            AnswerUnconfirmed: No worker took it in time. It may still be applied later.
+        """
+        invocation_id, call_id = _ids(approval_id)
+        try:
+            return await self._client.invocation(invocation_id).answer(action, call_id, **fields)
+        except RPCError as error:
+            raise _unknown(error, invocation_id) from None
+
+    async def approve(self, approval_id: str, **fields: Any) -> JsonObject:
+        """Approve a call; see `answer`."""
+        return await self.answer(approval_id, "approve", **fields)
+
+    async def reject(self, approval_id: str, **fields: Any) -> JsonObject:
+        """Reject a call; see `answer`."""
+        return await self.answer(approval_id, "reject", **fields)
+
+    async def edit(self, approval_id: str, args: JsonObject, **fields: Any) -> JsonObject:
+        """Have a call run with other arguments; see `answer`."""
+        return await self.answer(approval_id, "edit", args=args, **fields)
+
+    async def respond(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
+        """Give a long-running call its response; see `answer`."""
+        return await self.answer(approval_id, "respond", response=response, **fields)
+
+    async def progress(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
+        """Tell how a long-running call is getting on; see `answer`."""
+        return await self.answer(approval_id, "progress", response=response, **fields)
+
+    async def claim(self, approval_id: str, **fields: Any) -> JsonObject:
+        """Take a call on, so that others see that somebody looks after it; see `answer`."""
+        return await self.answer(approval_id, "claim", **fields)
+
+    async def release(self, approval_id: str, **fields: Any) -> JsonObject:
+        """Give back a call that was claimed; see `answer`."""
+        return await self.answer(approval_id, "release", **fields)
+
+    async def view(self, approval_id: str, **fields: Any) -> JsonObject:
+        """Have it recorded that somebody has looked at a call; see `answer`."""
+        return await self.answer(approval_id, "view", **fields)
+
+    async def waive(self, approval_id: str, **fields: Any) -> JsonObject:
+        """As an operator, have a call run without the approval that its policy asks for; see `answer`."""
+        return await self.answer(approval_id, "waive", **fields)
+
+    async def cancel(self, approval_id: str, **fields: Any) -> JsonObject:
+        """As an operator, close a call; see `answer`."""
+        return await self.answer(approval_id, "cancel", **fields)
+
+    async def answer_all(
+        self,
+        calls: Iterable[str | PendingCall] | AsyncIterable[PendingCall],
+        action: Action,
+        *,
+        at_once: int = AT_ONCE,
+        **fields: Any,
+    ) -> AsyncGenerator[Outcome]:
+        """Answer many calls alike, and yield what became of each, as it is known.
+
+        May be repeated, also after it was interrupted: a call that has its answer keeps it, and says so.
+
+        Args:
+            calls: Approval ids; or calls as `each` and `list` give them, whose answers then hold only for what they
+                showed.
+            action: What to do with them.
+            at_once: How many answers are under way at a time.
+            fields: As for `answer`.
+        """
+        running: set[asyncio.Task[Outcome]] = set()
+        try:
+            async for call in _one_by_one(calls):
+                if len(running) >= at_once:
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        yield task.result()
+                running.add(asyncio.create_task(self._outcome(call, action, fields)))
+            for coming in asyncio.as_completed(running):
+                yield await coming
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _outcome(self, call: str | PendingCall, action: Action, fields: JsonObject) -> Outcome:
+        given = dict(fields)
+        if isinstance(call, PendingCall):
+            given.setdefault("digest", call.digest)
+        if action == "progress":  # the only one of which a second would count
+            given.setdefault("answer_id", digest([action, {k: repr(v) for k, v in sorted(fields.items())}]))
+        approval_id = call if isinstance(call, str) else call.approval_id
+        try:
+            return Outcome(approval_id, receipt=await self.answer(approval_id, action, **given))
+        except (WaystationError, RPCError) as error:
+            return Outcome(approval_id, error=error)
+
+    async def list(self, *, limit: int = PAGE, page: str | None = None, **wanted: Any) -> Page:
+        """Return a part of what waits: see `each` for its order and for `wanted`.
+
+        Args:
+            limit: How many calls. There may be a few more: those of one invocation are never parted.
+            page: The `next` of the part before.
+            wanted: As for `each`.
+
+        Raises:
+            ValueError: `page` is not from such a list.
+        """
+        calls: list[PendingCall] = []
+        at = Place.read(page) if page else None
+        async for execution, meant in found(self._client.temporal, wanting(**wanted), at):
+            if len(calls) >= limit:
+                return Page(tuple(calls), at.written() if at else None)
+            at = Place.after(execution, at)
+            calls.extend(meant)
+        return Page(tuple(calls), None)
+
+
+class ApprovalClient:
+    """A part of `AgentClient`."""
+
+    temporal: Client
+
+    @property
+    def approvals(self) -> Approvals:
+        """What waits for people, in the whole namespace."""
+        return Approvals(cast("AgentClient", self))
+
+    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
+        """Return all that waits for a person, oldest first; `approvals` has more ways to look, and for many calls.
+
+        `below` names a session or an invocation: then only what waits in what was started from it, at any depth.
+        """
+        return sorted([call async for call in self.approvals.each(below=below)], key=lambda call: call.requested_at)
+
+
+def _is_omitted(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"omitted_bytes"}
+
+
+def _ids(approval_id: str) -> tuple[str, str]:
+    try:
+        invocation_id, call_id = ids.approved_call(approval_id)
+    except ValueError as error:
+        raise UnknownCall(str(error)) from None
+    return invocation_id, ids.requesting_call(call_id)
+
+
+def _unknown(error: RPCError, invocation_id: str) -> Exception:
+    """Return what it means that the server does not know an invocation; any other error is returned unchanged."""
+    if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+        return UnknownCall(f"There is no invocation {invocation_id!r}.")
+    return error
+
+
+async def _one_by_one(
+    calls: Iterable[str | PendingCall] | AsyncIterable[PendingCall],
+) -> AsyncIterator[str | PendingCall]:
+    if isinstance(calls, AsyncIterable):
+        async for call in calls:
+            yield call
+        return
+    for given in {each if isinstance(each, str) else each.approval_id: each for each in calls}.values():
+        yield given

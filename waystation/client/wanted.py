@@ -1,0 +1,161 @@
+"""Which calls are looked for among all that wait, and how far a list of them has been read."""
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError
+
+from waystation.client.pending import pending_calls
+from waystation.core.answer import PendingCall
+from waystation.core.wire import SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
+from waystation.search_attributes import AGENT, registered
+
+PAGE = 100
+"""How many invocations are asked for at a time, each with all that waits in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which calls are looked for."""
+
+    agent: str | None = None
+    tool: str | None = None
+    person: tuple[str, ...] = ()
+    older_than: timedelta | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    below: str | None = None
+
+    def query(self, *, searchable: bool, before: datetime | None) -> str:
+        """Return what the server is asked for; whatever a query cannot say is looked for in what it answers."""
+        parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
+        if searchable:
+            # What began before the attributes existed has none.
+            parts.append(f"({SEARCH_STATUS} = 'waiting' OR {SEARCH_AGENT} IS NULL)")
+            named = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
+            parts += [
+                f"({name} = '{value}' OR {SEARCH_AGENT} IS NULL)"
+                for name, value in named.items()
+                if value and _quotable(value)
+            ]
+        if self.below is not None and _quotable(self.below):
+            parts.append(f"WorkflowId STARTS_WITH '{self.below}/'")
+        if before is not None:
+            parts.append(f"StartTime <= '{before.isoformat()}'")
+        return " AND ".join(parts)
+
+    def has(self, execution: WorkflowExecution, root: str | None) -> bool:
+        """Whether an invocation may hold such calls; `root` is at the top of the tree that is meant."""
+        if self.below is not None:
+            # Anybody may start a workflow under an id that looks like one of the tree.
+            if not execution.id.startswith(f"{self.below}/"):
+                return False
+            if root is not None and execution.root_id not in (None, "", root):
+                return False
+        started_as = execution.typed_search_attributes.get(AGENT)
+        return self.agent is None or started_as is None or started_as == self.agent
+
+    def is_met_by(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
+        """Whether a call is one of those."""
+        return (
+            (self.agent is None or searchable or call.agent == self.agent)
+            and self.tool in (None, call.tool)
+            and self.user_id in (None, call.user_id)
+            and self.session_id in (None, call.session_id)
+            and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
+            and (not self.person or _concerns(call, self.person))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a list has been read. The server gives what began last first."""
+
+    before: datetime
+    runs: tuple[str, ...]
+    """Those that were read of the ones that began at that moment."""
+
+    @classmethod
+    def after(cls, execution: WorkflowExecution, at: "Place | None") -> "Place":
+        """Return the place behind an invocation."""
+        same = at.runs if at and at.before == _rounded(execution.start_time) else ()
+        return cls(_rounded(execution.start_time), (*same, execution.run_id))
+
+    @classmethod
+    def read(cls, text: str) -> "Place":
+        """Return the place that a list was told to go on from."""
+        moment, *runs = text.split("|")
+        try:
+            return cls(datetime.fromisoformat(moment).astimezone(UTC), tuple(runs))
+        except ValueError:
+            raise ValueError(f"{text!r} is no place in a list; it is the `next` of the part before.") from None
+
+    def written(self) -> str:
+        """Return the place as text."""
+        return "|".join((self.before.isoformat(), *self.runs))
+
+    def has_passed(self, execution: WorkflowExecution) -> bool:
+        """Whether an invocation was read before."""
+        return _rounded(execution.start_time) > self.before or execution.run_id in self.runs
+
+
+def _rounded(moment: datetime) -> datetime:
+    """Return the moment up to which the server is asked; it counts in smaller steps than Python."""
+    return moment.astimezone(UTC) + timedelta(microseconds=1)
+
+
+async def found(
+    client: Client, wanted: Wanted, at: "Place | None" = None
+) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
+    """Yield invocations from a place on, those that began last first, each with the calls in it that are wanted."""
+    searchable = await registered(client, tell=False)
+    root = await _root_of(client, wanted.below) if wanted.below else None
+    query = wanted.query(searchable=searchable, before=at.before if at else None)
+    async for execution in client.list_workflows(query, page_size=PAGE):
+        if (at and at.has_passed(execution)) or not wanted.has(execution, root):
+            continue
+        calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
+        now = time.time()
+        yield execution, [call for call in calls if wanted.is_met_by(call, searchable=searchable, now=now)]
+
+
+async def _root_of(client: Client, below: str) -> str | None:
+    """Return the workflow at the top of a tree; None when nobody knows."""
+    with suppress(RPCError):
+        return (await client.get_workflow_handle(below).describe()).root_id
+    return None
+
+
+def wanting(
+    agent: str | None = None,
+    tool: str | None = None,
+    person: str | Iterable[str] | None = None,
+    older_than: timedelta | None = None,
+    user_id: str | None = None,
+    session_id: str | None = None,
+    below: str | None = None,
+) -> Wanted:
+    """Return which calls are meant; see `Approvals.each`."""
+    people = (person,) if isinstance(person, str) else tuple(person or ())
+    return Wanted(agent, tool, people, older_than, user_id, session_id, below)
+
+
+def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
+    """Whether somebody, with all roles, may answer a call or has claimed it."""
+    if call.claimed_by in people:
+        return True
+    if call.policy is None:
+        return True
+    if call.policy.not_requester and (call.requester or call.user_id) in people:
+        return False
+    asked = call.policy.asked(call.level)
+    return not asked or any(who in asked for who in people)
+
+
+def _quotable(text: str) -> bool:
+    """Whether a query names it as it stands."""
+    return text.isprintable() and not set(text) & set("'\"\\")
