@@ -1,0 +1,90 @@
+"""One installation with keys of its own: an identity provider, a gateway, workers and a client."""
+
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waystation.core.answer import Answer
+from waystation.core.policy import Verified
+from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
+from waystation.identity.init import write
+from waystation.testing.fake_openid import FakeOpenId
+
+NAMESPACE, CALL = "default", "invoice-7/fc-1"
+APPROVE: dict[str, Any] = {"function_call_id": "fc-1", "action": "approve", "comment": "fine"}
+
+
+@dataclass
+class Clock:
+    """The time, and by how much a test has put it forward."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return time.time() + self.ahead_s
+
+
+@dataclass(kw_only=True)
+class Installation:
+    """What was set up."""
+
+    folder: Path
+    provider: FakeOpenId
+    clock: Clock
+    worker: WorkerIdentity
+    sealer: Sealer
+    gateway: Gateway
+
+    def seal(self, token: str, *, namespace: str = NAMESPACE, call: str = CALL, **answer: Any) -> str:
+        """Return a token as a client sends it."""
+        return self.sealer.seal(token, namespace=namespace, approval_id=call, answer=APPROVE | answer)
+
+    async def verify(
+        self, sealed: str, *, namespace: str = NAMESPACE, call: str = CALL, **answer: Any
+    ) -> tuple[Verified, str]:
+        """Return what a worker finds."""
+        given = Answer.model_validate(APPROVE | answer)
+        return await self.worker.verify(sealed, namespace=namespace, approval_id=call, answer=given)
+
+
+@pytest.fixture(scope="session")
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider, for tests that do not change it."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+@pytest.fixture
+def own_openid() -> Iterator[FakeOpenId]:
+    """An identity provider, for tests that do."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str] | None = None) -> Installation:
+    """Set up an installation that trusts its gateway and a provider."""
+    write(folder)
+    given = {"issuer": provider.url, "audience": "waystation-test"} | dict(issuer or {})
+    lines = [f"{name} = {value if value.startswith('[') else repr(value)}" for name, value in given.items()]
+    file = folder / "workers.toml"
+    file.write_text(file.read_text().replace("[links]", "\n".join(["[[issuers]]", *lines, "", "[links]"])))
+    assert tomllib.loads(file.read_text())["issuers"][1]["issuer"] == given["issuer"]
+    clock = Clock()
+    worker = WorkerIdentity.load(file, clock=clock)
+    gateway = Configuration.read(folder / "gateway.toml")
+    sealer = Sealer.of(Configuration.read(folder / "clients.toml"))
+    return Installation(
+        folder=folder, provider=provider, clock=clock, worker=worker, sealer=sealer, gateway=Gateway.of(gateway)
+    )
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    """An installation that trusts its gateway and the provider."""
+    return installed(tmp_path / "identity", openid)
