@@ -100,16 +100,16 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
     client: AgentClient | None = None
     failed = False
     for source in sources:
-        is_file = _is_file(source)
+        in_file = is_file(source)
         try:
-            if is_file:
+            if in_file:
                 replayed = await _replayed_file(source, target.store)
             else:
                 client = client or await target.connect()
                 replayed = await _replayed_invocation(source, client)
         except ForeignHistory as error:
             text = str(error) if source in str(error) else f"{source}: {error}"
-            raise Problem(Exit.USAGE if is_file else Exit.UNKNOWN, text) from None
+            raise Problem(Exit.USAGE if in_file else Exit.UNKNOWN, text) from None
         failed = failed or replayed.problem is not None
         if out.json:
             out.record(replayed.to_json())
@@ -118,7 +118,8 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
     return Exit.FAILED if failed else Exit.OK
 
 
-def _is_file(source: str) -> bool:
+def is_file(source: str) -> bool:
+    """Whether a source names a file, and no invocation."""
     return source.endswith(".json") or Path(source).is_file()
 
 

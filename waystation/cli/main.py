@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from waystation.cli import INTERRUPTED
 from waystation.cli.answering import approve, authorize, edit, progress, reject, respond
+from waystation.cli.audit import audit_commands
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
@@ -57,7 +58,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, or a history does not replay; "
+    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, a history does not replay, or "
+    "an audit was altered; "
     "2 usage; 3 already answered; 4 expired; 5 not allowed; 6 no such invocation or call; 7 no worker has confirmed "
     "the answer yet; 8 no server; 9 the session is closed; 10 it is busy; 130 interrupted.",
 )
@@ -231,6 +233,7 @@ app.command()(web)
 app.command()(chat)
 app.command()(sessions)
 app.add_typer(session_commands)
+app.add_typer(audit_commands)
 
 
 def _object(option: str, text: str | None) -> "JsonObject | None":

@@ -33,8 +33,8 @@ class Target:
     store: str | None = None
     """Where large payloads are kept."""
 
-    async def connect(self) -> AgentClient:
-        """Return a client.
+    async def connect(self, *, whole: bool = False) -> AgentClient:
+        """Return a client; one that reads values `whole`, or fails, instead of shortened where the store lacks them.
 
         Raises:
             Problem: No server answers, or the configuration cannot be read.
@@ -47,7 +47,7 @@ class Target:
                     namespace=self.namespace,
                     profile=self.profile,
                     store=self.store,
-                    short_forms=True,
+                    short_forms=not whole,
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
             raise Problem(

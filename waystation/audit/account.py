@@ -1,0 +1,248 @@
+"""The account of one invocation: what was asked, answered and carried out, in the order in which it happened.
+
+It is derived from the log's entries, so from history alone: a live invocation, a closed one and an exported file give
+the same account, and that of a running invocation only grows.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from pydantic import BaseModel
+
+from waystation.core import ids
+from waystation.core.answer import Answer
+from waystation.core.call import CallState
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    Began,
+    Body,
+    CallLost,
+    CallReturned,
+    CancelRequested,
+    ChildReturned,
+    DeadlinePassed,
+    Ended,
+    Entry,
+    MessageJoined,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    Refused,
+    ScopesTold,
+)
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, digest
+
+UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold)
+"""What is said between agents, models and users; of a reply only the calls are told."""
+CONTENT = frozenset({"args", "response", "payload", "message"})
+"""Fields that hold what was said or decided about; told as a digest, and, unless left out, as they are."""
+_STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
+
+
+def account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
+    """Return the account of an invocation.
+
+    Args:
+        log: With all of its entries.
+        arguments: Whether to tell arguments and responses, besides their digests.
+
+    Raises:
+        ForeignHistory: The log does not go back to the beginning.
+    """
+    if log.entries_before:
+        raise ForeignHistory(
+            f"The history of {log.invocation_id!r} begins with entry {log.entries_before}: earlier runs are missing. "
+            "Save all of them with `waystation history`, or say with --store where they are kept."
+        )
+    return list(_Teller(log.invocation_id, arguments).tell(log.entries))
+
+
+class _Teller:
+    """Goes through the entries again, and tells what each of them changes."""
+
+    def __init__(self, invocation_id: str, arguments: bool) -> None:
+        self._log = Log(invocation_id)
+        self._arguments = arguments
+        self._asked: dict[str, float] = {}
+        """Since when calls wait, by their ids."""
+        self._started: set[tuple[str, int]] = set()
+        """The calls that were carried out, and which run of each."""
+        self._number = 0
+
+    def tell(self, entries: Iterable[Entry]) -> Iterator[JsonObject]:
+        """Yield the account."""
+        # Entries of one time belong to one workflow task, at the end of which it is clear what is carried out: a call
+        # that is approved and cancelled in one task never is.
+        for _, task in groupby(entries, lambda entry: entry.time):
+            last = None
+            for last in task:
+                yield from self._one(last)
+            assert last is not None
+            yield from self._starting(last)
+
+    def _one(self, entry: Entry) -> Iterator[JsonObject]:
+        log, body = self._log, entry.body
+        call = log.calls.get(ids.requesting_call(getattr(body, "function_call_id", None) or ""))
+        settled = call.answer if call else None
+        if isinstance(body, CallReturned | ChildReturned | CallLost):
+            yield from self._began(entry, _call_of(body), getattr(body, "run", 0))
+        waiting = {each.id for each in log.waiting()} if isinstance(body, Ended) else set()
+        log.append(entry.ref, entry.time, body)
+        self._number = log.length - 1
+        if not isinstance(body, UNTOLD):
+            yield self._line(entry, **self._of(body))
+        if call and call.answer is not settled and call.answer:
+            yield self._decision(entry, call, call.answer)
+        for each in log.waiting():
+            if each.requested_at is not None and self._asked.get(each.id) != each.requested_at:
+                self._asked[each.id] = each.requested_at
+                yield self._request(entry, each)
+        for unanswered in sorted(waiting):
+            yield self._line(entry, kind="unanswered", call=unanswered)
+
+    def _starting(self, entry: Entry) -> Iterator[JsonObject]:
+        log = self._log
+        if log.cancelled or log.failure or log.ended or log.over or log.concluded:
+            return
+        for call in log.performing():
+            yield from self._began(entry, call.id, call.run)
+
+    def _began(self, entry: Entry, call_id: str, run: int) -> Iterator[JsonObject]:
+        call = self._log.calls.get(call_id)
+        if call is None or (call_id, run) in self._started:
+            return
+        self._started.add((call_id, run))
+        told: JsonObject = {"run": run} if run else {}
+        if call.call.kind == "agent":
+            told["called"] = ids.child_invocation(self._log.invocation_id, call_id)
+        approved = call.answer.action if call.answer and call.gate == "passed" else None
+        yield self._line(
+            entry,
+            kind="started",
+            call=call_id,
+            agent=call.agent,
+            tool=call.name,
+            effect=call.call.effect,
+            approved=approved,
+            **self._content("args", call.args),
+            **told,
+        )
+
+    def _request(self, entry: Entry, call: CallState) -> JsonObject:
+        started = self._log.input
+        assert started is not None
+        asked = call.pending(self._log.invocation_id, started.user_id, started.session_id)
+        return self._line(
+            entry,
+            kind="requested",
+            call=call.id,
+            agent=call.agent,
+            tool=call.name,
+            asks_for=asked.kind,
+            digest=asked.digest,
+            requester=started.requester or started.user_id,
+            user_id=started.user_id,
+            deadline=_time(asked.deadline),
+            policy=call.policy.record() if call.policy else None,
+            **self._content("args", call.args),
+        )
+
+    def _decision(self, entry: Entry, call: CallState, answer: Answer) -> JsonObject:
+        edited = self._content("args", call.args) if answer.action == "edit" else {}
+        return self._line(
+            entry, kind="decided", call=call.id, tool=call.name, decision=answer.action, by=answer.by, **edited
+        )
+
+    def _of(self, body: Body) -> JsonObject:
+        match body:
+            case Began(started):
+                about = {"agent": started.agent, "user_id": started.user_id, "session_id": started.session_id}
+                more = {"requester": started.requester, "app": started.app, "origin": started.origin}
+                return {"kind": "began", **about, **more, "message_digest": digest(started.message)}
+            case Refused():
+                return {"kind": "not_begun", "reason": body.message}
+            case AnswerCounted():
+                answer = self._told(body.answer)
+                kind = _STATEMENTS.get(body.answer.action, "answered")
+                return {**answer, "kind": kind, "call": body.function_call_id, "outcome": "counted", **_who(body)}
+            case AnswerIgnored():
+                about = {"call": body.function_call_id, "by": body.by, **_who(body)}
+                return {"kind": "ignored", "outcome": body.reason, "reason": body.message, **about}
+            case DeadlinePassed():
+                return {"kind": "expired", "call": body.function_call_id}
+            case CallReturned(outcome, run):
+                said = self._content("response", outcome.response)
+                said |= {"run": run} if run else {}
+                said |= {} if outcome.final else {"final": False}
+                return {"kind": "finished", "call": outcome.function_call_id, "error_type": outcome.error_type, **said}
+            case ChildReturned():
+                called = ids.child_invocation(self._log.invocation_id, body.function_call_id)
+                about = {"call": body.function_call_id, "called": called, "status": body.result.status}
+                return {"kind": "finished", **about, "text_digest": digest(body.result.text)}
+            case CallLost():
+                # Its own error is an outcome; whoever was lost or stopped may have done anything before.
+                kind = "finished" if body.failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
+                about = {"call": body.function_call_id, "loss": body.failure.kind}
+                return {"kind": kind, **about, "error_type": body.failure.error_type}
+            case CancelRequested():
+                return {"kind": "cancel_requested"}
+            case Ended():
+                return {"kind": "ended", "status": body.status}
+            case _:
+                return {"kind": _words(type(body).__name__), **self._fields(body)}
+
+    def _fields(self, body: Any) -> JsonObject:
+        """Return whatever an entry says: notices, submitted answers, reviews."""
+        told: JsonObject = {}
+        for field in dataclasses.fields(body):
+            value = getattr(body, field.name)
+            name = "call" if field.name == "function_call_id" else field.name
+            if name in CONTENT:
+                told |= self._content(name, value)
+            else:
+                told[name] = self._told(value) if isinstance(value, BaseModel) else value
+        return told
+
+    def _told(self, value: BaseModel) -> JsonObject:
+        """Return a recorded value as JSON; what must not be recorded, such as a token, is not in it either."""
+        told: JsonObject = {}
+        for name, field in value.model_dump(mode="json", exclude_defaults=True).items():
+            told |= self._content(name, field) if name in CONTENT else {name: field}
+        told.pop("function_call_id", None)
+        return told
+
+    def _content(self, name: str, value: Any) -> JsonObject:
+        if value is None:
+            return {}
+        told: JsonObject = {f"{name}_digest": digest(value)}
+        return {**told, name: value} if self._arguments else told
+
+    def _line(self, entry: Entry, *, kind: str, **fields: Any) -> JsonObject:
+        told = {name: value for name, value in fields.items() if value not in (None, "", ())}
+        about = {"time": _time(entry.time), "invocation": self._log.invocation_id, "entry": self._number}
+        return {**about, "ref": entry.ref, "kind": kind, **told}
+
+
+def _call_of(body: CallReturned | ChildReturned | CallLost) -> str:
+    return body.outcome.function_call_id if isinstance(body, CallReturned) else body.function_call_id
+
+
+def _who(body: Any) -> JsonObject:
+    """Return who answered, as far as that was verified."""
+    who = getattr(body, "who", None)
+    return {"verified": who.model_dump(mode="json", exclude_defaults=True)} if isinstance(who, BaseModel) else {}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _words(name: str) -> str:
+    """Return a class's name as the kinds of an account are written."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")

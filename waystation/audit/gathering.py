@@ -1,0 +1,139 @@
+"""Accounts of an invocation and of the agents that it called, live or from exported histories; and how they compare."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.audit.account import account
+from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
+from waystation.core.continued import Fetch, extend
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.history import carried_by, log_of
+from waystation.history_files import read as read_history
+
+if TYPE_CHECKING:
+    from waystation.client.agent_client import AgentClient
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Accounts of invocations, by their ids."""
+
+    arguments: bool = True
+    accounts: dict[str, list[JsonObject]] = field(default_factory=dict)
+    closed: bool = True
+    """Whether all are over."""
+    lacking: list[str] = field(default_factory=list)
+    """Agents that were called, and whose histories are not there."""
+
+    def add(self, log: Log) -> list[str]:
+        """Take the account of a log; return the invocations that it started."""
+        told = self.accounts[log.invocation_id] = account(log, arguments=self.arguments)
+        self.closed = self.closed and log.ended is not None
+        return [entry["called"] for entry in told if entry["kind"] == "started" and "called" in entry]
+
+    def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
+        """Return the lines of a file of all accounts."""
+        return sheet_of(
+            self.accounts, closed=self.closed, lacking=self.lacking, arguments=self.arguments, signer=signer
+        )
+
+
+async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Gathered:
+    """Gather the accounts of an invocation and of all agents below it. No worker has to run.
+
+    Raises:
+        ForeignHistory: It is no invocation of Waystation.
+        RPCError: The server does not know it.
+        StoreFailed: Part of a history was archived, and is not in the client's store.
+    """
+    gathered = Gathered(arguments)
+    gathered_ids = [id]
+    for each in gathered_ids:
+        try:
+            gathered_ids += gathered.add(await client.invocation(each).log())
+        except RPCError as error:
+            if each == id or error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            gathered.lacking.append(each)
+    return gathered
+
+
+async def of_files(
+    paths: Iterable[Path], converter: DataConverter, fetch: Fetch, *, arguments: bool = True
+) -> Gathered:
+    """Gather the accounts of histories in files, as `waystation history` writes them.
+
+    Args:
+        paths: One file for each invocation.
+        converter: Reads their payloads.
+        fetch: Reads parts of them that were archived.
+        arguments: Whether to tell arguments.
+
+    Raises:
+        ForeignHistory: One is no invocation of Waystation, or damaged.
+        StoreFailed: Part of one was archived, and is not to be had.
+        OSError: One cannot be read.
+    """
+    from waystation.client.chain import opened
+
+    gathered = Gathered(arguments)
+    called: list[str] = []
+    for path in paths:
+        histories = await opened(read_history(path), converter)
+        called += gathered.add(log_of(histories, await log_before(histories, fetch)))
+    gathered.lacking = [id for id in called if id not in gathered.accounts]
+    return gathered
+
+
+async def log_before(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log | None:
+    """Return the log of earlier runs than those in the file; None when there are none."""
+    carried = carried_by(histories[0].events[0])
+    if carried is None:
+        return None
+    log = Log(histories[0].workflow_id)
+    await extend(log, carried, fetch)
+    return log
+
+
+def compare(sheet: Sheet, live: Gathered) -> int:
+    """Look whether a file tells what histories say; return how many entries they have that are newer than the file.
+
+    Raises:
+        Fault: It tells something else.
+    """
+    newer = 0
+    for invocation in sheet.invocations:
+        told, recorded = sheet.of(invocation), live.accounts.get(invocation)
+        if recorded is None:
+            raise Fault(1, f"nothing is known any more of the invocation {invocation!r} that it names")
+        for number, entry in enumerate(told):
+            if number >= len(recorded) or entry != recorded[number]:
+                raise Fault(_line(sheet, entry), f"the history of {invocation!r} says something else")
+        if sheet.end.get("closed") and len(recorded) > len(told):
+            raise Fault(int(sheet.end["n"]) + 1, f"the history of {invocation!r} goes on after what the file tells")
+        newer += len(recorded) - len(told)
+    if strangers := [e for e in sheet.entries if e.get("invocation") not in sheet.invocations]:
+        raise Fault(_line(sheet, strangers[0]), "it is of an invocation that the first line does not name")
+    return newer
+
+
+def same_start(sheet: Sheet, id: str) -> None:
+    """Look whether a file is about an invocation.
+
+    Raises:
+        ForeignHistory: It is about another.
+    """
+    if id not in sheet.invocations:
+        raise ForeignHistory(f"The file is about {', '.join(sheet.invocations) or 'nothing'}; not about {id!r}.")
+
+
+def _line(sheet: Sheet, entry: JsonObject) -> int:
+    return next(n for n, each in enumerate(sheet.entries, 2) if each is entry)
