@@ -116,7 +116,11 @@ class HistoryReader:
                         f"This is a history of {started.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
                     )
                 _check_content(started.input.payloads)
-                yield facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id))
+                yield facts.Started(
+                    _data(started.input.payloads),
+                    continues=bool(started.continued_execution_run_id),
+                    child=bool(started.parent_workflow_execution.workflow_id),
+                )
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 self._task = (event.event_id, _seconds(event))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -279,7 +283,7 @@ def carried_by(first: HistoryEvent) -> Carried | None:
     """
     started = first.workflow_execution_started_event_attributes
     _check_content(started.input.payloads)
-    found = facts.Started(_data(started.input.payloads), bool(started.continued_execution_run_id)).carried()
+    found = facts.Started(_data(started.input.payloads), continues=bool(continues(first))).carried()
     return found[1] if found else None
 
 

@@ -4,13 +4,22 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from waystation.core import results
 from waystation.core.answer import Answer, parse_answer
+from waystation.core.entry import Began, Refused
 from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, SessionRefused
 from waystation.core.session_data import SessionMessage, parse_message
 from waystation.core.signals import NOT_FOUND
 from workflows.ports import data_of, is_elsewhere, result_of
 
 SETTLE_S = 0.001
+
+
+def beginning(given: RawValue, data: bytes) -> Began | Refused:
+    """Return the first entry of an invocation that was started with `data`."""
+    if is_elsewhere(given):
+        return Refused(NOT_FOUND.message)
+    return results.beginning([data], child=workflow.info().parent is not None)
 
 
 def accepted(given: RawValue) -> Answer:

@@ -7,25 +7,25 @@ import asyncio
 import functools
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.core import approval, ids, results, signals
+from waystation.core import approval, ids, occasions, results, signals
 from waystation.core.call import CallState
 from waystation.core.continued import Carried, carried_in
 from waystation.core.entry import (
     AnswerCounted,
-    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
     Body,
     CancelRequested,
     Ended,
     EndStatus,
     ModelCalled,
     ModelReplied,
-    Refused,
 )
 from waystation.core.errors import AnswerRefused
 from waystation.core.log import Log
@@ -33,9 +33,11 @@ from waystation.core.model_call import Phase, Position
 from waystation.core.payload import JsonObject
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
-from workflows.answers import accepted, parsed, typed
+from workflows.alarm import Alarm
+from workflows.answers import accepted, beginning, parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
+from workflows.people import notify, review_answer
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
 from workflows.ports import ResultElsewhere, data_of, hand_over, input_data, is_elsewhere, now, paged, raw, signal_data
 from workflows.reporting import Reporter
@@ -44,6 +46,7 @@ CANCEL_GRACE_S = 30.0
 """How long a cancelled invocation waits for its running tools to say how they ended."""
 TURNS_TO_DELIVER = 8
 """Turns of the event loop from an activity's result to its entry, with room to spare."""
+UnderWay: TypeAlias = "asyncio.Task[Body | None]"
 SCOPES = "scopes"
 """Marks, in histories, that `user:` and `app:` state is told what was written to it."""
 
@@ -77,14 +80,13 @@ class AgentInvocation:
         self._arrivals = 0
         self._arrived = False
         """How much of what a workflow task gives after messages has come."""
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._under_way: dict[str, UnderWay] = {}
+        self._beside: dict[str, UnderWay] = {}
+        """What neither an end nor a cancellation stops: state told to its scopes, people told of what waits."""
         self._left: set[str] = set()
         """What of that was told to stop while the invocation goes on."""
-        self._timer_until: float | None = None
-        self._timer: asyncio.Task[None] | None = None
+        self._alarm = Alarm(self._let_time_pass)
         self._fault: Exception | None = None
-        self._delivery: asyncio.Task[None] | None = None
-        """Tells `user:` and `app:` state what was written to it."""
         self._settled = False
         """Whether calls were stopped so that what others wrote to such state is told."""
 
@@ -96,8 +98,7 @@ class AgentInvocation:
             if self._carried:
                 hand_over(ids.START, self._carried, len(data))
             else:
-                elsewhere = is_elsewhere(given)
-                body = Refused(signals.NOT_FOUND.message) if elsewhere else results.beginning([data])
+                body = beginning(given, data)
                 self._record(ids.START, body)
                 hand_over(ids.START, body, len(data))
             return await self._loop()
@@ -112,6 +113,7 @@ class AgentInvocation:
         try:
             while True:
                 self._leave_unwanted()
+                self._tell_people()
                 step = next_step(self._log)
                 if self._cut_if_due(step):
                     step = Wait()
@@ -175,8 +177,11 @@ class AgentInvocation:
                 self._left.add(ref)
                 task.cancel()
 
-    def _begin(self, ref: str, step: Coroutine[Any, Any, Body]) -> None:
-        async def record() -> None:
+    def _begin(self, ref: str, step: Coroutine[Any, Any, Body], *, beside: bool = False) -> UnderWay:
+        tasks = self._beside if beside else self._under_way
+
+        async def record() -> Body | None:
+            body: Body | None = None
             with self._guard():
                 body = await step
                 self._arrivals += 1
@@ -184,30 +189,29 @@ class AgentInvocation:
                     self._noticeboard.registered = True
                 self._record(results.reference(ref, body), body)
             self._children.pop(ref, None)
-            del self._under_way[ref]
+            del tasks[ref]
+            return body
 
-        self._under_way[ref] = asyncio.create_task(record())
+        tasks[ref] = asyncio.create_task(record())
+        return tasks[ref]
+
+    def _tell_people(self) -> None:
+        """Have people told of what waits, or waited, since this was last asked."""
+        for occasion in occasions.worth_telling(self._log.occasions):
+            self._begin(occasion.id, notify(self._log, occasion, self._position()), beside=True)
+        self._log.occasions.clear()
 
     def _delivering(self) -> bool:
-        """Have `user:` and `app:` state told what was written to it, one delivery at a time; whether one is under way.
-
-        Not among what is under way otherwise: neither an end nor a cancellation may stop it.
-        """
+        """Have `user:` and `app:` state told what was written to it, one delivery at a time; whether one goes on."""
         last = self._log.scopes_untold()
+        under_way = any(map(ids.is_delivery, self._beside))
         # Asked only then: it is recorded, and invocations that write no such state shall not pay for it. Those that
         # began before there was any such state keep theirs to themselves.
-        if self._delivery is None and last is not None and workflow.patched(SCOPES):
+        if not under_way and last is not None and workflow.patched(SCOPES):
             step = tell_scopes(self._log.scopes_told, last, self._position())
-
-            async def record() -> None:
-                with self._guard():
-                    body = await step
-                    self._record(ids.delivery(last), body)
-                self._delivery = None
-                self._arrivals += 1
-
-            self._delivery = asyncio.create_task(record())
-        return self._delivery is not None
+            self._begin(ids.delivery(last), step, beside=True)
+            return True
+        return under_way
 
     async def _settle_scopes(self) -> bool:
         """See to it that `user:` and `app:` state is told everything; whether that took any time."""
@@ -218,7 +222,7 @@ class AgentInvocation:
             await workflow.wait(self._stop(), timeout=CANCEL_GRACE_S)
         while self._delivering():
             waited = True
-            await workflow.wait_condition(lambda: self._delivery is None)
+            await workflow.wait_condition(lambda: not any(map(ids.is_delivery, self._beside)))
             if self._fault:
                 raise self._fault
         return waited
@@ -226,13 +230,13 @@ class AgentInvocation:
     async def _change(self) -> None:
         """Wait until the log has grown."""
         self._noticeboard.post(self._log)
-        self._arm_timer()
-        seen, timer, arrivals = self._log.length, self._timer_until, self._arrivals
+        self._alarm.arm(self._log.next_deadline())
+        seen, timer, arrivals = self._log.length, self._alarm.until, self._arrivals
         self._arrived = False
         await workflow.wait_condition(
             lambda: (
                 self._log.length > seen
-                or self._timer_until != timer
+                or self._alarm.until != timer
                 or self._arrivals > arrivals
                 or self._fault is not None
             )
@@ -249,21 +253,9 @@ class AgentInvocation:
         except Exception as error:  # noqa: BLE001  # the loop raises it again
             self._fault = error
 
-    def _arm_timer(self) -> None:
-        """Have a timer run no later than to the next deadline. One that is no longer needed is left to fire."""
-        deadline = self._log.next_deadline()
-        if deadline is None or (self._timer_until is not None and self._timer_until <= deadline):
-            return
-
-        async def wake() -> None:
-            await workflow.sleep(max(deadline - now(), 0.001), summary="deadline")
-            if self._timer_until == deadline:
-                self._timer_until = None
-            with self._guard():
-                self._log.advance(now())
-
-        self._timer_until = deadline
-        self._timer = asyncio.create_task(wake())
+    def _let_time_pass(self) -> None:
+        with self._guard():
+            self._log.advance(now())
 
     # Continuing as new.
 
@@ -272,21 +264,15 @@ class AgentInvocation:
         if not isinstance(step, CallModel | Perform | Wait) or self._log.input is None:
             return False
         urgency = self._continuing.urgency(self._log, self._signals, self._updates)
-        if not urgency or self._archiving or self._delivery:
+        if not urgency or self._archiving or self._beside:
             return False
         if not self._continuing.archived:
             self._archiving = asyncio.create_task(self._archive(self._position(), urgency))
             return False
         # Results come after messages, and only then is everything there that the present workflow task was given.
         if self._arrived and all(ref in self._children and ref not in self._left for ref in self._under_way):
-            self._continuing.cut(
-                self._log,
-                self._noticeboard,
-                signals=self._signals,
-                updates=self._updates,
-                children=self._children,
-                urgency=urgency,
-            )
+            counts = {"signals": self._signals, "updates": self._updates}
+            self._continuing.cut(self._log, self._noticeboard, **counts, children=self._children, urgency=urgency)
             return False
         # A called agent that would not outlive the cut may take for ever.
         waits = any(call.call.kind == "agent" and not call.call.detached for call in self._log.performing())
@@ -317,7 +303,7 @@ class AgentInvocation:
         report = self._reporter.report(self._log, search_attributes=self._noticeboard.registered)
         return raw(self._log.result(reason).model_copy(update={"report": report}).fitted().encode())
 
-    def _stop(self) -> list[asyncio.Task[None]]:
+    def _stop(self) -> list[UnderWay]:
         """Tell whatever is under way to stop."""
         running = list(self._under_way.values())
         for task in running:
@@ -359,24 +345,38 @@ class AgentInvocation:
             data = signal_data(values, self._signals)
             body = signals.NOT_FOUND if data is None else signals.decide_signal(self._log, name, data, now())
             ref = ids.signalled(self._signals)
-            ref = ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref
-            self._record(ref, body)
-            hand_over(ref, body, sum(map(len, data or ())))
+            marked = signals.reference(ref, body)
+            self._record(marked, body)
+            hand_over(marked, body, sum(map(len, data or ())))
+            if isinstance(body, AnswerSubmitted):
+                self._review(ref)
 
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    def submit_answer(self, given: RawValue) -> JsonObject:
+    async def submit_answer(self, given: RawValue) -> JsonObject:
         """Take an answer, and tell the caller that it counted."""
         answer = accepted(given)
         call = self._log.calls[ids.requesting_call(answer.function_call_id)]
         with self._guard():
             self._updates += 1
-            self._record(ids.updated(self._updates), AnswerCounted(call.id, answer))
+            ref = ids.updated(self._updates)
+            if not approval.needs_review(call, answer):
+                self._record(ref, AnswerCounted(call.id, answer))
+                return approval.receipt(call, answer)
+            self._record(ids.submitted(ref), AnswerSubmitted(call.id, answer))
+        # Shielded, since the answer is looked into whether or not anybody still waits to hear of it.
+        judged = await asyncio.shield(self._review(ref))
+        if isinstance(judged, AnswerReviewed) and judged.refused:
+            raise typed(approval.refusal(judged.refused.reason, judged.refused.message))
         return approval.receipt(call, answer)
+
+    def _review(self, ref: str) -> UnderWay:
+        """Have an answer looked into; then it counts, or is recorded as ignored."""
+        return self._begin(ids.review(ref), review_answer(self._log, ref, self._position()))
 
     @submit_answer.validator
     def _check_answer(self, given: RawValue) -> None:
         try:
-            approval.check(self._log, parsed(given), now())
+            approval.accept(self._log, parsed(given), now())
         except AnswerRefused as refused:
             raise typed(refused) from None
 

@@ -22,10 +22,11 @@ from waystation.core.entry import Body, CallLost, Failure, ModelLost, ScopesTold
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, Phase, Position
 from waystation.core.payload import encode
+from waystation.core.policy import StandingApproval
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
-from workflows.ports import failure_of, raw, result_of
+from workflows.ports import failure_of, now, raw, result_of
 from workflows.search_attributes import at_start
 
 MODEL_TIMEOUT = timedelta(minutes=10)
@@ -76,6 +77,7 @@ async def call_model(log: Log, number: int, turn: int, phase: Phase, wrap_up: st
         turn=turn,
         phase=phase,
         wrap_up=wrap_up,
+        standing=tuple(each.origin for each in _in_force(log)),
         at=position.at,
         new=position.new,
     )
@@ -113,6 +115,7 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
         effect=plan.effect,
         timeout_s=plan.timeout_s,
         retries=plan.retries,
+        digest=call.approved_digest,
     )
     once = plan.effect == "once"
     attempts = 1 if once else 1 + plan.retries + LOST_WORKER_ATTEMPTS
@@ -173,6 +176,8 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
         root=log.root,
         depth=started.depth + 1,
         origin=started.origin or log.invocation_id,
+        requester=started.requester,
+        standing=_in_force(log),
     )
     try:
         running = await workflow.start_child_workflow(
@@ -196,6 +201,10 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
         used = results.used(error.cause.details) if isinstance(error.cause, ApplicationError) else None
         return CallLost(call.id, failure_of(error).model_copy(update={"used": used}))
     return results.child_result(call.id, result_of(result.payload))
+
+
+def _in_force(log: Log) -> tuple[StandingApproval, ...]:
+    return tuple(each for each in log.standing if each.until > now()) if log.standing else ()
 
 
 async def follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:

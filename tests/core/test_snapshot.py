@@ -13,7 +13,7 @@ RESTORED = {
 """Carried in a form of its own."""
 EMPTY = {"entries", "events"}
 """What is left behind."""
-AT_REST = {"_asked", "unwanted", "failure", "concluded", "cancelled", "ended"}
+AT_REST = {"submitted", "occasions", "_asked", "unwanted", "failure", "concluded", "cancelled", "ended"}
 """Has nothing to say at a moment at which a run may be cut."""
 GIVEN = {"invocation_id", "_timed"}
 

@@ -8,7 +8,7 @@ from waystation.core import ids
 from waystation.core.answer import Answer, PendingCall
 from waystation.core.model_call import Call, Confirmation
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, call_digest
+from waystation.core.policy import ApprovalPolicy, Verified, call_digest
 from waystation.core.tool_call import ToolOutcome
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -60,6 +60,19 @@ class CallState:
     held: str | None = None
     """Why the budget has no room for it, while a person is asked for more."""
     answer_ids: dict[str, None] = field(default_factory=dict)
+    waits: int = 0
+    """How often it began to wait for a person."""
+    noticed: int = 0
+    """How many of the reminders and escalations of its policy have come, in its present wait."""
+    told: int = 0
+    """Of how many of its waits people were told."""
+    approved_by: dict[str, None] = field(default_factory=dict)
+    """Who has approved it so far, while the policy wants more to."""
+    claimed_by: str | None = None
+    """Who has taken it on: others are told so, and do not answer it meanwhile."""
+    viewed_by: dict[str, None] = field(default_factory=dict)
+    decided_by: Verified | None = None
+    """Who gave the answer, when an identity provider says so."""
     known_digest: str | None = None
     """The digest of a call of which no more than what became of it is kept."""
 
@@ -90,7 +103,29 @@ class CallState:
         """When the wait ends, in seconds since 1970; None while nobody is waited for."""
         if self.requested_at is None or not self.waiting:
             return None
-        return self.requested_at + (self.call.deadline_s or DEFAULT_DEADLINE_S)
+        policy = self.policy
+        limit = policy.deadline.total_seconds() if policy and policy.deadline else self.call.deadline_s
+        return self.requested_at + (limit or DEFAULT_DEADLINE_S)
+
+    @property
+    def due(self) -> float | None:
+        """When something next happens to the wait, should nobody answer: a notice, or its deadline."""
+        if self.requested_at is None or not self.waiting or not self.policy:
+            return self.deadline
+        notices = self.policy.notices()
+        if self.noticed < len(notices):
+            return self.requested_at + notices[self.noticed].after.total_seconds()
+        return self.deadline
+
+    @property
+    def level(self) -> int:
+        """How many escalations have taken place in the present wait."""
+        return sum(notice.escalates for notice in self.policy.notices()[: self.noticed]) if self.policy else 0
+
+    @property
+    def approvals_needed(self) -> int:
+        """How many people have to approve it in all."""
+        return self.policy.quorum if self.policy else 1
 
     @property
     def digest(self) -> str:
@@ -113,6 +148,13 @@ class CallState:
         return self.call.declared or (asked_from_inside.declared if asked_from_inside else None)
 
     @property
+    def approved_digest(self) -> str | None:
+        """Digest of what an approver let through, as it then was; None when nobody had to, or for older calls."""
+        if self.declared is None or self.gate != "passed" or self.asked != "confirmation":
+            return None
+        return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
+
+    @property
     def dynamic(self) -> bool:
         """Whether it was the tool itself that asked, in an earlier run. One that a person had to confirm may, too."""
         return self.outcome is not None
@@ -132,9 +174,17 @@ class CallState:
 
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
         """Have it wait for a person."""
-        self.gate, self.asked, self.asks, self.requested_at = "waiting", asked, asks, now
+        self.gate, self.asked, self.asks = "waiting", asked, asks
         # What an approver edited before is what the next one is shown.
         self.shown = None
+        self.wait(now)
+
+    def wait(self, now: float) -> None:
+        """Begin to wait for a person."""
+        self.requested_at = now
+        self.waits += 1
+        self.noticed, self.claimed_by = 0, None
+        self.approved_by = {}
 
     def run_again(self) -> None:
         """Have it carried out once more; its present response stands until then."""
@@ -146,7 +196,9 @@ class CallState:
         """Give the call its last response."""
         self.response, self.responded, self.closed = response, True, True
 
-    def pending(self, invocation_id: str, user_id: str, session_id: str | None) -> PendingCall:
+    def pending(
+        self, invocation_id: str, user_id: str, session_id: str | None, requester: str | None = None
+    ) -> PendingCall:
         """Return the call as approvers see it."""
         asks = self.asks or Confirmation()
         return PendingCall(
@@ -164,6 +216,12 @@ class CallState:
             deadline=self.deadline or 0.0,
             user_id=user_id,
             session_id=session_id,
+            requester=requester,
+            policy=self.policy,
+            level=self.level,
+            approved_by=tuple(self.approved_by),
+            claimed_by=self.claimed_by,
+            response_schema=self.call.response_schema,
         )
 
     @property

@@ -7,7 +7,6 @@ import abc
 from collections.abc import Sequence
 
 from waystation.core import responses
-from waystation.core.answer import Answer
 from waystation.core.budget import NO_USAGE
 from waystation.core.call import Asked, CallState
 from waystation.core.compaction import Compaction
@@ -33,6 +32,8 @@ class Calls(Works):
         """Whether the invocation ends although agents are at work."""
         self.output: JsonObject | None = None
         """The latest structured answer."""
+        self.notify: tuple[str, ...] = ()
+        """Names of the channels that are told of what waits, when a policy names none."""
         self.spoken_for = 0
         """How often callbacks spoke for an agent, so that its model was not called."""
 
@@ -42,6 +43,7 @@ class Calls(Works):
         self.usage = self.usage + (reply.usage or NO_USAGE)
         if reply.compaction:
             self.usage = self.usage + (reply.compaction.usage or NO_USAGE)
+        self.notify = reply.notify or self.notify
         if work.over:  # it was stopped meanwhile
             return
         if phase == "leave":
@@ -131,7 +133,7 @@ class Calls(Works):
             call.response, call.responded = outcome.response, call.asked == "confirmation"
             work.open[call.id] = call
         elif call.call.kind == "long_running" and not outcome.final:
-            call.requested_at = now
+            call.wait(now)
             if not call.closed and outcome.response is not None:
                 # Progress that came before the function had returned is newer than what it returned.
                 call.response = outcome.response if call.response is None else call.response
@@ -139,51 +141,6 @@ class Calls(Works):
         elif not call.closed:
             call.close(outcome.response or {})
         self._settle(now, work)
-
-    def _answer(self, now: float, call: CallState, answer: Answer) -> None:
-        work = self.works[call.turn]
-        if answer.answer_id:
-            call.answer_ids[answer.answer_id] = None
-        if call.gate == "waiting":
-            self._answer_request(now, work, call, answer)
-        else:
-            call.response = responses.answered(answer)
-            if answer.action != "progress":
-                call.answer, call.answered_at, call.closed = answer, now, True
-            if answer.action != "progress" or answer.wake:
-                call.responded = work.unread = True
-            work.held.append(("user", [call.response_part(call.response)]))
-        self._settle(now, work)
-
-    def _answer_request(self, now: float, work: Work, call: CallState, answer: Answer) -> None:
-        call.answer, call.answered_at = answer, now
-        part = call.request_response_part(answer)
-        self._emit(now, work, {"role": "user", "parts": [part]}, author="user")
-        if answer.action == "reject" and not (call.dynamic and call.asked == "confirmation"):
-            self._refuse(call, responses.rejected(answer))
-            return
-        if answer.action == "edit":
-            call.shown, call.args = call.args, dict(answer.args or {})
-        call.gate = "passed"
-        if not call.dynamic:
-            return
-        for waiting in self._asking_for_the_same(call):
-            waiting.gate = "passed"
-            waiting.run_again()
-            other = self.works[waiting.turn]
-            if waiting not in other.batch:
-                other.batch.append(waiting)
-
-    def _asking_for_the_same(self, call: CallState) -> list[CallState]:
-        """Return the call, and the others that wait for the same credential: one login is enough."""
-        key = _credential_key(call)
-        same = [c for c in self._open_calls() if c is not call and c.gate == "waiting" and _credential_key(c) == key]
-        return [call, *same] if key else [call]
-
-    def _expire(self, now: float, call: CallState) -> None:
-        call.expired = True
-        self._refuse(call, responses.expired(call))
-        self._settle(now, self.works[call.turn])
 
     def _refuse(self, call: CallState, response: JsonObject) -> None:
         """Close a call that a person did not let through; one that has already run keeps its outcome."""
@@ -245,7 +202,7 @@ class Calls(Works):
     def _request(self, now: float, work: Work, calls: list[CallState]) -> None:
         """Ask for confirmations in one event, and for credentials, each of them once, in one more."""
         for asked in ("credential", "confirmation"):
-            asking = {_credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
+            asking = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
             shown = list(reversed(asking.values()))
             if shown:
                 self._emit(
@@ -307,7 +264,7 @@ def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | N
     return None
 
 
-def _credential_key(call: CallState) -> str | None:
+def credential_key(call: CallState) -> str | None:
     """Return what tells one needed credential from another; None for a call that needs none."""
     if call.asked != "credential" or call.asks is None or not isinstance(call.asks.payload, dict):
         return None

@@ -6,7 +6,9 @@ from typing import Literal, TypeAlias
 from waystation.core.answer import Answer
 from waystation.core.budget import Used
 from waystation.core.model_call import ModelReply
+from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject, Recorded
+from waystation.core.review import Review
 from waystation.core.scope import RefusedDelta
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput, InvocationResult
@@ -114,6 +116,25 @@ class AnswerIgnored:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerSubmitted:
+    """Somebody answered a call, and whether that counts has to be looked into."""
+
+    function_call_id: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReviewed:
+    """A submitted answer was looked into."""
+
+    ref: str
+    """Of the signal or update that brought it, without judgement."""
+    review: Review
+    refused: AnswerIgnored | None = None
+    """Why it does not count, when it does not."""
+
+
+@dataclass(frozen=True, slots=True)
 class MessageJoined:
     """The user said more while the agent worked."""
 
@@ -127,6 +148,24 @@ class DeadlinePassed:
     """Nobody answered a call in time."""
 
     function_call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeDue:
+    """Nobody has answered a call for as long as its policy has people reminded, or further people asked."""
+
+    function_call_id: str
+    number: int
+    """Which of the reminders and escalations of the policy, from 0, in the order of their times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """People were told of a call that waits, or waited."""
+
+    function_call_id: str
+    occasion: str
+    report: NoticeReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +202,12 @@ Body: TypeAlias = (
     | CallLost
     | AnswerCounted
     | AnswerIgnored
+    | AnswerSubmitted
+    | AnswerReviewed
     | MessageJoined
     | DeadlinePassed
+    | NoticeDue
+    | Notified
     | ScopesTold
     | CancelRequested
     | Ended

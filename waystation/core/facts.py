@@ -16,6 +16,8 @@ class Started:
     payloads: Sequence[bytes]
     continues: bool = False
     """Whether the server says that the run continues another."""
+    child: bool = False
+    """Whether the server says that another workflow started it."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
         """Return what the run has from another, and its input; None for a run that begins an invocation."""

@@ -20,6 +20,10 @@ _WRAP_UP = "^"
 _RUN = "~"
 DEADLINE = "x:"
 _IGNORED = "!"
+_SUBMITTED = "?"
+_REVIEW = "r:"
+NOTICE = "n:"
+_TOLD = "t:"
 _BUDGET = "budget-"
 _DELIVERY = "d:"
 _ARCHIVE = "archive-"
@@ -63,9 +67,61 @@ def is_ignored(ref: str) -> bool:
     return ref.endswith(_IGNORED)
 
 
+def submitted(ref: str) -> str:
+    """Return the reference of a signal or update whose answer is to be reviewed before it may count."""
+    return f"{ref}{_SUBMITTED}"
+
+
+def is_submitted(ref: str) -> bool:
+    """Whether a reference says that its answer is to be reviewed."""
+    return ref.endswith(_SUBMITTED)
+
+
 def message(ref: str) -> str:
     """Return the reference without the judgement; any other reference is returned unchanged."""
-    return ref.removesuffix(_IGNORED)
+    return ref.removesuffix(_IGNORED).removesuffix(_SUBMITTED)
+
+
+def review(ref: str) -> str:
+    """Return the id of the activity that reviews the answer of a signal or update."""
+    return f"{_REVIEW}{ref}"
+
+
+def is_review(ref: str) -> bool:
+    """Whether an activity, or its result, is of that kind."""
+    return ref.startswith(_REVIEW)
+
+
+def reviewed(ref: str) -> str:
+    """Return whose answer such an activity, or its result, is about."""
+    return ref.removeprefix(_REVIEW).partition(".")[0].removesuffix(_IGNORED)
+
+
+def notice_due(function_call_id: str, wait: int, number: int) -> str:
+    """Return the reference of a reminder or an escalation: the `number`th of the `wait`th time that a call waits."""
+    return f"{NOTICE}{function_call_id}.{wait}.{number}"
+
+
+def due_notice(ref: str) -> tuple[str, int, int]:
+    """Return call, wait and number of such a reference."""
+    function_call_id, wait, number = ref.removeprefix(NOTICE).rsplit(".", 2)
+    return function_call_id, int(wait), int(number)
+
+
+def notification(function_call_id: str, wait: int, occasion: str) -> str:
+    """Return the id of the activity that tells people of a call."""
+    return f"{_TOLD}{function_call_id}.{wait}.{occasion}"
+
+
+def is_notification(ref: str) -> bool:
+    """Whether an activity is of that kind."""
+    return ref.startswith(_TOLD)
+
+
+def notified(ref: str) -> tuple[str, str]:
+    """Return the call that such an activity is about, and the occasion."""
+    function_call_id, _, occasion = ref.removeprefix(_TOLD).split(".", 2)
+    return function_call_id, occasion
 
 
 def not_found(number: int) -> str:

@@ -13,6 +13,8 @@ from waystation.core.call import CallState
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
     Began,
     Body,
     CallLost,
@@ -27,6 +29,8 @@ from waystation.core.entry import (
     ModelCalled,
     ModelLost,
     ModelReplied,
+    NoticeDue,
+    Notified,
     Refused,
     ScopesTold,
 )
@@ -42,6 +46,7 @@ from waystation.core.work import Work
 
 NOBODY = "waystation"
 """Author of what is said of an invocation that no agent could begin."""
+NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "What was reviewed is no answer to a call of this invocation.")
 MAX_IGNORED_EVENTS = 100
 """Further ignored answers are counted but get no event of their own, so that a flood stays cheap."""
 
@@ -99,7 +104,7 @@ class Log(Spending):
         if self.input is None:
             return []
         who = self.input.user_id, self.input.session_id
-        return [call.pending(self.invocation_id, *who) for call in self.waiting()]
+        return [call.pending(self.invocation_id, *who, self.input.requester) for call in self.waiting()]
 
     def performing(self) -> list[CallState]:
         """Return the calls that have to be, or are being, carried out."""
@@ -107,8 +112,8 @@ class Log(Spending):
         return [call for work in idle for call in work.batch if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
-        """Return the earliest deadline of all that waits, in seconds since 1970."""
-        return min((call.deadline for call in self._open_calls() if call.deadline is not None), default=None)
+        """Return when, at the earliest, time changes something about what waits, in seconds since 1970."""
+        return min((call.due for call in self._open_calls() if call.due is not None), default=None)
 
     def result(self, reason: str | None = None) -> InvocationResult:
         """Return what the invocation gives to whoever started it; `reason` when it stopped early."""
@@ -130,6 +135,7 @@ class Log(Spending):
             invocation_id=self.invocation_id,
             output=self.output,
             artifact_delta=dict(self.artifact_delta),
+            standing=self.standing,
             next_agent=self._next_turn if self._next_turn != self.agent else None,
         )
 
@@ -177,14 +183,16 @@ class Log(Spending):
     # Growing.
 
     def advance(self, now: float) -> None:
-        """Let every deadline pass that is not after `now`.
+        """Let every notice and every deadline come that is not after `now`.
 
         Called before anything else is applied: a late answer is delivered before the timer that already fired.
         """
-        due = [(call.deadline, call.id) for call in self._open_calls() if call.deadline is not None]
-        for deadline, function_call_id in sorted(due):
-            if deadline <= now:
-                self.append(ids.deadline_passed(function_call_id), now, DeadlinePassed(function_call_id))
+        while due := [(call.due, call.id) for call in self._open_calls() if call.due is not None and call.due <= now]:
+            call = self.calls[min(due)[1]]
+            if call.due == call.deadline:
+                self.append(ids.deadline_passed(call.id), now, DeadlinePassed(call.id))
+            else:
+                self.append(ids.notice_due(call.id, call.waits, call.noticed), now, NoticeDue(call.id, call.noticed))
 
     def record(self, ref: str, now: float, body: Body) -> None:
         """Append an entry, after the deadlines that passed before it."""
@@ -211,6 +219,7 @@ class Log(Spending):
                 call = self.calls.get(body.outcome.function_call_id)
                 self._perform(now, call, body.outcome, body.run)
             case ChildReturned():
+                self.keep(*body.result.standing)
                 self.usage = self.usage + body.result.usage
                 spent = body.result.spent or Spent(total_tokens=body.result.usage.total)
                 self._count_child(body.function_call_id, spent, body.result.granted or NOTHING)
@@ -227,6 +236,14 @@ class Log(Spending):
                     self._answer(now, self.calls[body.function_call_id], body.answer)
             case AnswerIgnored():
                 self._ignore(now, body)
+            case AnswerSubmitted():
+                self.submitted[ids.message(ref)] = body.answer
+            case AnswerReviewed():
+                self._take_review(now, body)
+            case NoticeDue():
+                self._remind(body)
+            case Notified():
+                self._note_failures(now, body)
             case MessageJoined():
                 self._join(now, body)
             case DeadlinePassed():
@@ -243,6 +260,7 @@ class Log(Spending):
             case _:
                 assert_never(body)
         if not self.ended:
+            self._tell_who_is_asked()
             self._grow(now)
             self._rest(now)
             if not (self.cancelled or self.failure or self.concluded):
@@ -250,6 +268,7 @@ class Log(Spending):
 
     def _begin(self, now: float, started: InvocationInput) -> None:
         self.input = started
+        self.standing = started.standing
         self._state = StateFold(started.state)
         if any(map(is_scoped, started.state)):
             self._scope_writes.append(0)
@@ -276,6 +295,28 @@ class Log(Spending):
             named = {"function_call_id": body.function_call_id, "by": body.by}
             facts.update({key: value for key, value in named.items() if value})
             self._emit(now, None, None, custom_metadata={"ignored_answer": facts})
+
+    def _take_review(self, now: float, body: AnswerReviewed) -> None:
+        answer, review = self.submitted.pop(body.ref, None), body.review
+        if body.refused or answer is None:
+            self._ignore(now, body.refused or NOT_SUBMITTED)
+            return
+        call = self.calls[ids.requesting_call(answer.function_call_id)]
+        if review.nonce:
+            call.answer_ids[review.nonce] = None
+        self._answer(now, call, review.applied_to(answer), review.who)
+
+    def _remind(self, body: NoticeDue) -> None:
+        call = self.calls[body.function_call_id]
+        call.noticed = body.number + 1
+        if call.policy:
+            notice = call.policy.notices()[body.number]
+            self._occasion(call, "escalation" if notice.escalates else "reminder", notice)
+
+    def _note_failures(self, now: float, body: Notified) -> None:
+        if body.report.failed:
+            failed: JsonObject = {"function_call_id": body.function_call_id, "occasion": body.occasion}
+            self._emit(now, None, None, custom_metadata={"not_notified": failed | {"channels": body.report.failed}})
 
     def _tell_scopes(self, now: float, told: ScopesTold) -> None:
         self.scopes_told = max(self.scopes_told, told.last)

@@ -84,6 +84,8 @@ class ModelCallInput(Position):
     """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` ones run."""
     wrap_up: str | None = None
     """Why the agent has to answer now, without calling anything: what of the budget is used up."""
+    standing: tuple[str, ...] = ()
+    """Origins of the standing approvals of the log that are in force."""
 
 
 class Said(Recorded):

@@ -4,6 +4,7 @@ A policy is recorded with the call, so a changed one holds for calls made afterw
 time passed: nobody's silence is an agreement.
 """
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -34,6 +35,15 @@ class Verified(Recorded):
     def is_among(self, named: tuple[str, ...]) -> bool:
         """Whether people and roles name this person."""
         return self.subject in named or any(f"{ROLE}{role}" in named for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A moment at which a policy has people told that a call still waits."""
+
+    after: timedelta
+    escalates: bool = False
+    notify: tuple[str, ...] = ()
 
 
 class Escalation(Recorded):
@@ -87,11 +97,20 @@ class ApprovalPolicy(Recorded):
             return self.verified
         return bool(self.approvers) or self.not_requester or self.quorum > 1
 
+    def notices(self) -> list[Notice]:
+        """Return reminders and escalations in the order of their times."""
+        found = [Notice(after=after) for after in self.reminders]
+        found += [Notice(after=each.after, escalates=True, notify=each.notify) for each in self._levels()]
+        return sorted(found, key=lambda notice: (notice.after, notice.escalates))
+
+    def _levels(self) -> list[Escalation]:
+        return sorted(self.escalation, key=lambda each: each.after)
+
     def asked(self, level: int) -> tuple[str, ...]:
         """Return who may answer once that many escalations have taken place; empty for anybody."""
         if not self.approvers:
             return ()
-        return self.approvers + tuple(who for each in self.escalation[:level] for who in each.to)
+        return self.approvers + tuple(who for each in self._levels()[:level] for who in each.to)
 
     def record(self) -> JsonObject:
         """Return the policy as JSON, without defaults."""

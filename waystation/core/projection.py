@@ -9,23 +9,26 @@ came after the last command is that rule applied here.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pydantic import ValidationError
 
-from waystation.core import ids, results
+from waystation.core import approval, ids, results, signals
 from waystation.core.answer import parse_answer
 from waystation.core.continued import Carried
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
     Body,
     CancelRequested,
     DeadlinePassed,
     Ended,
     ModelCalled,
     ModelLost,
+    NoticeDue,
     ScopesTold,
 )
 from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
@@ -46,7 +49,7 @@ from waystation.core.facts import (
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.payload import decode
-from waystation.core.signals import NOT_FOUND, decide_signal, joined
+from waystation.core.signals import NOT_FOUND, joined
 from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
 
 Source: TypeAlias = Callable[[Log, float], tuple[str, Body] | None]
@@ -84,7 +87,7 @@ class Sources:
             case Started() if fact.carried():
                 return None
             case Started():
-                return self.put(ids.START, results.beginning(fact.payloads))
+                return self.put(ids.START, results.beginning(fact.payloads, child=fact.child))
             case Signalled():
                 self._signals += 1
                 self._answers[ref := ids.signalled(self._signals)] = fact
@@ -113,25 +116,36 @@ class Sources:
         """Return the entry of a reference that a command names; it is not needed again."""
         if body := self._bodies.pop(ref, None):
             return body
+        if ids.is_review(ref) and isinstance(found := self._bodies.pop(ids.message(ref), None), AnswerReviewed):
+            return replace(found, refused=AnswerIgnored("ignored", "An answer was refused when it was looked into."))
         if ref.startswith(ids.CALLED):
             return ModelCalled(*ids.called_model(ref))
         if ref.startswith(ids.DEADLINE):
             return DeadlinePassed(ref[len(ids.DEADLINE) :])
+        if ref.startswith(ids.NOTICE):
+            function_call_id, _, number = ids.due_notice(ref)
+            return NoticeDue(function_call_id, number)
         fact = self._answers.pop(ids.message(ref), None)
         if fact is None:
             return None
-        return _ignored(fact) if ids.is_ignored(ref) else _counted(fact)
+        if ids.is_ignored(ref):
+            return _ignored(fact)
+        return _counted(fact, submitted=ids.is_submitted(ref))
 
     def decide(self, ref: str, log: Log, now: float) -> tuple[str, Body]:
         """Return the entry for an answer of which no command has told yet whether it counted."""
         fact = self._answers.pop(ref)
         if isinstance(fact, UpdateAccepted):
-            return ref, _counted(fact)
-        if isinstance(fact, NotFound):
-            return ids.ignored(ref), NOT_FOUND
-        _check_content(fact)
-        body = decide_signal(log, fact.name, fact.payloads, now)
-        return (ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref), body
+            body: Body = _counted(fact)
+            call = log.calls.get(body.function_call_id) if isinstance(body, AnswerCounted) else None
+            if isinstance(body, AnswerCounted) and call and approval.needs_review(call, body.answer):
+                body = AnswerSubmitted(call.id, body.answer)
+        elif isinstance(fact, NotFound):
+            body = NOT_FOUND
+        else:
+            _check_content(fact)
+            body = signals.decide_signal(log, fact.name, fact.payloads, now)
+        return signals.reference(ref, body), body
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
@@ -237,10 +251,10 @@ class Projection:
         for ref in position.new:
             if ref in applied:
                 continue
-            if ids.is_ignored(ref):
+            if ids.is_ignored(ref) and not ids.is_review(ref):
                 _, body = self._sources.decide(ids.message(ref), self.log, now)
             elif (taken := self._sources.take(ref)) is not None:
-                body = taken
+                body = _worded(taken, self.log, now)
             else:
                 raise ForeignHistory(f"The history lacks the source of {ref!r}; it is truncated or damaged.")
             self._append(ref, now, body)
@@ -260,11 +274,22 @@ class Projection:
     def _entry(self, ref: str | None) -> Source:
         assert ref is not None
 
-        def source(_log: Log, _now: float) -> tuple[str, Body] | None:
+        def source(log: Log, now: float) -> tuple[str, Body] | None:
             body = None if ref in self._applied else self._sources.take(ref)
+            if isinstance(body, AnswerReviewed):
+                body = approval.judge(log, body.ref, body.review, now)
+                return (ids.ignored(ref) if body.refused else ref), body
             return (ref, body) if body else None
 
         return source
+
+
+def _worded(body: Body, log: Log, now: float) -> Body:
+    """Return the entry of a refused answer with the reason; a command says only that it was refused."""
+    if isinstance(body, AnswerReviewed) and body.refused:
+        judged = approval.judge(log, body.ref, body.review, now)
+        return judged if judged.refused else body
+    return body
 
 
 def position_of(scheduled: Scheduled) -> Position:
@@ -293,6 +318,13 @@ def result_of(fact: Returned | Lost) -> Body:
         if isinstance(fact, Lost):
             return ScopesTold(ids.delivered(fact.ref), failure=fact.failure)
         return results.scopes_told(fact.ref, fact.data)
+    if ids.is_review(fact.ref):
+        found = results.review_lost(fact.failure) if isinstance(fact, Lost) else results.review(fact.data)
+        return AnswerReviewed(ids.reviewed(fact.ref), found)
+    if ids.is_notification(fact.ref):
+        if isinstance(fact, Lost):
+            return results.notice_lost(fact.ref, fact.failure)
+        return results.notified(fact.ref, fact.data)
     is_model = fact.ref.startswith("m")
     match fact:
         case Lost():
@@ -314,7 +346,7 @@ def _check_content(fact: Signalled) -> None:
         raise StoreFailed("which large payloads are kept", fact.lacking)
 
 
-def _counted(fact: Signalled | UpdateAccepted | NotFound) -> Body:
+def _counted(fact: Signalled | UpdateAccepted | NotFound, *, submitted: bool = False) -> Body:
     if isinstance(fact, NotFound):
         raise ForeignHistory(f"The history says of {fact.ref!r} both that it counted and that it was not found.")
     if isinstance(fact, Signalled):
@@ -325,7 +357,8 @@ def _counted(fact: Signalled | UpdateAccepted | NotFound) -> Body:
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
-    return AnswerCounted(ids.requesting_call(answer.function_call_id), answer)
+    kind = AnswerSubmitted if submitted else AnswerCounted
+    return kind(ids.requesting_call(answer.function_call_id), answer)
 
 
 def _ignored(fact: Signalled | UpdateAccepted | NotFound) -> Body:

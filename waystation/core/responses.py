@@ -20,6 +20,12 @@ def rejected(answer: Answer) -> JsonObject:
     return {"error": REJECTED, **({"comment": answer.comment} if answer.comment else {})}
 
 
+def withdrawn(answer: Answer) -> JsonObject:
+    """Return the response to a call that an operator closed."""
+    said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn"}
+    return {**said, **({"comment": answer.comment} if answer.comment else {})}
+
+
 def answered(answer: Answer) -> JsonObject:
     """Return the response that an answer gives to a long-running call; see the wire contract."""
     match answer.action:

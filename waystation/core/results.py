@@ -9,6 +9,7 @@ from waystation.core import ids
 from waystation.core.budget import Used
 from waystation.core.continued import ChildOutcome
 from waystation.core.entry import (
+    AnswerReviewed,
     Began,
     Body,
     CallLost,
@@ -17,13 +18,16 @@ from waystation.core.entry import (
     Failure,
     ModelLost,
     ModelReplied,
+    Notified,
     Refused,
     ScopesTold,
 )
 from waystation.core.errors import InvalidInput
 from waystation.core.event import parts_of
 from waystation.core.model_call import ModelReply
+from waystation.core.notice import NoticeReport
 from waystation.core.payload import decode
+from waystation.core.review import Review
 from waystation.core.scope import ScopeReport
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import WORKFLOW, InvocationResult, parse_input
@@ -33,12 +37,16 @@ def _unreadable(what: str) -> Failure:
     return Failure(kind="error", error_type="EngineFault", message=f"The recorded {what} cannot be read.")
 
 
-def beginning(payloads: Sequence[bytes]) -> Began | Refused:
-    """Return the first entry of an invocation, given the arguments of its workflow."""
+def beginning(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
+    """Return the first entry of an invocation, given the arguments of its workflow.
+
+    Only a workflow that starts it as its `child` can say which calls people have allowed to run unasked.
+    """
     try:
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object; {len(payloads)} were given.")
-        return Began(parse_input(payloads[0]))
+        given = parse_input(payloads[0])
+        return Began(given if child or not given.standing else given.model_copy(update={"standing": ()}))
     except InvalidInput as error:
         return Refused(str(error))
 
@@ -106,6 +114,33 @@ def child_outcome(function_call_id: str, data: bytes) -> ChildReturned | CallLos
         return CallLost(function_call_id, _unreadable("result of the agent"))
 
 
+def review(data: bytes) -> Review:
+    """Return what an activity found out about an answer."""
+    try:
+        return Review.model_validate(decode(data))
+    except (ValidationError, ValueError):
+        return review_lost(_unreadable("review of the answer"))
+
+
+def review_lost(failure: Failure) -> Review:
+    """Return what is known of an answer when nobody could look into it."""
+    why = f": {failure.message}" if failure.message else f" ({failure.error_type or failure.kind})."
+    return Review(refused="NotAllowed", message=f"The answer could not be looked into{why} It may be sent again.")
+
+
+def notified(activity_id: str, data: bytes) -> Notified:
+    """Return the entry for the report on a notice."""
+    try:
+        return Notified(*ids.notified(activity_id), NoticeReport.model_validate(decode(data)))
+    except (ValidationError, ValueError):
+        return notice_lost(activity_id, _unreadable("report on a notice"))
+
+
+def notice_lost(activity_id: str, failure: Failure) -> Notified:
+    """Return the entry for a notice of which nobody knows whether it was delivered."""
+    return Notified(*ids.notified(activity_id), NoticeReport(failed={"": failure.error_type or failure.kind}))
+
+
 def reference(activity_id: str, body: Body) -> str:
     """Return the reference of a result.
 
@@ -116,5 +151,10 @@ def reference(activity_id: str, body: Body) -> str:
             return ids.result(activity_id, body.reply.mark)
         case CallReturned():
             return ids.result(activity_id, body.outcome.mark)
+        case AnswerReviewed():
+            made = ids.result(activity_id, body.review.mark)
+            return ids.ignored(made) if body.refused else made
+        case Notified():
+            return ids.result(activity_id, body.report.mark)
         case _:
             return activity_id

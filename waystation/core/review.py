@@ -1,5 +1,6 @@
 """The look at an answer that needs more than the log: whose token it carries, whether its values fit the tool."""
 
+from waystation.core.answer import Answer
 from waystation.core.model_call import Position
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.policy import Verified
@@ -31,3 +32,7 @@ class Review(Recorded):
     """For `edit`: the arguments as the tool will take them, when that is not what was sent."""
     mark: str = ""
     """Tells the attempts of one review apart."""
+
+    def applied_to(self, answer: Answer) -> Answer:
+        """Return an answer as it counts."""
+        return answer if self.args is None else answer.model_copy(update={"args": self.args})

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from waystation.core import approval, message
-from waystation.core.entry import AnswerCounted, AnswerIgnored, MessageJoined
+from waystation.core import approval, ids, message
+from waystation.core.entry import AnswerIgnored, AnswerSubmitted, Body, MessageJoined
 from waystation.core.errors import InvalidAnswer
 from waystation.core.log import Log
 from waystation.core.payload import decode_foreign
@@ -21,9 +21,7 @@ NOT_FOUND = AnswerIgnored(
 """The entry for a signal whose content was put into a store, but not into the one of the worker that took it."""
 
 
-def decide_signal(
-    log: Log, name: str, payloads: Sequence[bytes], now: float
-) -> AnswerCounted | AnswerIgnored | MessageJoined:
+def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> approval.Decided | MessageJoined:
     """Return the entry for a signal of any name with any payloads. Never raises.
 
     The log's deadlines must have been advanced to `now`.
@@ -51,3 +49,14 @@ def joined(payloads: Sequence[bytes]) -> MessageJoined:
     if body is None or (isinstance(body.message, dict) and message.problem_of(body.message)):
         raise InvalidAnswer("A message is one object with `message`, as a session sends it.")
     return body
+
+
+def reference(ref: str, body: Body) -> str:
+    """Return the reference of the entry that a signal or an update makes: it says what was decided."""
+    match body:
+        case AnswerIgnored():
+            return ids.ignored(ref)
+        case AnswerSubmitted():
+            return ids.submitted(ref)
+        case _:
+            return ref

@@ -17,6 +17,7 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.model_call import Call, CallKind, Said
 from waystation.core.payload import JsonObject, Recorded
+from waystation.core.policy import StandingApproval
 from waystation.core.shape import AgentShape
 from waystation.core.spending import Share
 from waystation.core.state import StateFold
@@ -37,6 +38,8 @@ _PLAIN = (
     "output",
     "artifact_delta",
     "last_said",
+    "standing",
+    "notify",
 )
 """What of a log is kept as it stands."""
 _PRIVATE = {
@@ -151,6 +154,8 @@ class Snapshot(Recorded):
     output: JsonObject | None = None
     artifact_delta: dict[str, int] = {}
     last_said: Event | None = None
+    standing: tuple[StandingApproval, ...] = ()
+    notify: tuple[str, ...] = ()
     state: JsonObject = {}
     changed: tuple[str, ...] = ()
     """Keys of the state that were set or removed since the start."""
@@ -247,11 +252,13 @@ def _lean(call: CallState) -> CallState:
     """Return a call without content that is part of events already and is not asked for again."""
     if not call.flushed:
         return call
-    changed: dict[str, Any] = {"outcome": ToolOutcome(function_call_id=call.id), "provisional": None}
+    asked = call.outcome or ToolOutcome(function_call_id=call.id)
+    outcome = ToolOutcome(function_call_id=call.id, approval=asked.approval, declared=asked.declared)
+    changed: dict[str, Any] = {"outcome": outcome, "provisional": None}
     if call.closed:
         answer = _answer(call.id, call.answer.action, call.answer.by) if call.answer else None
         changed |= {"known_digest": call.digest, "args": {}, "shown": None, "response": None, "answer": answer}
-        changed |= {"asks": None, "answer_ids": {}}
+        changed |= {"asks": None, "answer_ids": {}, "viewed_by": {}}
     return replace(call, **changed)
 
 

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from waystation.core import ids, responses
 from waystation.core.answer import Answer
+from waystation.core.answered import Answered
 from waystation.core.budget import (
     MEASURES,
     NOTHING,
@@ -23,7 +24,6 @@ from waystation.core.budget import (
     granted,
 )
 from waystation.core.call import CallState
-from waystation.core.calls import Calls
 from waystation.core.model_call import Call, Confirmation, ModelReply, Phase
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
@@ -51,7 +51,7 @@ class Share(NamedTuple):
     """What the caller had worked when the agent was called."""
 
 
-class Spending(Calls):
+class Spending(Answered):
     """Calls, and what they cost."""
 
     def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
@@ -336,6 +336,7 @@ class Spending(Calls):
         return self._open_ask(now, {limit: _reason(limit, self.budget.limits().get(limit, 0))})
 
     def _answer_ask(self, now: float, call: CallState, answer: Answer) -> None:
+        self._occasion(call, "decided")
         call.answer, call.answered_at = answer, now
         self._emit(now, self.works[0], {"role": "user", "parts": [call.request_response_part(answer)]}, author="user")
         if answer.action == "reject":
@@ -358,6 +359,7 @@ class Spending(Calls):
 
     def _expire_ask(self, now: float, call: CallState) -> None:
         call.expired = True
+        self._occasion(call, "expired")
         self._deny(now, call)
 
     def _deny(self, now: float, call: CallState) -> None:

@@ -1,0 +1,79 @@
+"""Activities on behalf of people: looking into what they answer, telling them what waits."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityCancellationType
+
+from waystation.core import approval, ids, results
+from waystation.core.entry import AnswerReviewed, Notified
+from waystation.core.log import Log
+from waystation.core.model_call import Position
+from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
+from waystation.core.occasions import Due
+from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
+from workflows.ports import failure_of, now, raw, result_of
+
+REVIEW_TIMEOUT = timedelta(seconds=60)
+REVIEW_LIMIT = timedelta(minutes=15)
+"""How long it may take in all; an identity provider that is away may come back."""
+NOTIFY_TIMEOUT = timedelta(minutes=2)
+NOTIFY_LIMIT = timedelta(hours=1)
+HEARTBEAT_TIMEOUT = timedelta(seconds=15)
+RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=1))
+
+
+async def review_answer(log: Log, ref: str, position: Position) -> AnswerReviewed:
+    """Have a submitted answer looked into; return its entry."""
+    answer = log.submitted[ref]
+    call_id = ids.requesting_call(answer.function_call_id)
+    given = ReviewInput(ref=ref, function_call_id=call_id, root=log.root, at=position.at, new=position.new)
+    try:
+        result = await workflow.execute_activity(
+            REVIEW_ACTIVITY,
+            raw(given.encode()),
+            activity_id=ids.review(ref),
+            result_type=RawValue,
+            start_to_close_timeout=REVIEW_TIMEOUT,
+            schedule_to_close_timeout=REVIEW_LIMIT,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=RETRIES,
+            cancellation_type=ActivityCancellationType.TRY_CANCEL,
+            summary=f"looks into: {answer.action} {call_id}",
+        )
+        review = results.review(result_of(result.payload))
+    except ActivityError as error:
+        review = results.review_lost(failure_of(error))
+    log.advance(now())
+    return approval.judge(log, ref, review, now())
+
+
+async def notify(log: Log, due: Due, position: Position) -> Notified:
+    """Have people told; return the entry."""
+    given = NotifyInput(
+        at=position.at,
+        new=position.new,
+        function_call_id=due.function_call_id,
+        occasion=due.occasion,
+        number=due.number,
+        channels=due.channels,
+    )
+    try:
+        report = await workflow.execute_activity(
+            NOTIFY_ACTIVITY,
+            raw(given.encode()),
+            activity_id=due.id,
+            result_type=RawValue,
+            start_to_close_timeout=NOTIFY_TIMEOUT,
+            schedule_to_close_timeout=NOTIFY_LIMIT,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=RETRIES,
+            # It goes on when the invocation is over: people should hear of that, too.
+            cancellation_type=ActivityCancellationType.ABANDON,
+            summary=f"tells {', '.join(due.channels)}: {due.occasion} {due.function_call_id}",
+        )
+    except ActivityError as error:
+        return results.notice_lost(due.id, failure_of(error))
+    return results.notified(due.id, result_of(report.payload))
