@@ -30,12 +30,12 @@ pay_with_fee.__name__ = "pay"
 TOOL, CHANGED = FunctionTool(pay), FunctionTool(pay_with_fee)
 
 
-def approved(args: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
+def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
     """Return a call that a person has approved, and how its activity is told of it."""
     declared = parameters_digest(TOOL)
     call = Call(id="fc-1", confirmation=Confirmation(), declared=declared, approval=POLICY)
-    state = CallState(call, name="pay", args=args, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
-    given = {"agent": "payer", "tool": "pay", "args": args, "declared": declared, "policy": POLICY, **about}
+    state = CallState(call, name="pay", args=shown, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
+    given = {"agent": "payer", "tool": "pay", "args": shown, "declared": declared, "policy": POLICY, **about}
     digest = call_digest(given.pop("agent"), given.pop("tool"), given.pop("args"), **given)
     return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=(), digest=digest)
 
