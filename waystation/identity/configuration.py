@@ -6,7 +6,7 @@ Workers, clients and the gateway each have what they need and no more: who can r
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
@@ -84,6 +84,8 @@ class OidcSection(_Section):
     client_id: Name
     client_secret_file: Name | None = None
     """Without it the provider knows a public client."""
+    client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    """How the secret is sent."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
