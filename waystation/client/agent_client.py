@@ -1,7 +1,6 @@
 """Start invocations, follow them, and answer what waits. Wraps Temporal's client and hands it out."""
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
@@ -32,9 +31,9 @@ from waystation.client.pending import pending_calls
 from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
-from waystation.client.unconfirmed import refusal, unconfirmed
-from waystation.core import approval, errors, ids, summary
-from waystation.core.answer import Action, PendingCall, check_size, parse_answer
+from waystation.client.unconfirmed import refusal, too_late, unconfirmed
+from waystation.core import errors, ids, summary
+from waystation.core.answer import Action, PendingCall, check_size
 from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
@@ -364,22 +363,8 @@ class Invocation:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            raise await self._too_late(answer) from None
+            raise too_late(await self.log(), answer) from None
         return receipt
-
-    async def _too_late(self, answer: JsonObject) -> errors.AnswerRefused:
-        """Return why an answer to an invocation that is over does not count."""
-        log = await self.log()
-        given = parse_answer(encode(answer))
-        try:
-            call = approval.check(log, given, time.time())
-        except errors.AnswerRefused as refused:
-            found = log.calls.get(given.function_call_id)
-            if found is None or found.answer or found.expired:
-                return refused
-            call = found
-        over = log.ended.status.replace("_", " ") if log.ended else "over"
-        return errors.UnknownCall(f"Call {call.id!r} of {self.id!r} waits no more: the invocation is {over}.")
 
     async def cancel(self) -> None:
         """Ask the invocation to end; running tools are told."""
