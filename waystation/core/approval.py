@@ -117,7 +117,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     if call.expired or (call.deadline is not None and call.deadline <= now):
         raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
     if not call.answerable:
-        raise standing(call)
+        raise AlreadyAnswered(_standing(call))
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
@@ -217,10 +217,8 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
     return told
 
 
-def standing(call: CallState) -> AlreadyAnswered:
-    """Return what is said to whoever answers a call that has its answer."""
+def _standing(call: CallState) -> str:
     if call.answer is None:
-        return AlreadyAnswered(f"Call {call.id!r} is closed.")
-    name = call.decided_by.subject if call.decided_by else call.answer.by
-    by = f" by {name!r}" if name else ""
-    return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")
+        return f"Call {call.id!r} is closed."
+    by = f" by {call.answer.by!r}" if call.answer.by else ""
+    return f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands."

@@ -15,13 +15,24 @@ from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import StoreFailed
+from waystation.web.answering import Answering, Vouches
+from waystation.web.call_page import CallPages
+from waystation.web.inbox import Inbox
 from waystation.web.pages import Pages
-from waystation.web.rendering import HERE, problem
-from waystation.web.security import LOGIN, LOOPBACK, Access, EscapedPaths, Guard
+from waystation.web.posted import posted
+from waystation.web.rendering import HERE
+from waystation.web.security import LOGIN, LOOPBACK, Access, EscapedPaths, Guard, refusal
 from waystation.web.streams import Refused, Streams
 
 
-def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()) -> Starlette:
+def create_app(
+    client: AgentClient,
+    access: Access,
+    *,
+    names: Sequence[str] = (),
+    temporal_ui: str | None = None,
+    vouches: Vouches | None = None,
+) -> Starlette:
     """Return the application.
 
     Args:
@@ -29,11 +40,18 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
         access: Who gets in.
         names: Host names, besides this machine's own, under which it is reached. Any other is refused: a page of a
             stranger could let its own name point here.
+        temporal_ui: Address of the Temporal Web UI, to which pages link.
+        vouches: Says to the workers who answers; without it the name of whoever is logged in is a mere claim.
     """
-    streams, pages = Streams(client), Pages(client)
+    streams, pages, answering = Streams(client), Pages(client), Answering(client, vouches)
+    inbox, calls = Inbox(client, answering), CallPages(client, answering, temporal_ui=temporal_ui)
 
     async def login(request: Request) -> Response:
         return access.login(request)
+
+    async def logout(request: Request) -> Response:
+        await posted(request, request.state.login)
+        return access.leave(request)
 
     async def refused(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
@@ -44,13 +62,21 @@ def create_app(client: AgentClient, access: Access, *, names: Sequence[str] = ()
         if isinstance(error, StoreFailed):
             error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
         assert isinstance(error, Refused)
-        by_person = "text/html" in request.headers.get("accept", "")
-        return problem(error.status, error.message) if by_person else error.response()
+        return refusal(request.scope, error)
 
     app = Starlette(
         routes=[
             Route("/", pages.index),
             Route(LOGIN, login),
+            Route("/logout", logout, methods=["POST"]),
+            Route("/approvals", inbox.show),
+            Route("/approvals/rows", inbox.rows),
+            Route("/approvals/several", inbox.several),
+            Route("/approvals/several", inbox.answer_several, methods=["POST"]),
+            Route("/approvals/{id}", calls.show),
+            Route("/approvals/{id}", calls.answer, methods=["POST"]),
+            Route("/approvals/{id}/edit", calls.edit, methods=["GET", "POST"]),
+            Route("/approvals/{id}/arguments.json", calls.arguments),
             Route("/invocations/{id}", pages.invocation),
             Route("/invocations/{id}/rows", pages.rows),
             Route("/invocations/{id}/events", streams.events),

@@ -36,7 +36,7 @@ class Pages:
             status = execution.status.name.lower() if execution.status is not None else "unknown"
             began = render.clock(execution.start_time.timestamp())
             latest.append({"id": execution.id, "status": status, "began": began})
-        return page("index.html", latest=latest)
+        return page("index.html", login=request.state.login, latest=latest)
 
     async def invocation(self, request: Request) -> Response:
         """Answer with what happened in an invocation."""
@@ -46,6 +46,7 @@ class Pages:
         status = status_of(described)
         return page(
             "invocation.html",
+            login=request.state.login,
             id=invocation.id,
             status=status,
             running=status == "running",

@@ -7,18 +7,23 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from waystation.web import shown
+from waystation.web.logins import Login
+
 HERE = Path(__file__).parent
 _TEMPLATES = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
 _TEMPLATES.filters["segment"] = lambda id: quote(id, safe="")
+_TEMPLATES.filters["line"] = shown.line
+_TEMPLATES.filters["duration"] = lambda given: shown.duration(given.total_seconds())
 
 
-def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, **given: object) -> HTMLResponse:
-    """Return a page made from a template."""
-    return HTMLResponse(_TEMPLATES.get_template(name).render(**given), code)
+def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: Login | None = None, **given: object) -> HTMLResponse:
+    """Return a page made from a template; `login` is who reads it."""
+    return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **given), code)
 
 
-def problem(status: HTTPStatus, message: str) -> HTMLResponse:
+def problem(status: HTTPStatus, message: str, *, login: Login | None = None) -> HTMLResponse:
     """Return the page that says what went wrong."""
-    return page("problem.html", code=status, status=status, message=message)
+    return page("problem.html", code=status, login=login, status=status, message=message)

@@ -4,25 +4,30 @@ Everything but the login and the static files needs a login: a browser's, in exc
 program's token. Nothing here protects the traffic itself: elsewhere than on this machine a proxy has to add TLS.
 """
 
-import hmac
+import getpass
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.core.errors import WaystationError
-from waystation.web.rendering import problem
+from waystation.web.logins import Login, Logins, Rate, same
+from waystation.web.posted import check_origin
+from waystation.web.rendering import page, problem
+from waystation.web.streams import Refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
 LOGIN = "/login"
 STATIC = "/static/"
-MAX_LOGINS = 100
-"""Browsers that are logged in at a time; one more logs the first of them out."""
+KNOCKS, POSTS, POSTS_OF_ONE_ADDRESS = 30, 120, 600
+"""Attempts to log in, forms of one login, and forms from one address, each within `WINDOW_S`."""
+WINDOW_S = 60.0
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -42,14 +47,22 @@ class NotSafeToServe(WaystationError):
 
 
 class Access:
-    """The tokens of one web server."""
+    """The tokens of one web server, and who is logged in."""
 
-    def __init__(self, *, token: str | None = None, cookie: str = "waystation", told: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        cookie: str = "waystation",
+        person: str = "",
+        told: Callable[[str], None],
+    ) -> None:
         """Begin with a link for the first browser.
 
         Args:
             token: What programs send as `Authorization: Bearer …`; without it none gets in.
             cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
+            person: Who opens the link, as recorded with answers; by default the user of the operating system.
             told: Is given each new login path, for whoever runs the server to open.
 
         Raises:
@@ -61,7 +74,8 @@ class Access:
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
             )
         self._token, self._cookie, self._told = token, cookie, told
-        self._logins: list[str] = []
+        self._person = person or login_name()
+        self._logins = Logins()
         self._once = ""
         self._offer()
 
@@ -73,24 +87,39 @@ class Access:
         """Exchange the token of a link for a cookie; the link is then used up, and another one is told."""
         if request.method != "GET":  # of a preview, which must not use it up
             return PlainTextResponse("", HTTPStatus.METHOD_NOT_ALLOWED)
-        if not _same(request.query_params.get("token", ""), self._once):
+        if not same(request.query_params.get("token", ""), self._once):
             text = "This login link was used before, or is an older one. The newest is where the server was started."
             return problem(HTTPStatus.FORBIDDEN, text)
-        login = secrets.token_urlsafe(32)
-        self._logins = [*self._logins, login][-MAX_LOGINS:]
         self._offer()
-        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
-        secure = request.url.scheme == "https"
-        response.set_cookie(self._cookie, login, path="/", secure=secure, httponly=True, samesite="strict")
+        return self.enter(request, Login(self._person))
+
+    def enter(self, request: Request, login: Login, next: str = "/") -> Response:
+        """Log a browser in and send it on."""
+        response = RedirectResponse(next, HTTPStatus.SEE_OTHER)
+        # Not `strict`: whoever comes by a link in a mail would seem to be a stranger. Nothing changes by following one.
+        response.set_cookie(
+            self._cookie,
+            self._logins.add(login),
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
         return response
 
-    def allows(self, scope: Scope) -> bool:
-        """Whether a request comes from someone who is logged in."""
+    def leave(self, request: Request) -> Response:
+        """Log a browser out."""
+        self._logins.end(request.cookies.get(self._cookie, ""))
+        response = page("left.html")
+        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
+        return response
+
+    def login_of(self, scope: Scope) -> Login | None:
+        """Return who sends a request, None for a stranger."""
         kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        if self._token is not None and kind.lower() == "bearer" and _same(given.strip(), self._token):
-            return True
-        cookie = Request(scope).cookies.get(self._cookie, "")
-        return any([_same(cookie, login) for login in self._logins])
+        if self._token is not None and kind.lower() == "bearer" and same(given.strip(), self._token):
+            return Login("program", browser=False)
+        return self._logins.find(Request(scope).cookies.get(self._cookie, ""))
 
 
 class Guard:
@@ -98,6 +127,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
+        self._knocks = Rate(KNOCKS, per_s=WINDOW_S)
+        self._posts = Rate(POSTS, per_s=WINDOW_S)
+        self._from_address = Rate(POSTS_OF_ONE_ADDRESS, per_s=WINDOW_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -111,12 +143,34 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        path = scope["path"]
-        open_to_all = path == LOGIN or path.startswith(STATIC)
-        if open_to_all or self._access.allows(scope):
-            await self._app(scope, receive, bound)
-        else:
-            await _refusal(scope)(scope, receive, bound)
+        try:
+            answer = self._check(scope)
+        except Refused as refused:
+            answer = refusal(scope, refused)
+        await (answer or self._app)(scope, receive, bound)
+
+    def _check(self, scope: Scope) -> Response | None:
+        """Return what to answer instead of letting a request through.
+
+        Raises:
+            Refused: It comes too often, or from a page of another site.
+        """
+        path, method, address = scope["path"], scope["method"], (scope.get("client") or ("",))[0]
+        login = self._access.login_of(scope)
+        scope.setdefault("state", {})["login"] = login
+        if path == LOGIN or path.startswith(f"{LOGIN}/"):
+            _slow(self._knocks.wait(address))
+            return None
+        if path.startswith(STATIC):
+            return None
+        if method not in ("GET", "HEAD"):
+            check_origin(Headers(scope=scope))
+            _slow(self._from_address.wait(address))
+        if login is None:
+            return _stranger(scope)
+        if method not in ("GET", "HEAD"):
+            _slow(self._posts.wait(login.csrf))
+        return None
 
 
 class EscapedPaths:
@@ -148,18 +202,33 @@ def check_place(host: str, *, token: str | None, names: Sequence[str]) -> None:
         )
 
 
-def _refusal(scope: Scope) -> Response:
+def login_name() -> str:
+    """Return who runs this program, as far as the operating system says."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        return ""
+
+
+def refusal(scope: Scope, refused: Refused) -> Response:
+    """Return a refusal as its reader wants it: a page, or JSON."""
+    if "text/html" not in Headers(scope=scope).get("accept", ""):
+        return refused.response()
+    shown = problem(refused.status, refused.message, login=scope.get("state", {}).get("login"))
+    shown.headers.update(refused.headers)
+    return shown
+
+
+def _slow(wait_s: float) -> None:
+    if wait_s:
+        seconds = math.ceil(wait_s)
+        text = f"That was often in a short time. Try again in {seconds} s."
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
+
+
+def _stranger(scope: Scope) -> Response:
     text = (
         "Log in first: open the link that was printed where the server was started; programs send "
         "`Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
     )
-    headers = {"WWW-Authenticate": "Bearer"}
-    if "text/html" in Headers(scope=scope).get("accept", ""):
-        refusal: Response = problem(HTTPStatus.UNAUTHORIZED, text)
-        refusal.headers.update(headers)
-        return refusal
-    return JSONResponse({"error": {"type": "NotLoggedIn", "message": text}}, HTTPStatus.UNAUTHORIZED, headers)
-
-
-def _same(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+    return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))

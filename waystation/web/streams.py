@@ -5,7 +5,7 @@ Nothing is kept for a reader who does not read: the next event is looked for onc
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from http import HTTPStatus
 from urllib.parse import unquote
@@ -42,14 +42,15 @@ GRACE_S = 1.0
 class Refused(Exception):
     """A request cannot be answered; it is told as JSON, or on a page."""
 
-    def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
+    def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.kind, self.message = status, kind, message
+        busy = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        self.headers = headers or busy
         super().__init__(message)
 
     def response(self) -> Response:
         """Return it as JSON."""
-        headers = {"Retry-After": "5"} if self.status == HTTPStatus.SERVICE_UNAVAILABLE else None
-        return JSONResponse({"error": {"type": self.kind, "message": self.message}}, self.status, headers)
+        return JSONResponse({"error": {"type": self.kind, "message": self.message}}, self.status, self.headers)
 
 
 class Streams:

@@ -1,0 +1,86 @@
+"""A web server on a port of its own, and browsers that are logged in to it."""
+
+import asyncio
+import contextlib
+import html
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx2 as httpx
+import uvicorn
+
+from waystation.client.agent_client import AgentClient
+from waystation.web.app import create_app
+from waystation.web.security import Access
+
+TOKEN = "a-token-of-a-test-that-is-long-enough"
+
+
+class Site:
+    """A web server on a port of its own."""
+
+    def __init__(self, url: str, links: list[str], streams: object) -> None:
+        self.url, self.links, self.streams = url, links, streams
+
+    def program(self, **headers: str) -> httpx.AsyncClient:
+        """Return a program with the token."""
+        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}", **headers})
+
+    @contextlib.asynccontextmanager
+    async def browser(self) -> AsyncIterator["Browser"]:
+        """Log a browser in."""
+        async with httpx.AsyncClient(base_url=self.url, headers={"Accept": "text/html"}, timeout=30) as http:
+            await http.get(self.links[-1])
+            yield Browser(http)
+
+
+class Browser:
+    """What a browser does with pages: looks at them, and sends their forms."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+
+    async def page(self, path: str) -> httpx.Response:
+        """Open a page."""
+        return await self.http.get(path)
+
+    async def fields(self, path: str) -> dict[str, str]:
+        """Return the hidden fields of the first form of answers on a page."""
+        return hidden((await self.page(path)).text)
+
+    async def send(
+        self, path: str, fields: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Send a form and follow to the page that it leads to."""
+        body = urlencode(fields, doseq=True)
+        sent = {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
+        return await self.http.post(path, content=body, headers=sent, follow_redirects=True)
+
+
+def hidden(page: str) -> dict[str, str]:
+    """Return the hidden fields of a page; of one name the last, which is that of the form of answers."""
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def path_of(approval_id: str) -> str:
+    """Return where the page of a call is."""
+    return f"/approvals/{quote(approval_id, safe='')}"
+
+
+@contextlib.asynccontextmanager
+async def site(client: AgentClient, *, person: str = "dana", **options: Any) -> AsyncIterator[Site]:
+    """Serve the web application."""
+    links: list[str] = []
+    app = create_app(client, Access(token=TOKEN, person=person, told=links.append), **options)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        serving = asyncio.create_task(server._serve([listening]))
+        try:
+            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.streams)
+        finally:
+            server.should_exit = True
+            await serving

@@ -1,0 +1,130 @@
+"""Forms for arguments and schemas: what they offer, and what they take."""
+
+from typing import Any
+
+import pytest
+
+from waystation.web import forms
+from waystation.web.posted import Posted
+
+SCHEMA = {
+    "type": "object",
+    "required": ["who", "many", "sure", "size"],
+    "properties": {
+        "who": {"type": "string", "description": "Whom to ask."},
+        "many": {"type": "integer", "minimum": 1, "maximum": 9},
+        "share": {"type": "number"},
+        "sure": {"type": "boolean"},
+        "size": {"$ref": "#/$defs/Size"},
+        "day": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+        "at": {"type": "string", "format": "date-time"},
+        "rest": {"type": "object", "properties": {"a": {"type": "integer"}}},
+        "list": {"type": ["array", "null"]},
+        "told": {"type": "STRING", "default": "yes"},
+    },
+    "$defs": {"Size": {"enum": ["small", "large", 3]}},
+}
+
+
+def filled(**values: str) -> Posted:
+    """Return a form that was sent."""
+    return Posted([(f"value.{key}", value) for key, value in values.items()])
+
+
+def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
+    """References and alternatives to null are seen through; what is nested is edited as JSON."""
+    fields = forms.of_schema(SCHEMA) or []
+    assert {field.key: field.kind for field in fields} == {
+        "who": "line",
+        "many": "integer",
+        "share": "number",
+        "sure": "boolean",
+        "size": "choice",
+        "day": "date",
+        "at": "moment",
+        "rest": "json",
+        "list": "json",
+        "told": "line",
+    }
+    assert [field.key for field in fields if field.required] == ["who", "many", "sure", "size"]
+    assert fields[4].choices == (('"small"', "small"), ('"large"', "large"), ("3", "3"))
+    assert (fields[0].text, fields[1].bounds, fields[9].value) == ("Whom to ask.", (("min", "1"), ("max", "9")), "yes")
+
+
+def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_left_out() -> None:
+    """Not everything is a text."""
+    given = filled(who="dana", many="3", share="0.5", sure="false", size="3", day="2026-05-31", rest='{"a": 1}')
+    values, again = forms.read(forms.of_schema(SCHEMA) or [], given)
+    assert values == {
+        "who": "dana",
+        "many": 3,
+        "share": 0.5,
+        "sure": False,
+        "size": 3,
+        "day": "2026-05-31",
+        "rest": {"a": 1},
+    }
+    assert [field.error for field in again if field.error] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "error"),
+    [
+        ("who", "", "Fill this in."),
+        ("many", "3.5", "Write a whole number."),
+        ("many", "9" * 30, "Write a whole number."),
+        ("share", "NaN", "Write a number, such as 12.5."),
+        ("share", "1e999", "Write a number, such as 12.5."),
+        ("sure", "maybe", "Choose one of those that are offered."),
+        ("size", '"huge"', "Choose one of those that are offered."),
+        ("day", "31.5.2026", "Write a date, such as 2026-05-31."),
+        ("at", "noon", "Write a date and a time, such as 2026-05-31T12:00."),
+        ("rest", '{"a": }', "This is not JSON; see line 1."),
+        ("rest", "[" * 100 + "]" * 100, "This cannot be recorded: it has nesting deeper than 64 levels."),
+    ],
+)
+def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str) -> None:
+    """And what was typed stays there."""
+    _, again = forms.read(forms.of_schema(SCHEMA) or [], filled(**{key: given}))
+    (field,) = [field for field in again if field.key == key]
+    assert (field.error, field.value) == (error, given)
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": "object"}, {"properties": []}, {"$ref": "#/x"}])
+def test_a_schema_without_properties_has_no_fields(schema: dict[str, Any]) -> None:
+    """Then the response is written as text or JSON."""
+    assert forms.of_schema(schema) is None
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    """Authors' schemas may be anything."""
+    schema = {"properties": {"a": {"$ref": "#/properties/a"}}}
+    assert [field.kind for field in forms.of_schema(schema) or []] == ["json"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"to": "dana", "amount": 5, "share": 0.25, "sure": True, "none": None, "list": [1], "map": {"a": {}}},
+        {"text": "two\nlines", "empty": "", "spaces": "  x  ", "leading": "\n\nx", "tabs": "a\tb"},
+        {"hidden": "a\u202eb\u00a0", "control": "\x00\x1b", "return": "a\r\nb", "long": "x" * 20_000},
+        {"big": 2**62, "small": -5, "e": 1e30, "zero": 0.0, "quote": '"<&>'},
+        {"": "no name", "a.b": 1, "value.a": 2, "ключ": "ö"},
+    ],
+)
+def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, Any]) -> None:
+    """Whatever they hold; browsers end lines in their own way."""
+    fields = forms.of_arguments(args)
+    sent = Posted([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
+    values, again = forms.read(fields, sent)
+    assert values == args
+    assert [type(value) for value in values.values()] == [type(value) for value in args.values()]
+    assert [field.error for field in again if field.error] == []
+
+
+def test_a_response_is_text_or_an_object() -> None:
+    """What begins like an object has to be one."""
+    assert forms.said("Friday") == {"result": "Friday"}
+    assert forms.said(' {"day": "Friday"}') == {"day": "Friday"}
+    with pytest.raises(ValueError, match="This is not JSON"):
+        forms.said('{"day": Friday}')

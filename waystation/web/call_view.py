@@ -1,0 +1,256 @@
+"""One call as its page shows it: how it stands, what it is, who may answer, and what happened to it."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.cli import render
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core import ids
+from waystation.core.answer import Action, Answer, PendingCall, usual_hint
+from waystation.core.approval import allowed
+from waystation.core.authority import check_authority, check_claim
+from waystation.core.call import CallState
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    CallLost,
+    CallReturned,
+    DeadlinePassed,
+    Entry,
+    NoticeDue,
+    Notified,
+)
+from waystation.core.errors import ForeignHistory, NotAllowed
+from waystation.core.log import Log
+from waystation.core.payload import encode
+from waystation.core.policy import Verified
+from waystation.core.wire import WORKFLOW
+from waystation.web import shown
+from waystation.web.streams import Refused
+
+SAID = 8
+"""Lines of the conversation beside a call."""
+MAX_SAID = 600
+"""Characters of each."""
+Standing = Literal["open", "decided", "expired", "closed"]
+DONE = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved with other arguments",
+    "respond": "answered",
+    "progress": "told of progress",
+    "claim": "taken on",
+    "release": "given back",
+    "view": "looked at",
+    "waive": "let through without the approval that it needed",
+    "cancel": "closed",
+}
+"""What an answer does to a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found of a call."""
+
+    invocation: Invocation
+    log: Log
+    state: CallState
+    pending: PendingCall
+    standing: Standing
+
+    @property
+    def id(self) -> str:
+        """What names the call in the whole namespace."""
+        return self.pending.approval_id
+
+    @property
+    def decision(self) -> str:
+        """Who decided what and when; or why nobody can any more."""
+        match self.standing:
+            case "open":
+                return "This call waits for an answer."
+            case "expired":
+                return "Nobody answered before the deadline. The call was not approved."
+            case "decided" if self.state.answer:
+                at = f", {render.clock(self.state.answered_at)}" if self.state.answered_at else ""
+                answer = self.state.answer
+                return f"This call was {DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
+            case _:
+                over = self.log.ended.status.replace("_", " ") if self.log.ended else "going on without it"
+                return f"This call waits no more: the invocation is {over}."
+
+
+async def looked_up(client: AgentClient, approval_id: str) -> Looked:
+    """Return a call, whether or not it still waits. No worker has to run.
+
+    Raises:
+        Refused: There is no such call.
+    """
+    unknown = Refused(
+        HTTPStatus.NOT_FOUND,
+        "UnknownCall",
+        f"No call of the id {shown.line(approval_id)!r} waits or has waited here. It may be older than what the "
+        "server keeps, or the link was not copied whole.",
+    )
+    try:
+        invocation_id, call_id = ids.approved_call(approval_id)
+    except ValueError:
+        raise unknown from None
+    invocation = client.invocation(invocation_id)
+    try:
+        if (await invocation.handle.describe()).workflow_type != WORKFLOW:
+            raise unknown
+        log = await invocation.log()
+    except RPCError as error:
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            raise unknown from None
+        raise
+    except ForeignHistory:
+        raise unknown from None
+    open_now = {call.function_call_id: call for call in log.pending()} if not log.ended else {}
+    state = log.calls.get(ids.requesting_call(call_id))
+    if state is None or not state.ever_waits or log.input is None:
+        raise unknown
+    pending = open_now.get(state.id)
+    if pending is not None:
+        past = pending.deadline <= time.time()
+        return Looked(invocation, log, state, pending, "expired" if past else "open")
+    was = state.pending(invocation_id, log.input.user_id, log.input.session_id, log.input.requester)
+    standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
+    return Looked(invocation, log, state, was, standing)
+
+
+def decisions(state: CallState) -> tuple[Action, ...]:
+    """Return which decisions the call takes, in the order in which a page offers them."""
+    possible = allowed(state)
+    # What was asked for in a form is not answered by a mere yes.
+    unfit = {"approve"} if state.call.response_schema and state.gate != "waiting" else set()
+    order: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
+    return tuple(action for action in order if action in possible and action not in unfit)
+
+
+def around(state: CallState) -> tuple[Action, ...]:
+    """Return what else can be done to it: taken on or given back, let through or closed by an operator."""
+    first: Action = "release" if state.claimed_by else "claim"
+    order: tuple[Action, ...] = (first, "waive", "cancel")
+    return tuple(action for action in order if action in allowed(state))
+
+
+def refused_to(looked: "Looked", action: Action, name: str, who: Verified | None) -> str:
+    """Return why somebody may not do that to the call; empty when they may."""
+    answer = Answer(function_call_id=looked.state.id, action=action, by=name or None)
+    given = looked.log.input
+    try:
+        check_authority(looked.state, answer, who, (given.requester or given.user_id) if given else "")
+        check_claim(looked.state, answer, who)
+    except NotAllowed as refused:
+        return str(refused)
+    return ""
+
+
+def by(answer: Answer, who: Verified | None = None) -> str:
+    """Return who answered, and whether anybody vouches for it."""
+    if who is not None:
+        return f" by {shown.line(who.subject)} (identity verified)"
+    return f" by {shown.line(answer.by)} (as they say)" if answer.by else ""
+
+
+def hint(call: PendingCall) -> str:
+    """Return what the tool's author has people read, when that is more than the usual words."""
+    return call.hint if call.hint != usual_hint(call.tool) else ""
+
+
+def size(value: object) -> str:
+    """Return how large a value is."""
+    count = len(encode(value))
+    return f"{count:,} bytes"
+
+
+def conversation(log: Log) -> list[render.Line]:
+    """Return the last lines of what was said."""
+    lines: list[render.Line] = []
+    for event in reversed(log.events):
+        said = [line for line in render.lines_of(event) if line.kind in ("text", "error")]
+        lines = [render.Line(line.kind, line.who, shown.line(line.text, MAX_SAID)) for line in said] + lines
+        if len(lines) >= SAID:
+            break
+    return lines[-SAID:]
+
+
+def asked(call: PendingCall) -> list[str]:
+    """Return who may answer, in sentences."""
+    policy = call.policy
+    if policy is None:
+        return ["Anybody who reaches this server may answer."]
+    who = [shown.line(each) for each in policy.asked(call.level)]
+    said = [f"May answer: {', '.join(who)}." if who else "Anybody may answer."]
+    if policy.not_requester:
+        said.append("Not whoever the agent works for.")
+    if policy.quorum > 1:
+        so_far = ", ".join(map(shown.line, call.approved_by)) or "nobody"
+        said.append(f"{policy.quorum} people have to approve; so far {so_far}. One who rejects ends it.")
+    if policy.must_verify:
+        said.append("Only answers with a verified identity count.")
+    if policy.comment:
+        said.append("An answer needs a comment.")
+    if call.level:
+        said.append(f"Others were asked besides, {call.level} {'times' if call.level > 1 else 'time'} so far.")
+    return said
+
+
+def story(log: Log, state: CallState) -> list[tuple[str, str]]:
+    """Return what happened to a call: when, and what. Entries that a run before has summed up are not among it."""
+    sent = {ids.message(each.ref): each.body.answer for each in log.entries if isinstance(each.body, AnswerSubmitted)}
+    told = [(entry.time, text) for entry in log.entries for text in _told(entry, state, sent)]
+    if state.requested_at is not None:
+        told.append((state.requested_at, "began to wait for a person"))
+    # Stable, so that what came at one time stays in its order.
+    return [(render.clock(at), text) for at, text in sorted(told, key=lambda each: each[0])]
+
+
+def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterator[str]:
+    match entry.body:
+        case AnswerCounted(call_id, answer) if call_id == state.id:
+            yield _answered(answer)
+        case AnswerSubmitted(call_id, answer) if call_id == state.id:
+            yield f"“{answer.action}” was sent{by(answer)}, and is looked into"
+        case AnswerReviewed(ref, review, refused) if ref in sent and sent[ref].function_call_id == state.id:
+            yield _refused(refused, review.who) if refused else _answered(sent[ref], review.who)
+        case AnswerIgnored(_, _, call_id) as ignored if call_id and ids.requesting_call(call_id) == state.id:
+            yield _refused(ignored)
+        case NoticeDue(call_id, number) if call_id == state.id and state.policy:
+            notices = state.policy.notices()
+            further = number < len(notices) and notices[number].escalates
+            yield f"nobody had answered: {'others were asked, too' if further else 'a reminder was due'}"
+        case Notified(call_id, occasion, report) if call_id == state.id:
+            failed = f", but not by {', '.join(map(shown.line, report.failed))}" if report.failed else ""
+            by_way = ", ".join(map(shown.line, report.delivered)) or "nothing"
+            yield f"people were told ({shown.line(occasion)}) by {by_way}{failed}"
+        case DeadlinePassed(call_id) if call_id == state.id:
+            yield "the deadline passed without an answer"
+        case CallReturned(outcome) if outcome.function_call_id == state.id:
+            took = f" after {shown.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
+            failed = f", {shown.line(outcome.error_type)}" if outcome.error_type else ""
+            yield f"the tool returned{took}{failed}"
+        case CallLost(call_id, failure) if call_id == state.id:
+            yield f"the tool gave no report: {failure.kind.replace('_', ' ')}"
+        case _:
+            pass
+
+
+def _answered(answer: Answer, who: Verified | None = None) -> str:
+    comment = f": “{shown.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
+    return f"{DONE[answer.action]}{by(answer, who)}{comment}"
+
+
+def _refused(ignored: AnswerIgnored, who: Verified | None = None) -> str:
+    named = shown.line(who.subject) if who else f"{shown.line(ignored.by)} (as they say)" if ignored.by else ""
+    by_whom = f" by {named}" if named else ""
+    return f"an answer{by_whom} did not count, {ignored.reason}: {shown.line(ignored.message, MAX_SAID)}"

@@ -1,0 +1,21 @@
+// Keeps the list of what waits fresh. Without it the page reloads itself now and then.
+"use strict";
+
+const list = document.getElementById("list");
+const EVERY_MS = 5000;
+
+async function refresh() {
+  // Not while somebody is choosing: what is under the finger must not move.
+  const busy = list.querySelector("input:checked") || list.contains(document.activeElement);
+  if (document.hidden || busy) return;
+  const answer = await fetch(`/approvals/rows?${list.dataset.here}`, { credentials: "same-origin" });
+  if (!answer.ok) return;
+  // Rendered and escaped by the server, as the page itself.
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
+  if (fresh.innerHTML.trim() === list.dataset.shown) return;
+  list.dataset.shown = fresh.innerHTML.trim();
+  list.replaceChildren(...fresh.childNodes);
+}
+
+setInterval(() => refresh().catch(() => {}), EVERY_MS);
+document.addEventListener("visibilitychange", () => refresh().catch(() => {}));
