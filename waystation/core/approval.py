@@ -82,7 +82,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 def needs_review(call: CallState, answer: Answer) -> bool:
     """Whether more than the log is needed to decide on an answer; never for calls from before that was recorded."""
-    if call.declared is None or call.known_digest is not None:
+    if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
     return answer.token is not None or answer.action == "edit" or responds
@@ -220,5 +220,5 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
 def _standing(call: CallState) -> str:
     if call.answer is None:
         return f"Call {call.id!r} is closed."
-    by = f" by {call.answer.by!r}" if call.answer.by else ""
+    by = f" by {call.answered_by!r}" if call.answered_by else ""
     return f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands."
