@@ -10,6 +10,8 @@ INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 PEERS := tests/differential
 # crewai, whose tools are adapted: likewise.
 CREWAI := tests/crewai
+# Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
+TYPESCRIPT := tests/approvals/typescript
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
@@ -18,7 +20,7 @@ EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring i
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
 
-test: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp  ## run the tests; ARGS="-k approval" for some of them
+test: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run the tests; ARGS="-k approval" for some of them
 	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
@@ -43,9 +45,11 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 		--custom-compile-command "make lock" --override $(CREWAI)/excluded.txt $(ARGS) \
 		--output-file $(CREWAI)/requirements.lock $(CREWAI)/requirements.in
 	@echo "$(CREWAI)/requirements.lock: $$(grep -c == $(CREWAI)/requirements.lock) packages"
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm install --prefix $(TYPESCRIPT) --package-lock-only \
+		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error > /dev/null
 
 clean:  ## remove what these targets made
-	@rm -rf .venv .venv-adk .venv-crewai .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-adk .venv-crewai .node .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
@@ -77,6 +81,12 @@ help:
 	@echo "Installing crewai, whose tools are adapted, into .venv-crewai"
 	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-crewai
 	@$(UV) pip install --quiet --python .venv-crewai/bin/python --require-hashes --no-deps --requirement $<
+	@touch $@
+
+.node/.stamp: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json | .venv/.stamp
+	@echo "Installing Temporal's client for TypeScript, with which documentation is tried out, into .node"
+	@rm -rf .node && mkdir .node && cp $^ .node/
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm ci --prefix .node --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
 .uv/bin/uv:

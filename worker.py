@@ -36,13 +36,15 @@ from activities.archive import Archiver
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
 from activities.child_outcome import ChildWatcher
+from activities.command import DRAIN, parser
 from activities.hooks import close_plugins
+from activities.identity import Verifies, identity_of
 from activities.models.choice import DEMO, Models, has_key
 from activities.scopes import ScopeKeeper
-from activities.services import ARTIFACTS, MEMORY, kept_services
+from activities.services import kept_services
 from activities.sessions import Sessions
 from activities.view import HandOver, Views
-from tools.services import CREDENTIALS, Services
+from tools.services import Services
 from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
@@ -62,8 +64,6 @@ from workflows.session import AgentSession
 
 log = structlog.get_logger("waystation.worker")
 
-DRAIN = timedelta(seconds=30)
-"""How long running tools may go on after SIGTERM."""
 ACTIVITIES = 100
 """How many models and tools run at a time; so many threads, too, because each sync tool keeps one while it runs."""
 TOOL_THREADS = "tool"
@@ -96,6 +96,7 @@ async def create_worker(
     *,
     models: Models | None = None,
     services: Services | None = None,
+    identity: Verifies | None = None,
     blobs: Blobs | None = None,
     offload_over: int = OFFLOAD_OVER,
     task_queue: str = TASK_QUEUE,
@@ -110,6 +111,7 @@ async def create_worker(
         registry: The agents.
         models: How model names become models.
         services: Where artifacts, memories and credentials are kept; by default in the folder `.waystation`.
+        identity: What verifies who answers; without it no token proves anything.
         blobs: Where large payloads and long logs are kept; by default as `Blobs` says. Clients need the same.
         offload_over: The size, in bytes, from which payloads are kept there, unless the client offloads already.
         task_queue: What to poll.
@@ -194,7 +196,7 @@ class CannotServe(WaystationError):
     """There is nothing to serve; the message says what to change."""
 
 
-async def serve(options: argparse.Namespace, registry: Registry) -> None:
+async def serve(options: argparse.Namespace, registry: Registry, identity: Verifies | None) -> None:
     """Serve until SIGTERM or SIGINT, then let running tools finish.
 
     Raises:
@@ -225,6 +227,7 @@ async def serve(options: argparse.Namespace, registry: Registry) -> None:
             registry,
             models=models,
             services=services,
+            identity=identity,
             blobs=Blobs(options.store),
             task_queue=options.task_queue,
             workflows=options.only != "activities",
@@ -298,62 +301,6 @@ def _leave(threads: ThreadPoolExecutor) -> None:
         os._exit(0)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's grammar. Not typer: the process should poll as soon as it can."""
-    result = argparse.ArgumentParser(prog="worker.py", description="Serve agents from a Temporal task queue.")
-    result.add_argument(
-        "command", nargs="?", choices=["run", "check"], default="run", help="check: only look for mistakes"
-    )
-    result.add_argument("--agents", nargs="+", type=Path, default=(), metavar="DIR", help="folders with agent packages")
-    result.add_argument(
-        "--only", choices=["workflows", "activities"], help="serve these; a process of another kind serves the others"
-    )
-    result.add_argument(
-        "--drain",
-        type=_seconds,
-        default=DRAIN,
-        metavar="SECONDS",
-        help=f"how long running tools may go on after SIGTERM; default: {DRAIN.total_seconds():g}",
-    )
-    result.add_argument("--task-queue", default=TASK_QUEUE)
-    result.add_argument("--address", help="HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile")
-    result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
-    result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
-    result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
-    result.add_argument(
-        "--artifacts",
-        default=str(ARTIFACTS),
-        metavar="URL",
-        help="keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
-    )
-    result.add_argument(
-        "--memory", type=Path, default=MEMORY, metavar="FILE", help="keep memories here; default: %(default)s"
-    )
-    result.add_argument(
-        "--credentials",
-        default=str(CREDENTIALS),
-        metavar="STORE",
-        help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
-        "own; default: %(default)s",
-    )
-    result.add_argument("--store", metavar="URL", help="folder or object store of large payloads; clients need it too")
-    over = "size of a payload from which it goes there; default: %(default)s"
-    result.add_argument("--offload-over", type=int, default=OFFLOAD_OVER, metavar="BYTES", help=over)
-    result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
-    return result
-
-
-def _seconds(text: str) -> timedelta:
-    """Read a duration of the command line."""
-    try:
-        result = timedelta(seconds=float(text))
-    except (ValueError, OverflowError):
-        result = timedelta(-1)
-    if result < timedelta():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return result
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     grammar = parser()
@@ -366,12 +313,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
     if problems:
         return 1
-    if options.command == "check":
-        log.info("agents.valid", agents=sorted(registry.roots))
-        return 0
-    _forward_logs()
     try:
-        _run(serve(options, registry))
+        identity = identity_of(options.identity)
+        if options.command == "check":
+            log.info("agents.valid", agents=sorted(registry.roots))
+            return 0
+        _forward_logs()
+        _run(serve(options, registry, identity))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1

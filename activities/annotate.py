@@ -4,30 +4,30 @@ This is where author code (predicates, settings of tools, callbacks around calls
 the answers are recorded with the reply, so the workflow never needs the agent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
+from activities.approved import recordable
 from activities.around_tool import Attempt, callback_failed, performed, with_transfer
 from activities.contexts import Contexts
 from activities.hooks import CallbackRaised, Hooks
 from tools.agent_tool import AgentTool
+from tools.approval import judged
 from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.native import NativeTool
 from tools.outcome import outcome_of
 from tools.output_schema import ResponseRefused, SetModelResponseTool
+from tools.parameters import parameters_digest
 from tools.transfer import TransferToAgentTool
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions
-from waystation.core.model_call import Call, Confirmation
+from waystation.core.model_call import Call
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
-
-events = structlog.get_logger("waystation.activities")
 
 MAX_DEPTH = 8
 """How many agents may call one another in a chain."""
@@ -61,6 +61,8 @@ class Annotator:
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
+    rules: Sequence[ApprovalRule] = ()
+    """Those of the agent, then those of its app."""
     calls: list[Call] = field(default_factory=list)
     """One for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
@@ -107,13 +109,19 @@ class Annotator:
                 return await self._transfer(call, tool, args, context)
             case AgentTool():
                 return await self._agent(call, tool, args, context)
-        confirmation = await _confirmation(tool, copy_json(args), context)
+        found = await judged(tool, args, context, self.rules)
+        confirmation, given = found.confirmation, copy_json(args)
         if confirmation is not None and (answered := await self._before(call, tool, args)):
             return answered
+        asked = confirmation is not None or tool.is_long_running or found.policy is not None
         return call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
+                "args": None if args == given else recordable(args),
                 "confirmation": confirmation,
+                "approval": found.policy,
+                "declared": parameters_digest(tool) if asked else None,
+                "response_schema": tool.answer_schema() if tool.is_long_running else None,
                 "effect": tool.effect_when(confirmed=confirmation is not None),
                 "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
                 "retries": tool.retries,
@@ -194,16 +202,6 @@ class Annotator:
                 "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
             }
         )
-
-
-async def _confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
-    """Return what a person is asked before the call; a tool that fails to say whether anybody is, needs one."""
-    try:
-        return await tool.confirmation_for(args, context)
-    except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
-        # Only the type: the text may quote arguments.
-        events.warning("confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__)
-        return Confirmation(hint=tool.confirmation_hint())
 
 
 def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:

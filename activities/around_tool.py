@@ -27,7 +27,8 @@ class Attempt:
     raised: BaseException | None = None
     """What it raised instead."""
     told: ToolOutcome | None = None
-    """What the model is told of that, unless a callback knows better."""
+    """What the model is told of that, unless a callback knows better; where nothing was raised, none is asked: the tool
+    was not allowed to run."""
 
 
 async def performed(
@@ -47,6 +48,8 @@ async def performed(
                 value = await hooks.on_tool_error(tool, args, context, attempt.raised)
                 if value is None:
                     return attempt.told or failure_of(attempt.raised, context=context)
+            elif attempt.told is not None:
+                return attempt.told
         changed = await hooks.after_tool(tool, args, context, value)
     except CallbackRaised as error:
         return callback_failed(error, tool, context)

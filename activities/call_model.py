@@ -3,7 +3,7 @@
 import secrets
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -32,6 +32,7 @@ from tools.base import BaseTool
 from tools.context import CallbackContext
 from tools.output_schema import explained
 from tools.services import NO_SERVICES, Services
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import ids, summary
@@ -114,7 +115,16 @@ class ModelCaller:
                     compaction = await self._compactor.compaction(root, agent, work, said, contexts.step)
                     on_text = telling(heart, log, hooks, number=given.number, attempt=info.attempt)
                     turn = _Turn(
-                        agent, work, hooks, after, self._models, root.demo_model, on_text, compaction, given.wrap_up
+                        agent,
+                        work,
+                        hooks,
+                        root.rules_of(agent),
+                        after,
+                        self._models,
+                        root.demo_model,
+                        on_text,
+                        compaction,
+                        given.wrap_up,
                     )
                     reply = await turn.reply(reply)
                     spending = _spending(info.attempt, agent, log)
@@ -175,6 +185,7 @@ class _Turn:
     agent: LlmAgent
     work: Work
     hooks: Hooks
+    rules: Sequence[ApprovalRule]
     contexts: Contexts
     models: Models
     demo: object
@@ -280,7 +291,7 @@ class _Turn:
             # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         own = recorded(context, "a callback around the model")
-        annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks)
+        annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks, self.rules)
         content = await annotator.annotate(content) if content else None
         reply = entered.model_copy(
             update={

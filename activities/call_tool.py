@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import threading
 import time
+from collections.abc import Sequence
 
 import structlog
 from temporalio import activity
@@ -15,6 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from activities.annotate import unknown_tool
+from activities.approved import asking, refusal
 from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
 from activities.contexts import Contexts
 from activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
@@ -27,6 +29,7 @@ from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.outcome import failure_of, not_kept
 from tools.services import NO_SERVICES, Services
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids
@@ -124,7 +127,7 @@ class ToolCaller:
         hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
         tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
-        running = _Running(hooks, call, contexts, given, heart)
+        running = _Running(hooks, call, contexts, given, heart, root.rules_of(agent))
         if tool is None:
             problem = unknown_tool(call.name, await tools_for(agent, contexts))
             args = copy_json(call.args)
@@ -138,8 +141,16 @@ class ToolCaller:
 class _Running:
     """One call, while it is carried out."""
 
-    def __init__(self, hooks: Hooks, call: CallState, contexts: Contexts, given: ToolCallInput, heart: Heart) -> None:
-        self._heart = heart
+    def __init__(
+        self,
+        hooks: Hooks,
+        call: CallState,
+        contexts: Contexts,
+        given: ToolCallInput,
+        heart: Heart,
+        rules: Sequence[ApprovalRule],
+    ) -> None:
+        self._heart, self._rules = heart, rules
         self._hooks, self._call, self._contexts, self._given = hooks, call, contexts, given
         self._aborted = threading.Event()
 
@@ -157,9 +168,13 @@ class _Running:
         context = self.context(activity.info().attempt)
 
         async def run(args: JsonObject) -> Attempt:
+            if refused := await refusal(self._call, self._given, tool, args, context, self._rules):
+                return Attempt(context, told=refused)
             return await self._attempts(tool, args, context)
 
-        return await performed(self._hooks, tool, copy_json(self._call.args), context, run)
+        args = copy_json(self._call.args)
+        outcome = await performed(self._hooks, tool, args, context, run)
+        return asking(self._call, tool, args, outcome)
 
     async def _attempts(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool, and again if it may be repeated within this attempt of the activity."""

@@ -25,12 +25,14 @@ def loaded_by(module: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "never"),
     [
-        ("waystation", {"temporalio", "google.genai", "tools", "structlog", "typer"}),
+        ("waystation", {"temporalio", "google.genai", "tools", "structlog", "typer", "joserfc"}),
         ("waystation.core.projection", {"temporalio", "google.genai", "tools", "structlog", "waystation.agents"}),
         ("workflows.invocation", {"google.genai", "tools", "activities", "structlog", "waystation.agents"}),
         ("tools", {"temporalio", "google.genai", "activities", "workflows"}),
-        ("waystation.client.agent_client", {"google.genai", "tools", "activities", "workflows"}),
-        ("worker", {"google.genai", "typer"}),
+        ("waystation.client.agent_client", {"google.genai", "tools", "activities", "workflows", "joserfc"}),
+        ("waystation.cli.main", {"temporalio", "google.genai", "tools", "activities", "workflows", "joserfc"}),
+        ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", "tools"}),
+        ("worker", {"google.genai", "typer", "joserfc", "apprise", "httpx2"}),
     ],
 )
 def test_what_a_module_stands_on(module: str, never: set[str]) -> None:

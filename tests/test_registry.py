@@ -173,6 +173,42 @@ def test_an_import_that_fails_names_the_line(tmp_path: Path, write: Write, line:
     assert f"importing it failed at {file}:3: {said}" in str(problem)
 
 
+def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> None:
+    """Every field at fault with its value; nothing of pydantic's own layout."""
+    write(
+        "payer/agent.py",
+        """
+        from waystation import Agent, ApprovalPolicy, ApprovalRule
+
+        policy = ApprovalPolicy(quorum=0, on_expiry="approve")
+        """,
+    )
+    (problem,) = discover([tmp_path])[1]
+    assert str(problem.error) == (
+        f"Agent 'payer': importing it failed at {tmp_path / 'payer' / 'agent.py'}:4: ApprovalPolicy: "
+        "`quorum` is 0: Input should be greater than or equal to 1; "
+        "`on_expiry` is 'approve': silence never approves a call; use 'reject' or 'fail', and `escalation` to ask "
+        "others before that"
+    )
+
+
+def test_the_rules_of_an_app_are_checked(tmp_path: Path, write: Write) -> None:
+    """Against the tools of all its agents."""
+    write(
+        "payer/agent.py",
+        """
+        from waystation import Agent, App, ApprovalPolicy, ApprovalRule
+
+        def pay(amount: int) -> None: ...
+
+        agent = Agent(name="payer", tools=[pay])
+        app = App(name="desk", root_agent=agent, approval_rules=[ApprovalRule(ApprovalPolicy(), tools="pya")])
+        """,
+    )
+    (problem,) = discover([tmp_path])[1]
+    assert "of its app: approval rule 1 is about tools named 'pya'" in str(problem)
+
+
 def test_a_failure_in_an_imported_module_names_that_module(tmp_path: Path, write: Write) -> None:
     """The line is where the exception was raised, not where the module was imported."""
     file = write("deep/prices.py", "VAT = 1 / 0\n")
@@ -185,7 +221,7 @@ def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path,
     """The exception comes from Waystation or pydantic; the line that has to be mended is the author's."""
     file = write("wrong/agent.py", "from waystation.agents import Agent\nroot_agent = Agent(name='no name')\n")
     _, [problem] = discover([tmp_path])
-    assert f"importing it failed at {file}:2: ValidationError: " in str(problem)
+    assert f"importing it failed at {file}:2: LlmAgent: `name` is 'no name': " in str(problem)
     assert "'no name' is no identifier" in str(problem)
 
 

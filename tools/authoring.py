@@ -12,9 +12,11 @@ from tools.base import BaseTool
 from tools.declaration import declare
 from tools.function_tool import FunctionTool
 from tools.ready_made import RequestInputTool
+from tools.rule_mistakes import rule_problems
 from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
-from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidTool, ToolNameTaken
+from waystation.agents.approval_rule import ApprovalRule
+from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool, ToolNameTaken
 
 RESERVED_NAMES = frozenset(
     {
@@ -68,18 +70,22 @@ def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
     return found
 
 
-def authoring_problems(root: BaseAgent) -> list[AuthoringError]:
-    """Return every mistake in a tree of agents, those called by AgentTools included."""
+def authoring_problems(root: BaseAgent, rules: Sequence[ApprovalRule] = ()) -> list[AuthoringError]:
+    """Return every mistake in a tree of agents, those called by AgentTools included, and in the rules of its app."""
     problems: list[AuthoringError] = []
     places: dict[str, list[str]] = {}
+    all_entries: list[BaseTool | BaseToolset] = []
     for place, agent in agents_below(root):
         places.setdefault(agent.name, []).append(place)
         problems += agent_problems(agent)
         if isinstance(agent, LlmAgent):
             entries, mistakes = _resolved(agent)
             problems += mistakes
+            problems += [InvalidAgent(agent.name, text) for text in rule_problems(agent.approval_rules, entries)]
+            all_entries += entries
             for entry in entries:
                 problems += _toolset_problems(entry) if isinstance(entry, BaseToolset) else _tool_problems(entry)
+    problems += [InvalidAgent(root.name, f"of its app: {text}") for text in rule_problems(rules, all_entries)]
     problems += [AgentNameTaken(name, taken) for name, taken in places.items() if len(taken) > 1]
     return problems
 

@@ -1,11 +1,12 @@
 """Tools of other frameworks, whose arguments are described by a model or a schema of their own."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
 from tools.declaration import declaration
@@ -62,6 +63,21 @@ class ForeignTool(FunctionTool):
         """Return the arguments that the schema knows."""
         known = self._schema.get("properties", {})
         return args if self._schema.get("additionalProperties") else {key: args[key] for key in args if key in known}
+
+    def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
+        """Return the arguments that the schema knows; None when they would be refused."""
+        return None if self.refused(args) else self.taken(args)
+
+    def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
+        """Return arguments that a person gives instead of those that were shown, once they fit the schema.
+
+        Raises:
+            ValueError: They do not fit; the text says which and why.
+        """
+        fitting = BaseTool.edited(self, args, shown)
+        if refused := self.refused(fitting):
+            raise ValueError("; ".join(refused["error"].splitlines()[1:-1]))
+        return fitting
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""

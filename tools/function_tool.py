@@ -1,7 +1,7 @@
 """Functions as tools."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
 
 log = structlog.get_logger(__name__)
 
@@ -64,6 +65,7 @@ class FunctionTool(BaseTool):
         effect: Effect | None = None,
         on_error: OnError = "tell",
         deadline: timedelta | None = None,
+        approval: ApprovalPolicy | None = None,
     ) -> None:
         """Wrap `func`.
 
@@ -79,6 +81,8 @@ class FunctionTool(BaseTool):
             effect: What a repetition would do.
             on_error: Whether an exception is told to the model or ends the invocation.
             deadline: How long a person may take to confirm.
+            approval: Who has to agree. Every call then waits for that, or those of which the function given as
+                `require_confirmation` says so.
 
         Raises:
             InvalidTool: A setting has a value that it cannot have.
@@ -91,6 +95,7 @@ class FunctionTool(BaseTool):
         self.hint = hint
         self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
         self.retries, self.task_queue, self.effect, self.on_error = retries, task_queue, effect, on_error
+        self.approval = approval
         problems = self.setting_problems()
         if problems:
             raise InvalidTool(self.name, " ".join(problems))
@@ -117,18 +122,45 @@ class FunctionTool(BaseTool):
         by a predicate, since such a call is answered without running anything.
         """
         if not callable(self.require_confirmation):
-            return bool(self.require_confirmation)
-        prepared = self._prepared(args)
-        if isinstance(prepared, ArgumentsRefused):
+            return bool(self.require_confirmation) or self.gated
+        seen = self.seen(args, tool_context)
+        if seen is None:
             return False
         try:
             predicate = Signature(self.require_confirmation, name_of(self.require_confirmation))
-            seen = self.signature.seen(prepared, tool_context)
             return bool(await invoke(self.require_confirmation, predicate.bound_to(seen, tool_context)))
         except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
             # Only the type: the text may quote arguments.
             log.warning("confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__)
             return True
+
+    def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
+        """Return what the function will see: converted arguments, its own defaults, the context."""
+        prepared = self._prepared(args)
+        return None if isinstance(prepared, ArgumentsRefused) else self.signature.seen(prepared, tool_context)
+
+    def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
+        """Return arguments that a person gives instead of those that were shown, as the function will take them.
+
+        What the model made up and the function never sees is dropped; what a person makes up is a mistake.
+
+        Raises:
+            ValueError: They do not fit; the text says which and why.
+        """
+        known = self.signature.annotations
+        unknown = [name for name in args if name not in known and (name not in shown or shown[name] != args[name])]
+        wrong = [f"it has no parameter {name!r}" for name in unknown]
+        wrong += [f"parameter {name!r} is missing" for name in self.signature.missing(args)]
+        try:
+            taken = self.signature.canonical(args)
+        except ValidationError as error:
+            missing = self.signature.missing(args)
+            explained = self.signature.explain(error)
+            wrong += [text for text in explained if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
+            taken = args
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return taken
 
     def unknown_to_predicate(self) -> list[str]:
         """Return the parameters that a predicate asks for in vain, so that it would raise at every call."""
@@ -144,6 +176,12 @@ class FunctionTool(BaseTool):
         problems = super().setting_problems()
         if not (isinstance(self.require_confirmation, bool) or callable(self.require_confirmation)):
             problems.append(f"`require_confirmation` is {self.require_confirmation!r}; use True, False or a function.")
+        if isinstance(self.approval, ApprovalPolicy):
+            known = self.signature.annotations
+            unknown = [name for name in self.approval.remember_args or () if name not in known]
+            problems += [
+                f"`remember_args` of its `approval` names {name!r}, which is no parameter." for name in unknown
+            ]
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:

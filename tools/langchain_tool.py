@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -34,6 +34,16 @@ class LangchainTool(FunctionTool):
 
     def _get_declaration(self) -> JsonObject | None:
         return super()._get_declaration() if self._foreign is None else self._foreign._get_declaration()
+
+    def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
+        """Return the arguments as predicates see them."""
+        own = super().seen if self._foreign is None else self._foreign.seen
+        return own(args, tool_context)
+
+    def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
+        """Return arguments that a person gives instead of those that were shown."""
+        own = super().edited if self._foreign is None else self._foreign.edited
+        return own(args, shown)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Run the tool; one with `return_direct` has the last word, unless its answer is an error."""

@@ -6,8 +6,10 @@ from typing import Any
 
 from tools.base import OnError
 from tools.function_tool import FunctionTool
+from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
 
 NOTE = (
     "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not "
@@ -34,8 +36,13 @@ class LongRunningFunctionTool(FunctionTool):
         effect: Effect | None = None,
         on_error: OnError = "tell",
         deadline: timedelta | None = None,
+        approval: ApprovalPolicy | None = None,
+        response_schema: Any = None,
     ) -> None:
-        """Wrap `func`; the settings are those of BaseTool, `deadline` being how long the answer may take."""
+        """Wrap `func`; the settings are those of BaseTool.
+
+        `deadline` is how long the answer may take, `approval` says who may give it, and `response_schema` what it is.
+        """
         super().__init__(
             func,
             timeout=timeout,
@@ -47,6 +54,9 @@ class LongRunningFunctionTool(FunctionTool):
             deadline=deadline,
         )
         self.is_long_running = True
+        self.approval, self.response_schema = approval, response_schema
+        if problems := self.setting_problems():
+            raise InvalidTool(self.name, " ".join(problems))
 
     def _get_declaration(self) -> JsonObject | None:
         declaration = super()._get_declaration()

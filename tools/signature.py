@@ -220,6 +220,22 @@ class Signature:
         values = {name: getattr(parsed, f"p{i}") for i, name in enumerate(self.annotations)}
         return {name: value for name, value in values.items() if name in given or self._lacks_default(name)}
 
+    def canonical(self, args: JsonObject) -> JsonObject:
+        """Return as JSON the arguments as the function will have them; those that have no faithful form as they stand.
+
+        Raises:
+            ValidationError: An argument is of another type and cannot be converted.
+        """
+        values = self.coerced(args)
+        given = {name: args[name] for name in self.annotations if name in args}
+        try:
+            parsed = self.model.model_validate_json(to_json({name: given[name] for name in values if name in given}))
+            dumped = parsed.model_dump(mode="json", by_alias=True, warnings=False)
+            written: JsonObject = plain({name: dumped[name] for name in values if name in given})
+            return written if self.coerced(written) == self.coerced(given) else given
+        except (NotJson, PydanticSerializationError, ValidationError):
+            return given
+
     def _lacks_default(self, name: str) -> bool:
         """Whether Python itself has nothing to pass when the argument is left out, but its Field may."""
         default = self.python.parameters[name].default

@@ -38,7 +38,16 @@ if TYPE_CHECKING:
         request_input,
         url_context,
     )
-    from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+    from waystation.agents import (
+        Agent,
+        ApprovalRule,
+        BaseAgent,
+        LlmAgent,
+        LoopAgent,
+        ParallelAgent,
+        RunConfig,
+        SequentialAgent,
+    )
     from waystation.agents.context_cache_config import ContextCacheConfig
     from waystation.apps import (
         App,
@@ -88,6 +97,7 @@ __all__ = [
     "AnswerUnconfirmed",
     "App",
     "ApprovalPolicy",
+    "ApprovalRule",
     "AuthoringError",
     "BaseAgent",
     "BaseEventsSummarizer",
@@ -174,7 +184,7 @@ _NAMES_BY_MODULE = {
         "load_artifacts load_memory preload_memory "
         "url_context"
     ),
-    "waystation.agents": "Agent BaseAgent LlmAgent LoopAgent ParallelAgent RunConfig SequentialAgent",
+    "waystation.agents": "Agent ApprovalRule BaseAgent LlmAgent LoopAgent ParallelAgent RunConfig SequentialAgent",
     "waystation.agents.context_cache_config": "ContextCacheConfig",
     "waystation.apps": "App BaseEventsSummarizer EventsCompactionConfig LlmEventSummarizer ResumabilityConfig",
     "waystation.code_executors": "BuiltInCodeExecutor",

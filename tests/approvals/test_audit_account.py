@@ -1,5 +1,6 @@
 """The account of an invocation: every request, answer, decision and execution, from history alone."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,17 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
-from tests.core.story import answered, called, cancelled, expired, log_of, lost, returned, said
+from tests.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
 from waystation.audit import account
 from waystation.audit.gathering import log_before
 from waystation.client.chain import opened
-from waystation.core.entry import AnswerIgnored
+from waystation.core.answer import Answer
+from waystation.core.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
 from waystation.core.errors import ForeignHistory
+from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Escalation, Verified
+from waystation.core.review import Review
 from waystation.history import log_of as log_in
 from waystation.history_files import read
 from waystation.storage import Blobs
@@ -79,6 +84,51 @@ def test_approved_and_cancelled_in_one_workflow_task_is_never_told_as_carried_ou
     both = [answered("fc-1"), *cancelled()]
     told = account(log_of(said("go"), called("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
+
+
+def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_decides() -> None:
+    """Each submitted, reviewed and counted or refused; who is said by the identity provider, not by the answer."""
+    policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+
+    def vote(ref: str, by: str, refused: AnswerIgnored | None = None) -> list[Body]:
+        answer = Answer(function_call_id="fc-1", action="approve", by=by, token="quince")
+        who = Verified(subject=f"{by}@example.com", roles=("finance",), issuer="https://id.example.com")
+        return [AnswerSubmitted("fc-1", answer), AnswerReviewed(ref, Review(who=who), refused)]
+
+    again = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
+    asked = called("pay", gated=True, approval=policy, declared="d")
+    told = account(log_of(said("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob")))
+    assert one(told, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
+    answers = [entry for entry in told if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")]
+    assert [(each["kind"], each.get("verified", {}).get("subject")) for each in answers] == [
+        *(("submitted", None), ("answered", "alice@example.com")),
+        *(("submitted", None), ("ignored", "alice@example.com")),
+        *(("submitted", None), ("answered", "bob@example.com"), ("decided", "bob@example.com"), ("started", None)),
+    ]
+    assert "quince" not in str(told)
+
+
+def test_reminders_escalations_and_who_was_told_are_told() -> None:
+    """With the channels that were not reached; a call that ran under a standing approval says under which."""
+    hour = timedelta(hours=1)
+    policy = ApprovalPolicy(
+        approvers=("alice",),
+        verified=False,
+        reminders=(hour,),
+        escalation=(Escalation(after=2 * hour, to=("bob",)),),
+        remember=hour,
+    )
+    gated = called("pay", gated=True, approval=policy, declared="d")
+    report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
+    noticed: list[Body] = [NoticeDue("fc-1", 0), NoticeDue("fc-1", 1), Notified("fc-1", "escalation", report)]
+    unasked = called("pay", id="fc-2", approval=policy, declared="d")
+    waited = (said("go"), gated, noticed, answered("fc-1", by="alice", remember=True), returned("fc-1", {}))
+    told = account(log_of(*waited, asked_model(), unasked))
+    assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
+        *("reminded", "escalated", "notified")
+    ]
+    assert one(told, "notified")["failed"] == {"chat": "Timeout"}
+    assert [each.get("standing") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
 
 
 def test_silence_and_lost_workers_are_told() -> None:

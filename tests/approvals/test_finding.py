@@ -145,6 +145,7 @@ ASKED = ApprovalPolicy(
         ("alice", {"policy": ASKED, "requester": "alice"}, False),
         ("dana", {"policy": ApprovalPolicy(not_requester=True)}, False),
         ("emil", {"policy": ASKED, "claimed_by": "emil"}, True),
+        ("alice", {"policy": ASKED, "approved_by": ["alice"]}, False),
         ("emil", {}, True),
     ],
 )

@@ -72,6 +72,7 @@ REQUIRED = {
     "Answer": {"function_call_id", "action"},
     "Budget": set[str](),
     "Call": {"id"},
+    "Declared": set[str](),
     "Compaction": {"trigger", "covered", "start_timestamp", "end_timestamp"},
     "Carried": {"run_id", "snapshot"},
     "ChildInput": {"at", "new", "workflow_id", "run_id"},

@@ -282,9 +282,7 @@ async def test_an_envelope_is_made_in_the_one_way_that_was_agreed(there: Install
     assert "not made as agreed" in await refused(there, enveloped(there, header))
 
 
-async def test_an_envelope_for_other_workers_does_not_open(
-    there: Installation, tmp_path: Path, openid: FakeOpenId
-) -> None:
+async def test_an_envelope_of_others_does_not_open(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
     """Nor does one in which a single character was changed."""
     assert "cannot be opened" in await refused(there, installed(tmp_path / "other", openid).seal(openid.token()))
     head, key, iv, text, tag = there.seal(openid.token()).split(".")

@@ -56,7 +56,7 @@ class McpTool(BaseTool):
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
         """Whether a person has to agree before this call runs; a function decides from those arguments it takes."""
         if not callable(self._require_confirmation):
-            return bool(self._require_confirmation)
+            return bool(self._require_confirmation) or self.gated
         predicate = Signature(self._require_confirmation, name_of(self._require_confirmation))
         return bool(await invoke(self._require_confirmation, predicate.bound_to(args, tool_context)))
 

@@ -118,7 +118,7 @@ class RestApiTool(BaseTool):
         """Whether a person has to agree before this call runs; a function decides from those arguments it takes."""
         required = self._settings.require_confirmation
         if not callable(required):
-            return bool(required)
+            return bool(required) or self.gated
         return bool(await invoke(required, Signature(required, name_of(required)).bound_to(args, tool_context)))
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent, Callbacks
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.models import BaseLlm
@@ -50,6 +51,8 @@ class LlmAgent(BaseAgent):
     """Text, Content or Part that never changes; `instruction` then goes into the contents."""
     tools: list[Any] = Field(default_factory=list)
     """Functions, `BaseTool`s and `BaseToolset`s."""
+    approval_rules: list[ApprovalRule] = Field(default_factory=list)
+    """Which calls of its tools need a person, after what the tools themselves say; the first that matches counts."""
     generate_content_config: Any = None
     """A genai `GenerateContentConfig`, or the same as a dictionary."""
     disallow_transfer_to_parent: bool = False

@@ -13,6 +13,7 @@ All mistakes are collected and reported together, each with its file.
 
 import importlib
 import re
+import reprlib
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import ValidationError
+
 from tools import agents_below, authoring_problems
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.scope_use import uses_scopes
 from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, UnknownAgent
@@ -56,6 +61,8 @@ class Root:
     """Those of the package's `app`."""
     compaction: EventsCompactionConfig | None = None
     """When the events of conversations with the package's `app` are summarised."""
+    approval_rules: Sequence[ApprovalRule] = ()
+    """Those of the package's `app`."""
     state_scopes: bool = True
     """Whether `user:` and `app:` state is read when an invocation begins."""
 
@@ -64,6 +71,10 @@ class Root:
         if not self.plugins or any(found is agent for _, found in agents_below(self.agent, with_plugins=True)):
             return self.plugins
         return ()
+
+    def rules_of(self, agent: LlmAgent) -> tuple[ApprovalRule, ...]:
+        """Return the rules for the calls of an agent, in the order in which they are looked at."""
+        return (*agent.approval_rules, *self.approval_rules)
 
 
 class Registry:
@@ -118,7 +129,16 @@ def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, packa
     agent = _agent_of(given)
     app = given if isinstance(given, App) else App(name="app", root_agent=agent)
     scopes = uses_scopes(agent, app.plugins, package) if app.state_scopes is None else app.state_scopes
-    return Root(agent, place, tree_of(agent), demo, tuple(app.plugins), app.events_compaction_config, scopes)
+    return Root(
+        agent=agent,
+        place=place,
+        tree=tree_of(agent),
+        demo_model=demo,
+        plugins=tuple(app.plugins),
+        compaction=app.events_compaction_config,
+        approval_rules=tuple(app.approval_rules),
+        state_scopes=scopes,
+    )
 
 
 def _agent_of(given: BaseAgent | App) -> BaseAgent:
@@ -147,7 +167,9 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
             seen.add(package.resolve())
             try:
                 root = _load(package)
-                problems.extend(Problem(root.place, error) for error in authoring_problems(root.agent))
+                problems.extend(
+                    Problem(root.place, error) for error in authoring_problems(root.agent, root.approval_rules)
+                )
                 registry.add(root)
             except AuthoringError as error:
                 problems.append(Problem(str(package), error))
@@ -201,7 +223,7 @@ def _import(package: Path) -> list[ModuleType]:
         _check_place(package, sys.modules.get(package.name))
         hint = _ADK if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk") else ""
         raise InvalidAgent(
-            package.name, f"importing it failed at {_where(error, package)}: {type(error).__name__}: {error}{hint}"
+            package.name, f"importing it failed at {_where(error, package)}: {_what(error)}{hint}"
         ) from error
     for module in modules:
         _check_place(package, module)
@@ -220,6 +242,19 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
         raise InvalidAgent(
             package.name, f"another package named {package.name!r} was imported from {found}; rename one."
         )
+
+
+def _what(error: BaseException) -> str:
+    """Return what an author did wrong, by the exception; pydantic's own text has lines and links in it."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    found = []
+    for problem in error.errors(include_url=False, include_context=False):
+        name = ".".join(map(str, problem["loc"]))
+        is_ = "" if problem["type"] == "missing" else f" is {reprlib.repr(problem['input'])}"
+        text = problem["msg"].removeprefix("Value error, ")
+        found.append(f"`{name}`{is_}: {text}" if name else text)
+    return f"{error.title}: {'; '.join(found)}"
 
 
 def _where(error: BaseException, package: Path) -> str:

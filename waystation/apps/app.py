@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.context_cache_config import ContextCacheConfig
 from waystation.apps.configs import EventsCompactionConfig, ResumabilityConfig
@@ -25,6 +26,8 @@ class App(BaseModel):
     name: str
     root_agent: BaseAgent
     plugins: list[BasePlugin] = Field(default_factory=list)
+    approval_rules: list[ApprovalRule] = Field(default_factory=list)
+    """Which calls of any agent need a person, after what its tool and the agent itself say."""
     events_compaction_config: EventsCompactionConfig | None = None
     """When older events are summarised; never unless given."""
     context_cache_config: ContextCacheConfig | None = None

@@ -4,13 +4,10 @@ It is derived from the log's entries, so from history alone: a live invocation, 
 the same account, and that of a running invocation only grows.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
-
-from pydantic import BaseModel
+from typing import Any, assert_never
 
 from waystation.core import ids
 from waystation.core.answer import Answer
@@ -18,6 +15,8 @@ from waystation.core.call import CallState
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
     Began,
     Body,
     CallLost,
@@ -31,17 +30,21 @@ from waystation.core.entry import (
     ModelCalled,
     ModelLost,
     ModelReplied,
+    NoticeDue,
+    Notified,
     Refused,
     ScopesTold,
 )
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest
+from waystation.core.policy import Verified
+from waystation.core.standing import covering
 
 UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold)
 """What is said between agents, models and users; of a reply only the calls are told."""
-CONTENT = frozenset({"args", "response", "payload", "message"})
-"""Fields that hold what was said or decided about; told as a digest, and, unless left out, as they are."""
+CONTENT = frozenset({"args", "response"})
+"""Fields of an answer that are told as a digest, and, unless left out, as they are."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
@@ -88,7 +91,8 @@ class _Teller:
 
     def _one(self, entry: Entry) -> Iterator[JsonObject]:
         log, body = self._log, entry.body
-        call = log.calls.get(ids.requesting_call(getattr(body, "function_call_id", None) or ""))
+        reviewed = log.submitted.get(body.ref) if isinstance(body, AnswerReviewed) else None
+        call = log.calls.get(ids.requesting_call(_named(body) or (reviewed.function_call_id if reviewed else "")))
         settled = call.answer if call else None
         if isinstance(body, CallReturned | ChildReturned | CallLost):
             yield from self._began(entry, _call_of(body), getattr(body, "run", 0))
@@ -96,7 +100,7 @@ class _Teller:
         log.append(entry.ref, entry.time, body)
         self._number = log.length - 1
         if not isinstance(body, UNTOLD):
-            yield self._line(entry, **self._of(body))
+            yield self._line(entry, **self._of(body, reviewed))
         if call and call.answer is not settled and call.answer:
             yield self._decision(entry, call, call.answer)
         for each in log.waiting():
@@ -121,6 +125,8 @@ class _Teller:
         told: JsonObject = {"run": run} if run else {}
         if call.call.kind == "agent":
             told["called"] = ids.child_invocation(self._log.invocation_id, call_id)
+        if call.policy and call.asked is None:
+            told["standing"] = self._standing(call, entry.time)
         approved = call.answer.action if call.answer and call.gate == "passed" else None
         yield self._line(
             entry,
@@ -133,6 +139,20 @@ class _Teller:
             **self._content("args", call.args),
             **told,
         )
+
+    def _standing(self, call: CallState, now: float) -> str | None:
+        """Return which earlier approval lets a call run unasked."""
+        assert call.policy is not None
+        in_force = [each for each in self._log.standing if each.until > now]
+        found = covering(
+            in_force,
+            agent=call.agent,
+            tool=call.name,
+            args=call.args,
+            declared=call.declared,
+            policy=call.policy,
+        )
+        return found.origin if found else None
 
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
         started = self._log.input
@@ -155,11 +175,10 @@ class _Teller:
 
     def _decision(self, entry: Entry, call: CallState, answer: Answer) -> JsonObject:
         edited = self._content("args", call.args) if answer.action == "edit" else {}
-        return self._line(
-            entry, kind="decided", call=call.id, tool=call.name, decision=answer.action, by=answer.by, **edited
-        )
+        about = {"call": call.id, "tool": call.name, "decision": answer.action, "by": answer.by}
+        return self._line(entry, kind="decided", **about, **_verified(call.decided_by), **edited)
 
-    def _of(self, body: Body) -> JsonObject:
+    def _of(self, body: Body, reviewed: Answer | None) -> JsonObject:
         match body:
             case Began(started):
                 about = {"agent": started.agent, "user_id": started.user_id, "session_id": started.session_id}
@@ -168,12 +187,23 @@ class _Teller:
             case Refused():
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
-                answer = self._told(body.answer)
-                kind = _STATEMENTS.get(body.answer.action, "answered")
-                return {**answer, "kind": kind, "call": body.function_call_id, "outcome": "counted", **_who(body)}
+                return self._counted(body.answer)
+            case AnswerSubmitted():
+                return {**self._answer(body.answer), "kind": "submitted"}
+            case AnswerReviewed(ref, review, None) if reviewed:
+                return {**self._counted(review.applied_to(reviewed)), "submitted": ref, **_verified(review.who)}
+            case AnswerReviewed(ref, review, refused):
+                told = self._ignored(refused) if refused else {"kind": "ignored"}
+                return {**told, "submitted": ref, **_verified(review.who)}
             case AnswerIgnored():
-                about = {"call": body.function_call_id, "by": body.by, **_who(body)}
-                return {"kind": "ignored", "outcome": body.reason, "reason": body.message, **about}
+                return self._ignored(body)
+            case NoticeDue(call_id, number):
+                policy = self._log.calls[call_id].policy
+                escalates = policy is not None and policy.notices()[number].escalates
+                return {"kind": "escalated" if escalates else "reminded", "call": call_id}
+            case Notified(call_id, occasion, report):
+                told = {"delivered": list(report.delivered), "failed": dict(report.failed)}
+                return {"kind": "notified", "call": call_id, "occasion": occasion, **told}
             case DeadlinePassed():
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned(outcome, run):
@@ -194,27 +224,25 @@ class _Teller:
                 return {"kind": "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
+            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesTold():
+                raise AssertionError("what is not told has no line")
             case _:
-                return {"kind": _words(type(body).__name__), **self._fields(body)}
+                assert_never(body)
 
-    def _fields(self, body: Any) -> JsonObject:
-        """Return whatever an entry says: notices, submitted answers, reviews."""
-        told: JsonObject = {}
-        for field in dataclasses.fields(body):
-            value = getattr(body, field.name)
-            name = "call" if field.name == "function_call_id" else field.name
-            if name in CONTENT:
-                told |= self._content(name, value)
-            else:
-                told[name] = self._told(value) if isinstance(value, BaseModel) else value
-        return told
+    def _counted(self, answer: Answer) -> JsonObject:
+        kind = _STATEMENTS.get(answer.action, "answered")
+        return {**self._answer(answer), "kind": kind, "outcome": "counted"}
 
-    def _told(self, value: BaseModel) -> JsonObject:
-        """Return a recorded value as JSON; what must not be recorded, such as a token, is not in it either."""
-        told: JsonObject = {}
-        for name, field in value.model_dump(mode="json", exclude_defaults=True).items():
+    def _ignored(self, ignored: AnswerIgnored) -> JsonObject:
+        about = {"call": ignored.function_call_id, "by": ignored.by}
+        return {"kind": "ignored", "outcome": ignored.reason, "reason": ignored.message, **about}
+
+    def _answer(self, answer: Answer) -> JsonObject:
+        """Return what somebody sent; the token, which proves who that is, is not in it."""
+        told: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
+        for name, field in answer.model_dump(mode="json", exclude_defaults=True).items():
             told |= self._content(name, field) if name in CONTENT else {name: field}
-        told.pop("function_call_id", None)
+        del told["function_call_id"]
         return told
 
     def _content(self, name: str, value: Any) -> JsonObject:
@@ -224,7 +252,7 @@ class _Teller:
         return {**told, name: value} if self._arguments else told
 
     def _line(self, entry: Entry, *, kind: str, **fields: Any) -> JsonObject:
-        told = {name: value for name, value in fields.items() if value not in (None, "", ())}
+        told = {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
         about = {"time": _time(entry.time), "invocation": self._log.invocation_id, "entry": self._number}
         return {**about, "ref": entry.ref, "kind": kind, **told}
 
@@ -233,16 +261,14 @@ def _call_of(body: CallReturned | ChildReturned | CallLost) -> str:
     return body.outcome.function_call_id if isinstance(body, CallReturned) else body.function_call_id
 
 
-def _who(body: Any) -> JsonObject:
+def _named(body: Body) -> str | None:
+    return getattr(body, "function_call_id", None)
+
+
+def _verified(who: Verified | None) -> JsonObject:
     """Return who answered, as far as that was verified."""
-    who = getattr(body, "who", None)
-    return {"verified": who.model_dump(mode="json", exclude_defaults=True)} if isinstance(who, BaseModel) else {}
+    return {"verified": who.model_dump(mode="json", exclude_defaults=True)} if who else {}
 
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _words(name: str) -> str:
-    """Return a class's name as the kinds of an account are written."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")

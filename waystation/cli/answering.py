@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waystation.cli.identity import TokenFile, token_of
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -32,10 +34,21 @@ def approve(
     comment: Comment = None,
     by: By = None,
     response: More = None,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Approve a call that waits, and say whether the answer counts."""
-    _answer(ctx, "approve", id, call, comment=comment, by=by, response=_object("--response", response), json=json)
+    _answer(
+        ctx,
+        "approve",
+        id,
+        call,
+        comment=comment,
+        by=by,
+        response=_object("--response", response),
+        token_file=token_file,
+        json=json,
+    )
 
 
 def reject(
@@ -45,10 +58,21 @@ def reject(
     comment: Comment = None,
     by: By = None,
     response: More = None,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Reject a call that waits, and say whether the answer counts."""
-    _answer(ctx, "reject", id, call, comment=comment, by=by, response=_object("--response", response), json=json)
+    _answer(
+        ctx,
+        "reject",
+        id,
+        call,
+        comment=comment,
+        by=by,
+        response=_object("--response", response),
+        token_file=token_file,
+        json=json,
+    )
 
 
 def edit(
@@ -60,10 +84,13 @@ def edit(
     call: CallId = None,
     comment: Comment = None,
     by: By = None,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Have a call that waits for a confirmation run with other arguments."""
-    _answer(ctx, "edit", id, call, comment=comment, by=by, args=_object("--args", args), json=json)
+    _answer(
+        ctx, "edit", id, call, comment=comment, by=by, args=_object("--args", args), token_file=token_file, json=json
+    )
 
 
 def respond(
@@ -73,10 +100,21 @@ def respond(
     call: CallId = None,
     comment: Comment = None,
     by: By = None,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Give a long-running call its response, exactly as it stands."""
-    _answer(ctx, "respond", id, call, comment=comment, by=by, response=_object("--response", response), json=json)
+    _answer(
+        ctx,
+        "respond",
+        id,
+        call,
+        comment=comment,
+        by=by,
+        response=_object("--response", response),
+        token_file=token_file,
+        json=json,
+    )
 
 
 def progress(
@@ -89,11 +127,12 @@ def progress(
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Do not have the agent called for it: it hears of it when it is next.")
     ] = False,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> None:
     """Tell how a long-running call is getting on; it stays open."""
     given = {"response": _object("--response", response), "wake": False if quiet else None}
-    _answer(ctx, "progress", id, call, comment=comment, by=by, json=json, **given)
+    _answer(ctx, "progress", id, call, comment=comment, by=by, token_file=token_file, json=json, **given)
 
 
 def authorize(
@@ -118,14 +157,23 @@ def authorize(
 
 
 def _answer(
-    ctx: typer.Context, action: "Action", id: str, call: str | None, *, by: str | None, json: bool, **fields: Any
+    ctx: typer.Context,
+    action: "Action",
+    id: str,
+    call: str | None,
+    *,
+    by: str | None,
+    token_file: Path | None,
+    json: bool,
+    **fields: Any,
 ) -> None:
     from waystation.cli.main import _perform
 
     async def perform(client: "AgentClient", out: "Output", _target: "Target") -> int:
         from waystation.cli.answers import answer
 
-        return await answer(client, out, action=action, id=id, call_id=call, by=by, **fields)
+        token = token_of(token_file)
+        return await answer(client, out, action=action, id=id, call_id=call, by=by, token=token, **fields)
 
     _perform(ctx, perform, json=json, invocation=id)
 

@@ -48,6 +48,7 @@ _OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
     errors.QueueFull: Exit.SESSION_BUSY,
     errors.InvalidInput: Exit.USAGE,
     errors.NotJson: Exit.USAGE,
+    errors.InvalidConfiguration: Exit.USAGE,
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.MessageUnconfirmed: Exit.UNCONFIRMED,
     errors.ForeignHistory: Exit.UNKNOWN,

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from waystation.cli import INTERRUPTED
 from waystation.cli.answering import approve, authorize, edit, progress, reject, respond
 from waystation.cli.audit import audit_commands
+from waystation.cli.identity import identity_commands
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
@@ -234,6 +235,7 @@ app.command()(chat)
 app.command()(sessions)
 app.add_typer(session_commands)
 app.add_typer(audit_commands)
+app.add_typer(identity_commands)
 
 
 def _object(option: str, text: str | None) -> "JsonObject | None":

@@ -1,7 +1,6 @@
 """Start invocations, follow them, and answer what waits. Wraps Temporal's client and hands it out."""
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import chain
@@ -29,11 +28,12 @@ from waystation.client.conversations import ConversationClient
 from waystation.client.credentials import CredentialKeeper
 from waystation.client.large import reading, sending
 from waystation.client.pending import pending_calls
+from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
-from waystation.client.unconfirmed import unconfirmed
-from waystation.core import approval, errors, summary
-from waystation.core.answer import Action, PendingCall, check_size, parse_answer
+from waystation.client.unconfirmed import refusal, too_late, unconfirmed
+from waystation.core import errors, ids, summary
+from waystation.core.answer import Action, PendingCall, check_size
 from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
@@ -57,12 +57,27 @@ CONFIRMATION_LIMIT = timedelta(seconds=10)
 class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
     """Everything a program does with agents from outside."""
 
-    def __init__(self, temporal: Client, *, task_queue: str = TASK_QUEUE, blobs: Blobs | None = None) -> None:
-        """`blobs` is the store of the workers, from which histories that the server has deleted are read."""
+    def __init__(
+        self,
+        temporal: Client,
+        *,
+        task_queue: str = TASK_QUEUE,
+        blobs: Blobs | None = None,
+        identity: str | Path | Seals | None = None,
+    ) -> None:
+        """Take up Temporal's client.
+
+        Args:
+            temporal: Temporal's client.
+            task_queue: What the workers poll.
+            blobs: The store of the workers, from which histories that the server has deleted are read.
+            identity: A file that says how tokens are sealed; by default the variable WAYSTATION_IDENTITY names it.
+        """
         self.temporal = temporal
         """Temporal's own client."""
         self.task_queue = task_queue
         self.blobs = blobs or Blobs()
+        self.proof = Proof(identity)
         self._searchable: bool | None = None
 
     @classmethod
@@ -74,6 +89,7 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
         profile: str | None = None,
         task_queue: str = TASK_QUEUE,
         store: str | Path | None = None,
+        identity: str | Path | Seals | None = None,
     ) -> "AgentClient":
         """Connect as `temporalio.envconfig` says; what is given here wins. `store`: see `waystation.storage.Blobs`.
 
@@ -81,7 +97,7 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
             RuntimeError: No server answers there.
         """
         temporal = await connect(address=address, namespace=namespace, profile=profile, store=store)
-        return cls(temporal, task_queue=task_queue, blobs=Blobs(store))
+        return cls(temporal, task_queue=task_queue, blobs=Blobs(store), identity=identity)
 
     async def start(
         self,
@@ -299,6 +315,7 @@ class Invocation:
         action: Action,
         function_call_id: str | None = None,
         *,
+        token: Token | None = None,
         signal: bool = False,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
         **fields: Any,
@@ -308,6 +325,7 @@ class Invocation:
         Args:
             action: What to do with it.
             function_call_id: Which one; needed when several wait.
+            token: Proves who answers; encrypted before it is sent, as `identity` of the client says.
             signal: Send it without waiting for a worker to take it; then nothing is learnt.
             confirm_within: How long to wait for a worker to take it.
             fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
@@ -315,6 +333,7 @@ class Invocation:
         Raises:
             AnswerRefused: It does not count; the class says why.
             AnswerUnconfirmed: No worker took it in time. It may still be applied later.
+            InvalidConfiguration: There is a token, but no key to encrypt it.
         """
         given = {
             "function_call_id": function_call_id or await self._only_pending(),
@@ -322,6 +341,10 @@ class Invocation:
             **fields,
         }
         answer = {key: value for key, value in given.items() if value is not None}
+        if token is not None:
+            approval_id = ids.approval(self.id, ids.requesting_call(given["function_call_id"]))
+            namespace = self._client.temporal.namespace
+            answer["token"] = self._client.proof.of(token, namespace=namespace, approval_id=approval_id, answer=answer)
         check_size(encode(answer))
         try:
             if signal:
@@ -334,28 +357,14 @@ class Invocation:
                     ANSWER_UPDATE, answer, id=f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
                 )
         except WorkflowUpdateFailedError as error:
-            raise _refusal(error) from None
+            raise refusal(error) from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
             raise unconfirmed(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            raise await self._too_late(answer) from None
+            raise too_late(await self.log(), answer) from None
         return receipt
-
-    async def _too_late(self, answer: JsonObject) -> errors.AnswerRefused:
-        """Return why an answer to an invocation that is over does not count."""
-        log = await self.log()
-        given = parse_answer(encode(answer))
-        try:
-            call = approval.check(log, given, time.time())
-        except errors.AnswerRefused as refused:
-            found = log.calls.get(given.function_call_id)
-            if found is None or found.answer or found.expired:
-                return refused
-            call = found
-        over = log.ended.status.replace("_", " ") if log.ended else "over"
-        return errors.UnknownCall(f"Call {call.id!r} of {self.id!r} waits no more: the invocation is {over}.")
 
     async def cancel(self) -> None:
         """Ask the invocation to end; running tools are told."""
@@ -372,13 +381,3 @@ class Invocation:
         if len(waiting) > 1:
             raise errors.UnknownCall(f"Say which call is answered; waiting in {self.id!r}: {', '.join(waiting)}.")
         return waiting[0]
-
-
-def _refusal(error: WorkflowUpdateFailedError) -> Exception:
-    cause = error.cause
-    if isinstance(cause, ApplicationError):
-        kind = getattr(errors, cause.type or "", None)
-        if isinstance(kind, type) and issubclass(kind, errors.AnswerRefused):
-            return kind(cause.message)
-        return errors.AnswerRefused(cause.message)
-    return error

@@ -15,7 +15,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.client.wanted import PAGE, Place, found, wanting
 from waystation.core import ids
 from waystation.core.answer import Action, PendingCall
-from waystation.core.errors import AlreadyAnswered, Expired, UnknownCall, WaystationError
+from waystation.core.approval import standing
+from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
 
 if TYPE_CHECKING:
@@ -104,10 +105,7 @@ class Approvals:
         if call.expired:
             raise Expired(f"The deadline of call {call_id!r} of {invocation_id!r} has passed; it was not approved.")
         if call.answer:
-            by = f" by {call.answer.by!r}" if call.answer.by else ""
-            raise AlreadyAnswered(
-                f"Call {call_id!r} of {invocation_id!r} was already answered{by}: {call.answer.action}."
-            )
+            raise standing(call)
         over = f"the invocation is {log.ended.status.replace('_', ' ')}" if log.ended else "it is carried out"
         raise UnknownCall(f"Call {call_id!r} of {invocation_id!r} does not wait: {over}.")
 

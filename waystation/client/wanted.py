@@ -150,6 +150,8 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
         return True
     if call.policy is None:
         return True
+    if any(who in people for who in call.approved_by):
+        return False
     if call.policy.not_requester and (call.requester or call.user_id) in people:
         return False
     asked = call.policy.asked(call.level)

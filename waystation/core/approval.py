@@ -82,7 +82,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 def needs_review(call: CallState, answer: Answer) -> bool:
     """Whether more than the log is needed to decide on an answer; never for calls from before that was recorded."""
-    if call.declared is None:
+    if call.declared is None or call.known_digest is not None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
     return answer.token is not None or answer.action == "edit" or responds
@@ -117,7 +117,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     if call.expired or (call.deadline is not None and call.deadline <= now):
         raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
     if not call.answerable:
-        raise AlreadyAnswered(_standing(call))
+        raise standing(call)
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
@@ -217,8 +217,10 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
     return told
 
 
-def _standing(call: CallState) -> str:
+def standing(call: CallState) -> AlreadyAnswered:
+    """Return what is said to whoever answers a call that has its answer."""
     if call.answer is None:
-        return f"Call {call.id!r} is closed."
-    by = f" by {call.answered_by!r}" if call.answered_by else ""
-    return f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands."
+        return AlreadyAnswered(f"Call {call.id!r} is closed.")
+    name = call.decided_by.subject if call.decided_by else call.answer.by
+    by = f" by {name!r}" if name else ""
+    return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")

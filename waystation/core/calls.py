@@ -129,6 +129,7 @@ class Calls(Works):
             call.run_again()
             return
         if (asked := _asked(call.id, outcome)) and not call.closed:
+            call.args = call.args if outcome.args is None else outcome.args
             call.ask(now, *asked)
             call.response, call.responded = outcome.response, call.asked == "confirmation"
             work.open[call.id] = call
@@ -243,7 +244,7 @@ def _call(call: Call, part: JsonObject, now: float, number: int, work: Work) -> 
     state = CallState(
         call=call,
         name=part.get("name") or "",
-        args=part.get("args") or {},
+        args=part.get("args") or {} if call.args is None else call.args,
         agent=work.agent,
         reply=number,
         turn=work.index,

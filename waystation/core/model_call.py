@@ -40,6 +40,9 @@ class Call(Recorded):
     """Present when a person has to agree before the tool runs."""
     agent: str | None = None
     """For `agent`: the name of the agent that is called."""
+    args: JsonObject | None = None
+    """What `before_tool` callbacks made of the arguments of a call that a person is asked about: what is shown, and
+    what runs."""
     message: str | None = None
     """For `agent`: what it is told, when that is not the argument `request`."""
     skip_summarization: bool = False

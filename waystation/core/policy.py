@@ -6,7 +6,7 @@ time passed: nobody's silence is an agreement.
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -46,7 +46,29 @@ class Notice:
     notify: tuple[str, ...] = ()
 
 
-class Escalation(Recorded):
+class Declared(Recorded):
+    """A recorded type that authors write: an unknown field is a mistake in code, and none in a history."""
+
+    if not TYPE_CHECKING:  # where it would hide the fields
+
+        def __init__(self, **fields: Any) -> None:
+            """Refuse unknown fields: a policy whose `aprovers` were ignored would let anybody answer.
+
+            Raises:
+                TypeError: There is no such field.
+                ValidationError: A field has a wrong value.
+            """
+            known = type(self).model_fields
+            for name in fields:
+                if name not in known:
+                    raise TypeError(f"{type(self).__name__} has no field {name!r}; there are {', '.join(known)}.")
+            super().__init__(**fields)
+
+        # What marks pydantic's own: without it, reading a history would come here too.
+        __init__.__pydantic_base_init__ = True
+
+
+class Escalation(Declared):
     """Further people who are asked when nobody has answered after a while; those before may still answer."""
 
     after: Duration
@@ -56,7 +78,7 @@ class Escalation(Recorded):
     """Names of channels that are told; those of the policy unless given."""
 
 
-class ApprovalPolicy(Recorded):
+class ApprovalPolicy(Declared):
     """Who may answer, how many have to, and by when."""
 
     approvers: tuple[Who, ...] = ()

@@ -8,6 +8,8 @@ import binascii
 
 from waystation.core.payload import decode
 
+IDENTITY_ENV = "WAYSTATION_IDENTITY"
+"""Name of the variable that names the file which says how tokens are sealed, or opened and verified."""
 MAX_TOKEN_CHARS = 32_000
 """Of a sealed token."""
 PLAIN_TOKEN = (

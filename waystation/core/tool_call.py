@@ -48,6 +48,8 @@ class ToolOutcome(Recorded):
     """When the tool asks for a person from inside: the policy that then holds, as for `Call.approval`."""
     declared: str | None = None
     """Then, too; see `Call.declared`."""
+    args: JsonObject | None = None
+    """Then, too, when callbacks changed the arguments: those with which it ran, and is to run again."""
     duration_s: float = 0.0
     """Wall time in the activity, queueing excluded."""
     mark: str = ""

@@ -9,6 +9,17 @@ from waystation.identity.configuration import Configuration
 from waystation.identity.envelope import Sealer, answer_digest
 from waystation.identity.gateway import Gateway
 from waystation.identity.links import Link, Links
+from waystation.identity.oidc import LoggedIn, OidcLogin
 from waystation.identity.worker import WorkerIdentity
 
-__all__ = ["Configuration", "Gateway", "Link", "Links", "Sealer", "WorkerIdentity", "answer_digest"]
+__all__ = [
+    "Configuration",
+    "Gateway",
+    "Link",
+    "Links",
+    "LoggedIn",
+    "OidcLogin",
+    "Sealer",
+    "WorkerIdentity",
+    "answer_digest",
+]

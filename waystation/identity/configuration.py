@@ -6,16 +6,14 @@ Workers, clients and the gateway each have what they need and no more: who can r
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import decode
 
-ENV = "WAYSTATION_IDENTITY"
-"""Name of the variable that names the file."""
 FROM_ENV = "env:"
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """For signatures of identity providers. None of them takes a key that a verifier also has."""
@@ -25,7 +23,7 @@ MAX_FILE_BYTES = 1_000_000
 DEFAULT_AUDIENCE = "waystation"
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
-KeyType = TypeVar("KeyType", ECKey, OKPKey, OctKey)
+OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
 
 
 class _Section(BaseModel):
@@ -36,7 +34,7 @@ class EnvelopeSection(_Section):
     """`[envelope]`: with which keys tokens are encrypted on their way to the workers."""
 
     public_key: Name | None = None
-    private_key: Name | tuple[Name, ...] = ()
+    private_key: OneOrMore = ()
     """Several while one replaces another: each opens what was sealed for it."""
 
 
@@ -44,7 +42,7 @@ class IssuerSection(_Section):
     """`[[issuers]]`: whose word workers take for who somebody is."""
 
     issuer: Name
-    audience: Name | tuple[Name, ...]
+    audience: OneOrMore = Field(min_length=1)
     jwks: Name | None = None
     """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
     subject_claim: Name = "sub"
@@ -86,6 +84,8 @@ class OidcSection(_Section):
     client_id: Name
     client_secret_file: Name | None = None
     """Without it the provider knows a public client."""
+    client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    """How the secret is sent."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
@@ -187,15 +187,14 @@ class Configuration:
             InvalidConfiguration: It can be guessed.
         """
         text = self.secret(key, name)
-        found = self._key(key, name, text) if text.startswith("{") else OctKey.import_key(text)
-        if not isinstance(found, OctKey) or len(found.raw_value) < MIN_HMAC_BYTES:
+        if len(text.encode()) < MIN_HMAC_BYTES:
             raise self.fault(key, f"{name} holds less than {MIN_HMAC_BYTES} random bytes.")
-        return found
+        return OctKey.import_key(text)
 
-    def _key(self, key: str, name: str, text: str | None = None) -> Key:
-        given = self.secret(key, name) if text is None else text
+    def _key(self, key: str, name: str) -> Key:
+        text = self.secret(key, name)
         try:
-            return key_of(given)
+            return key_of(text)
         except Exception:  # noqa: BLE001  # readers of keys raise anything, and their messages may quote the key
             raise self.fault(key, f"{name} is neither a JWK nor a PEM file that can be read.") from None
 

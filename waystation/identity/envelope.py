@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import rfc8785
 from joserfc import jwe
@@ -32,13 +32,6 @@ EXACT = 2**53 - 1
 """Integers up to this are the same in every language."""
 MAX_TIME = 2**40
 _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
-
-
-class Signs(Protocol):
-    """Makes the token for one answer, such as `Gateway.signer` does."""
-
-    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token."""
 
 
 def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
@@ -139,7 +132,6 @@ class Opener:
             InvalidConfiguration: There is no such key.
         """
         names = configuration.envelope.private_key if configuration.envelope else ()
-        names = (names,) if isinstance(names, str) else names
         if not names:
             raise configuration.lacks("envelope.private_key", "workers open with it what clients seal")
         return cls([configuration.agreement_key("envelope.private_key", name, private=True) for name in names])

@@ -10,8 +10,9 @@ from typing import Any
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey
 
+from waystation.client.proof import Signs
 from waystation.identity.configuration import Configuration
-from waystation.identity.envelope import LIFETIME_S, Signs, answer_digest
+from waystation.identity.envelope import LIFETIME_S, answer_digest
 from waystation.identity.tokens import BINDING
 
 _ALGORITHMS = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}

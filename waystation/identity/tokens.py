@@ -38,7 +38,6 @@ class Issuer:
     def __init__(self, section: IssuerSection, keys: IssuerKeys) -> None:
         self.section, self.keys = section, keys
         self._registry = _Registry(section.algorithms)
-        self._audiences = (section.audience,) if isinstance(section.audience, str) else section.audience
 
     async def claims(self, token: str, *, now: float) -> JsonObject:
         """Return what a token says that is of this issuer, for this audience, and good at this time.
@@ -101,7 +100,7 @@ class Issuer:
         audiences = [given] if isinstance(given, str) else given
         if not isinstance(audiences, list) or len(audiences) > MAX_AUDIENCES:
             raise NotAllowed("The token lacks an audience.")
-        if not any(audience in self._audiences for audience in audiences if isinstance(audience, str)):
+        if not any(audience in self.section.audience for audience in audiences if isinstance(audience, str)):
             raise NotAllowed("The token was not issued for Waystation: it has another audience than is configured.")
 
     def _signatures(self) -> str:

@@ -1,0 +1,76 @@
+"""The command line of a worker process. Not typer: the process should poll as soon as it can."""
+
+import argparse
+from datetime import timedelta
+from pathlib import Path
+
+from activities.models.choice import DEMO
+from activities.services import ARTIFACTS, MEMORY
+from tools.services import CREDENTIALS
+from waystation.core.wire import TASK_QUEUE
+from waystation.storage.driver import OFFLOAD_OVER
+
+DRAIN = timedelta(seconds=30)
+"""How long running tools may go on after SIGTERM."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's grammar."""
+    result = argparse.ArgumentParser(prog="worker.py", description="Serve agents from a Temporal task queue.")
+    result.add_argument(
+        "command", nargs="?", choices=["run", "check"], default="run", help="check: only look for mistakes"
+    )
+    result.add_argument("--agents", nargs="+", type=Path, default=(), metavar="DIR", help="folders with agent packages")
+    result.add_argument(
+        "--only", choices=["workflows", "activities"], help="serve these; a process of another kind serves the others"
+    )
+    result.add_argument(
+        "--drain",
+        type=_seconds,
+        default=DRAIN,
+        metavar="SECONDS",
+        help=f"how long running tools may go on after SIGTERM; default: {DRAIN.total_seconds():g}",
+    )
+    result.add_argument("--task-queue", default=TASK_QUEUE)
+    result.add_argument("--address", help="HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile")
+    result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
+    result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
+    result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
+    result.add_argument(
+        "--artifacts",
+        default=str(ARTIFACTS),
+        metavar="URL",
+        help="keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
+    )
+    result.add_argument(
+        "--memory", type=Path, default=MEMORY, metavar="FILE", help="keep memories here; default: %(default)s"
+    )
+    result.add_argument(
+        "--credentials",
+        default=str(CREDENTIALS),
+        metavar="STORE",
+        help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
+        "own; default: %(default)s",
+    )
+    result.add_argument("--store", metavar="URL", help="folder or object store of large payloads; clients need it too")
+    over = "size of a payload from which it goes there; default: %(default)s"
+    result.add_argument("--offload-over", type=int, default=OFFLOAD_OVER, metavar="BYTES", help=over)
+    result.add_argument(
+        "--identity",
+        type=Path,
+        metavar="FILE",
+        help="who may say who answers, and the key that opens what they say; default: the variable WAYSTATION_IDENTITY",
+    )
+    result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
+    return result
+
+
+def _seconds(text: str) -> timedelta:
+    """Read a duration of the command line."""
+    try:
+        result = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        result = timedelta(-1)
+    if result < timedelta():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return result

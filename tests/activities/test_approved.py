@@ -1,0 +1,145 @@
+"""The last look before a tool runs: is this the call that a person approved?"""
+
+from typing import Any
+
+import pytest
+
+from activities.approved import asking, refusal
+from tools import BaseTool, FunctionTool, ToolContext
+from tools.parameters import parameters_digest
+from waystation.agents import ApprovalRule
+from waystation.core.call import CallState
+from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.model_call import Call, Confirmation
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, call_digest
+from waystation.core.tool_call import ToolCallInput, ToolOutcome
+
+POLICY = ApprovalPolicy(approvers=("role:finance",))
+
+
+def pay(amount: int) -> None:
+    """Pay."""
+
+
+def pay_with_fee(amount: int, fee: int = 0) -> None:
+    """Pay."""
+
+
+pay_with_fee.__name__ = "pay"
+TOOL, CHANGED = FunctionTool(pay), FunctionTool(pay_with_fee)
+
+
+def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
+    """Return a call that a person has approved, and how its activity is told of it."""
+    declared = parameters_digest(TOOL)
+    call = Call(id="fc-1", confirmation=Confirmation(), declared=declared, approval=POLICY)
+    state = CallState(call, name="pay", args=shown, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
+    given = {"agent": "payer", "tool": "pay", "args": shown, "declared": declared, "policy": POLICY, **about}
+    digest = call_digest(given.pop("agent"), given.pop("tool"), given.pop("args"), **given)
+    return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=(), digest=digest)
+
+
+async def refused(
+    args: JsonObject, *, by: BaseTool = TOOL, shown: JsonObject | None = None, about: JsonObject | None = None
+) -> JsonObject | None:
+    """Return what the model is told when a call that was approved is to run with these arguments."""
+    call, given = approved({"amount": 5} if shown is None else shown, **(about or {}))
+    outcome = await refusal(call, given, by, args, ToolContext())
+    if outcome is None:
+        return None
+    assert outcome.error_type == "DigestMismatch"
+    return outcome.response
+
+
+async def test_what_was_approved_runs() -> None:
+    """The order of keys does not matter."""
+    assert await refused({"amount": 5}) is None
+    assert await refused({"b": 1, "a": 2}, shown={"a": 2, "b": 1}) is None
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"amount": 6}, {"amount": "5"}, {"amount": 5.5}, {"amount": True}, {}, {"amount": 5, "to": "me"}, {"Amount": 5}],
+)
+async def test_other_arguments_do_not_run(args: JsonObject) -> None:
+    """Of another value, another type, one less, one more."""
+    told = await refused(args)
+    assert told is not None
+    assert told["error_type"] == "DigestMismatch"
+    assert "with other arguments" in told["error"]
+
+
+async def test_arguments_that_have_no_json_form_do_not_run() -> None:
+    """A callback may put anything there."""
+    told = await refused({"amount": object()})
+    assert told is not None
+    assert "with other arguments" in told["error"]
+
+
+async def test_a_tool_with_other_parameters_does_not_run() -> None:
+    """A deploy between question and answer; the words say that it was the tool."""
+    told = await refused({"amount": 5}, by=CHANGED)
+    assert told is not None
+    assert "the parameters that it takes were changed" in told["error"]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"agent": "other"},
+        {"tool": "refund"},
+        {"args": {"amount": 6}},
+        {"declared": parameters_digest(CHANGED)},
+        {"policy": None},
+        {"policy": POLICY.model_copy(update={"quorum": 2})},
+    ],
+)
+async def test_the_digest_of_anything_else_does_not_run(about: JsonObject) -> None:
+    """Agent, tool, arguments, parameters and policy are all bound."""
+    assert await refused({"amount": 5}, about=about) is not None
+
+
+def unasked(args: JsonObject) -> tuple[CallState, ToolCallInput]:
+    """Return a call for which nobody was asked."""
+    state = CallState(Call(id="fc-1"), name="pay", args=args, agent="payer", reply=1, turn=0, gate="none")
+    return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=())
+
+
+async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
+    """The rule was asked about other arguments than those with which the tool would run."""
+    rules = [ApprovalRule(POLICY, over={"amount": 100})]
+    call, given = unasked({"amount": 5})
+    told = await refusal(call, given, TOOL, {"amount": 500}, ToolContext(), rules)
+    assert told is not None
+    assert (told.error_type, "callback changed its arguments" in str(told.response)) == ("ApprovalNeeded", True)
+    assert await refusal(call, given, TOOL, {"amount": 50}, ToolContext(), rules) is None
+
+
+async def test_what_was_judged_before_is_not_judged_again() -> None:
+    """A predicate is asked once when nothing has changed."""
+    seen: list[int] = []
+    rules = [ApprovalRule(POLICY, when=lambda amount: seen.append(amount))]
+    assert await refusal(*unasked({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
+    assert seen == []
+
+
+def asks(call_id: str) -> ToolOutcome:
+    actions = EventActions(requested_tool_confirmations={call_id: ToolConfirmation()})
+    return ToolOutcome(function_call_id="fc-1", actions=actions)
+
+
+def test_a_tool_that_asks_from_inside_is_bound_too() -> None:
+    """To its policy, its parameters, and the arguments with which it ran when callbacks had changed them."""
+    call, _ = unasked({"amount": 5})
+    tool = FunctionTool(pay, approval=POLICY, require_confirmation=lambda: False)
+    outcome = asking(call, tool, {"amount": 5}, asks("fc-1"))
+    assert (outcome.approval, outcome.declared, outcome.args) == (POLICY, parameters_digest(TOOL), None)
+    assert asking(call, tool, {"amount": 6}, asks("fc-1")).args == {"amount": 6}
+
+
+def test_a_tool_that_does_not_ask_records_nothing_of_it() -> None:
+    """Nor one that asks about another call, which nobody can."""
+    call, _ = unasked({"amount": 5})
+    for outcome in (ToolOutcome(function_call_id="fc-1"), asks("fc-2")):
+        assert asking(call, FunctionTool(pay, approval=POLICY), {"amount": 6}, outcome) == outcome

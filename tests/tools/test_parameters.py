@@ -1,0 +1,94 @@
+"""What an approval is bound to of a tool: its parameters, and no words about them."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from tools import BaseTool, FunctionTool
+from tools.parameters import parameters_digest
+from waystation.core.payload import JsonObject
+
+
+class Declared(BaseTool):
+    """A tool with a declaration."""
+
+    def __init__(self, schema: Any) -> None:
+        super().__init__(name="it", description="")
+        self.schema = schema
+
+    def _get_declaration(self) -> JsonObject | None:
+        return {"name": "it", "parametersJsonSchema": self.schema}
+
+
+def digest_of(schema: Any) -> str:
+    return parameters_digest(Declared(schema))
+
+
+def test_words_do_not_count() -> None:
+    """Docstrings, descriptions and titles on every level."""
+
+    def pay(amount: int, to: dict[str, list[int]] | None = None) -> None:
+        """Pay."""
+
+    plain_digest = parameters_digest(FunctionTool(pay))
+
+    def described(
+        amount: Annotated[int, Field(description="How much.", title="Sum")],
+        to: dict[str, list[Annotated[int, Field(description="Whom.")]]] | None = None,
+    ) -> None:
+        """Do pay.
+
+        Args:
+            to: The receivers.
+        """
+
+    described.__name__ = "pay"
+    assert parameters_digest(FunctionTool(described)) == plain_digest
+
+
+def other_type(amount: float) -> None: ...
+def other_name(sum: int) -> None: ...
+def further(amount: int, fee: int) -> None: ...
+def defaulted(amount: int = 5) -> None: ...
+def bounded(amount: Annotated[int, Field(le=5)]) -> None: ...
+
+
+@pytest.mark.parametrize("changed", [other_type, other_name, further, defaulted, bounded])
+def test_whatever_else_changes_counts(changed: Callable[..., None]) -> None:
+    """Types, names, further parameters, defaults and bounds."""
+
+    def pay(amount: int) -> None: ...
+
+    assert parameters_digest(FunctionTool(changed)) != parameters_digest(FunctionTool(pay))
+
+
+def test_a_parameter_may_be_called_description() -> None:
+    """A name is no text, in `$defs` neither."""
+    text, number = {"type": "string"}, {"type": "integer"}
+    for keyword in ("properties", "$defs", "definitions", "patternProperties"):
+        with_text = {"type": "object", keyword: {"description": text, "title": text}}
+        assert digest_of(with_text) != digest_of({"type": "object", keyword: {"title": text}})
+        assert digest_of(with_text) != digest_of({"type": "object", keyword: {"description": number, "title": text}})
+
+
+def test_values_are_no_schemas() -> None:
+    """A default that is an object keeps all its keys."""
+    for keyword in ("default", "const", "enum", "examples"):
+        changed = [{"properties": {"x": {keyword: [{"description": text}]}}} for text in "ab"]
+        assert digest_of(changed[0]) != digest_of(changed[1])
+
+
+def test_the_order_of_properties_does_not_count_and_that_of_lists_does() -> None:
+    """As in the digest of the arguments."""
+    one, other = {"type": "string"}, {"type": "integer"}
+    assert digest_of({"properties": {"a": one, "b": other}}) == digest_of({"properties": {"b": other, "a": one}})
+    assert digest_of({"anyOf": [one, other]}) != digest_of({"anyOf": [other, one]})
+
+
+def test_a_tool_without_a_declaration_has_a_digest_too() -> None:
+    """So has one whose declaration does not work any more: nothing may fail once the tool has run."""
+    hidden = BaseTool(name="it", description="")
+    assert parameters_digest(hidden) == parameters_digest(Declared("no schema"))
+    assert parameters_digest(hidden) != digest_of({"type": "object"})

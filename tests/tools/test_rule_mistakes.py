@@ -1,0 +1,89 @@
+"""A rule that matches nothing protects nothing; `worker.py check` says so."""
+
+from typing import Any
+
+import pytest
+
+from tools import AgentTool, BaseTool, BaseToolset, ToolContext, authoring_problems
+from waystation.agents import Agent, ApprovalRule
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
+
+POLICY = ApprovalPolicy()
+
+
+def pay(amount: float, ctx: ToolContext) -> None:
+    """Pay."""
+
+
+def book(guests: int) -> None:
+    """Book."""
+
+
+class Nothing(BaseToolset):
+    """A toolset of which nobody knows what it gives."""
+
+    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+        return []
+
+
+def problems(*rules: ApprovalRule, tools: tuple[Any, ...] = (pay, book)) -> list[str]:
+    """Return what is said of an agent with these rules and tools."""
+    agent = Agent(name="clerk", tools=list(tools), approval_rules=list(rules))
+    return [str(problem) for problem in authoring_problems(agent)]
+
+
+def test_rules_that_match_something_are_no_mistake() -> None:
+    """By pattern, by amount, by predicate; an amount that but one of the tools has; a predicate with a default."""
+    assert (
+        problems(
+            ApprovalRule(POLICY),
+            ApprovalRule(POLICY, tools="p*", over={"amount": 5}),
+            ApprovalRule(POLICY, over={"guests": 5}),
+            ApprovalRule(POLICY, tools="pay", when=lambda amount, ctx: True),
+            ApprovalRule(POLICY, when=lambda amount=0: amount > 5),
+            ApprovalRule(POLICY, when=lambda **args: True),
+        )
+        == []
+    )
+
+
+def test_a_pattern_that_no_tool_has_is_named() -> None:
+    """With the tools that there are; each pattern of a rule has to match one."""
+    (problem,) = problems(ApprovalRule(POLICY), ApprovalRule(POLICY, tools=("pay", "bok*")))
+    assert problem == (
+        "Agent 'clerk': approval rule 2 is about tools named 'bok*', of which there is none; there are: book, pay."
+    )
+
+
+def test_an_amount_that_no_tool_takes_is_named() -> None:
+    """A misspelt one would never be over."""
+    (problem,) = problems(ApprovalRule(POLICY, over={"amuont": 5}))
+    assert "a large 'amuont', which is a parameter of none of the tools that it is about" in problem
+
+
+def test_a_predicate_that_would_always_raise_is_named() -> None:
+    """Every call of the tool would wait."""
+    (problem,) = problems(ApprovalRule(POLICY, when=lambda amount: amount > 5))
+    assert "asks about 'amount', which 'book' does not take" in problem
+
+
+def test_all_mistakes_are_reported_together() -> None:
+    """Of all rules, beside those of the tools."""
+    rules = (ApprovalRule(POLICY, tools="x"), ApprovalRule(POLICY, over={"y": 1}))
+    assert len(problems(*rules, tools=(pay, lambda amount: None))) == 3
+
+
+@pytest.mark.parametrize("rule", [{"tools": "remote_*"}, {"over": {"sum": 5}}])
+def test_what_a_toolset_gives_is_not_known(rule: JsonObject) -> None:
+    """So nothing is said of rules that may be about that."""
+    assert problems(ApprovalRule(POLICY, **rule), tools=(pay, Nothing())) == []
+
+
+def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
+    """Also of those that are called as tools, which are themselves no tools of which a rule could be."""
+    helper = Agent(name="helper", tools=[book])
+    root = Agent(name="clerk", tools=[pay, AgentTool(helper)])
+    rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
+    (problem,) = authoring_problems(root, rules)
+    assert str(problem).startswith("Agent 'clerk': of its app: approval rule 3 is about tools named 'helper'")

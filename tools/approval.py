@@ -1,0 +1,91 @@
+"""Whether a person has to agree to a call, and by which policy: the tool's own, an agent's rules, an app's.
+
+What author code is asked here may raise anything; whatever cannot be decided, a person decides.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tools.base import BaseTool
+from tools.calling import invoke
+from tools.context import ToolContext
+from tools.ready_made import exit_loop
+from tools.signature import Signature, name_of
+from waystation.agents.approval_rule import ApprovalRule
+from waystation.core.model_call import Confirmation
+from waystation.core.payload import JsonObject, copy_json
+from waystation.core.policy import ApprovalPolicy
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of one call."""
+
+    confirmation: Confirmation | None = None
+    """What a person is asked before the call; None when nobody is."""
+    policy: ApprovalPolicy | None = None
+    """Who may answer, whether the call is confirmed, long-running, or asks from inside."""
+
+
+async def judged(
+    tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule] = ()
+) -> Judgement:
+    """Look at a call: the tool's own policy comes first, then the first rule that matches."""
+    confirmation = await _own(tool, args, context)
+    if tool.approval is not None and (confirmation is not None or tool.is_long_running):
+        return Judgement(confirmation, tool.approval)
+    effect = tool.effect_when(confirmed=confirmation is not None)
+    for rule in rules if getattr(tool, "func", None) is not exit_loop else ():
+        if rule.names(tool.name) and rule.is_about(effect) and await _holds(rule, tool, args, context):
+            if confirmation is None and not tool.is_long_running:
+                confirmation = Confirmation(hint=tool.confirmation_hint())
+            return Judgement(confirmation, rule.policy)
+    return Judgement(confirmation, tool.approval)
+
+
+async def _own(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
+    try:
+        return await tool.confirmation_for(copy_json(args), context)
+    except Exception as error:  # noqa: BLE001  # author's code
+        # Only the type: the text may quote arguments.
+        log.warning("confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__)
+        return Confirmation(hint=tool.confirmation_hint())
+
+
+async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
+    """Whether what a rule says of arguments holds. Those that the tool would refuse concern nobody: nothing runs."""
+    if rule.when is None and rule.over is None:
+        return True
+    try:
+        seen = tool.seen(copy_json(args), context)
+        if seen is None:
+            return False
+        if rule.over is not None and not _exceeds(seen, rule.over):
+            return False
+        if rule.when is None:
+            return True
+        predicate = Signature(rule.when, name_of(rule.when))
+        return bool(await invoke(rule.when, predicate.bound_to(seen, context)))
+    except Exception as error:  # noqa: BLE001  # author's code
+        log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__)
+        return True
+
+
+def _exceeds(seen: Mapping[str, Any], over: Mapping[str, float]) -> bool:
+    return any(_is_over(seen[name], limit) for name, limit in over.items() if seen.get(name) is not None)
+
+
+def _is_over(value: Any, limit: float) -> bool:
+    """Whether an argument is above a limit, or nobody knows."""
+    if isinstance(value, bool):
+        return True
+    try:
+        # Not `>`: what is no number is over.
+        return not float(value) <= limit
+    except (TypeError, ValueError, OverflowError):
+        return True

@@ -1,0 +1,60 @@
+"""Whether a JSON value fits a JSON schema. Nothing is ever fetched: a reference leads into the schema, or nowhere."""
+
+from typing import Any
+
+from waystation.core.payload import JsonObject
+
+MAX_MISTAKES = 5
+MAX_MISTAKE_CHARS = 200
+
+
+def schema_problem(schema: JsonObject) -> str | None:
+    """Return why something is no JSON schema; None when it is one."""
+    from jsonschema import SchemaError
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        return _short(f"{_path(error)}{error.message}")
+    except RecursionError:
+        return "it has no end"
+    return None
+
+
+def mistakes(schema: JsonObject, value: Any) -> list[str]:
+    """Return what is wrong with a value, a few of many mistakes, one text each.
+
+    Raises:
+        ValueError: The schema cannot be used; the text says why.
+    """
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    if problem := schema_problem(schema):
+        raise ValueError(problem)
+    # With a registry of its own; without one the library would follow references to anywhere.
+    checking = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+    found = []
+    try:
+        for error in checking.iter_errors(value):
+            found.append(_short(f"{_path(error)}{error.message}"))
+            if len(found) == MAX_MISTAKES:
+                break
+    except Unresolvable as error:
+        raise ValueError(f"it refers to {error.ref!r}, which it does not have") from None
+    except RecursionError:
+        raise ValueError("it has no end") from None
+    return found
+
+
+def _path(error: Any) -> str:
+    path = ".".join(map(str, error.absolute_path))
+    return f"{path}: " if path else ""
+
+
+def _short(text: str) -> str:
+    # A message begins with the value, and ends with what is wrong with it.
+    half = MAX_MISTAKE_CHARS // 2
+    return text if len(text) <= MAX_MISTAKE_CHARS else f"{text[:half]} … {text[-half:]}"

@@ -1,0 +1,196 @@
+"""Logins of people at an OpenID provider, for `waystation web`: authorization code with PKCE, state and nonce.
+
+The state belongs into a cookie of the browser that began: otherwise somebody else could finish the login in it.
+"""
+
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
+from waystation.core.payload import JsonObject
+from waystation.core.policy import Verified
+from waystation.identity.configuration import Configuration, IssuerSection, OidcSection
+from waystation.identity.envelope import MAX_JWT_CHARS
+from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discovered, trusted
+from waystation.identity.tokens import Issuer
+
+if TYPE_CHECKING:
+    from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]  # it has no types
+
+LOGIN_LIMIT_S = 600.0
+"""How long somebody may take at the provider."""
+MAX_LOGINS = 10_000
+"""Logins under way; one more forgets the oldest, so that whoever opens the page often fills nothing."""
+MAX_PARAMETER_CHARS = 4_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoggedIn:
+    """Who has logged in."""
+
+    who: Verified
+    name: str | None
+    """As the provider shows the person."""
+    token: str
+    """The provider's id token."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Begun:
+    verifier: str
+    nonce: str
+    redirect_uri: str
+    at: float
+
+
+class OidcLogin:
+    """Sends people to a provider, and finds out who comes back."""
+
+    def __init__(
+        self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._section, self._secret, self._clock = section, secret, clock
+        self._issuer = Issuer(
+            IssuerSection(
+                issuer=section.issuer,
+                audience=(section.client_id,),
+                subject_claim=section.subject_claim,
+                roles_claim=section.roles_claim,
+                algorithms=section.algorithms,
+            ),
+            keys,
+        )
+        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        self._published: JsonObject = {}
+        self._published_at = float("-inf")
+
+    @classmethod
+    def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "OidcLogin":
+        """Return the login at the provider that `[oidc]` names.
+
+        Raises:
+            InvalidConfiguration: There is no such section, or it cannot be used.
+        """
+        section = configuration.oidc
+        if section is None:
+            raise configuration.lacks("oidc", "it says where people log in")
+        name = section.client_secret_file
+        secret = configuration.secret("oidc.client_secret_file", name) if name else None
+        return cls(section, secret, IssuerKeys.of(configuration, "oidc", section.issuer, None), clock=clock)
+
+    async def begin(self, redirect_uri: str) -> tuple[str, str]:
+        """Return the address to which a browser is sent, and the state, which belongs into a cookie of it.
+
+        Args:
+            redirect_uri: Where the provider sends it back, as is registered there.
+
+        Raises:
+            IdentityUnavailable: The provider is not reached.
+        """
+        place = await self._place("authorization_endpoint")
+        state, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(3))
+        async with self._client() as client:
+            url, _ = client.create_authorization_url(
+                place, state=state, nonce=nonce, code_verifier=verifier, redirect_uri=redirect_uri
+            )
+        self._begun[state] = _Begun(verifier=verifier, nonce=nonce, redirect_uri=redirect_uri, at=self._clock())
+        while len(self._begun) > MAX_LOGINS:
+            self._begun.popitem(last=False)
+        return url, state
+
+    async def finish(self, returned: Mapping[str, str], state: str | None) -> LoggedIn:
+        """Return who has come back from the provider. Each login is finished once.
+
+        Args:
+            returned: The query of the address to which the provider has sent the browser.
+            state: From the browser's cookie.
+
+        Raises:
+            AuthorizationFailed: Nobody has logged in. The message holds nothing of the provider's.
+            IdentityUnavailable: The provider is not reached.
+        """
+        given = returned.get("state", "")
+        if not state or not hmac.compare_digest(given.encode(errors="replace"), state.encode(errors="replace")):
+            raise AuthorizationFailed("This login was begun in another browser, or cookies are off; log in again.")
+        begun = self._begun.pop(state, None)
+        if begun is None or begun.at + LOGIN_LIMIT_S <= self._clock():
+            raise AuthorizationFailed("This login was finished before, or took too long; log in again.")
+        if returned.get("iss", self._section.issuer) != self._section.issuer:
+            raise AuthorizationFailed("Another provider answered than the one that was asked; log in again.")
+        code = returned.get("code", "")
+        if "error" in returned or not 0 < len(code) <= MAX_PARAMETER_CHARS:
+            raise AuthorizationFailed("The provider let nobody in; log in again.")
+        token = await self._token(code, begun)
+        try:
+            claims = await self._issuer.claims(token, now=self._clock())
+            who = self._issuer.who(claims)
+        except NotAllowed as refused:
+            raise AuthorizationFailed(f"The provider's token does not say who logged in. {refused}") from None
+        audience = claims["aud"]
+        if claims.get("nonce") != begun.nonce or (
+            isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != self._section.client_id
+        ):
+            raise AuthorizationFailed("The provider's token is of another login; log in again.")
+        name = claims.get("name")
+        return LoggedIn(who=who, name=name[:200] if isinstance(name, str) else None, token=token)
+
+    async def _token(self, code: str, begun: _Begun) -> str:
+        """Exchange a code for an id token."""
+        import httpx2
+        from authlib.integrations.httpx_client import OAuthError
+
+        place = await self._place("token_endpoint")
+        try:
+            async with self._client() as client:
+                answer: JsonObject = await client.fetch_token(
+                    place,
+                    grant_type="authorization_code",
+                    code=code,
+                    code_verifier=begun.verifier,
+                    redirect_uri=begun.redirect_uri,
+                )
+        except httpx2.HTTPStatusError as error:
+            raise IdentityUnavailable(f"The provider answered {error.response.status_code}; try again.") from None
+        except (OAuthError, ValueError, TypeError, KeyError) as error:
+            # The provider's own words may quote the code, or the client's secret.
+            raise AuthorizationFailed(f"The provider refused the login ({type(error).__name__}).") from None
+        except httpx2.HTTPError as error:
+            raise IdentityUnavailable(f"The provider is not reached ({type(error).__name__}); try again.") from None
+        token = answer.get("id_token")
+        if not isinstance(token, str) or len(token) > MAX_JWT_CHARS:
+            raise AuthorizationFailed("The provider gave no id token; is `openid` among the scopes?")
+        return token
+
+    def _client(self) -> "AsyncOAuth2Client":
+        from authlib.integrations.httpx_client import AsyncOAuth2Client
+
+        options: dict[str, Any] = {"token_endpoint_auth_method": self._section.client_authentication}
+        if self._secret is None:
+            options = {"token_endpoint_auth_method": "none"}
+        return AsyncOAuth2Client(
+            self._section.client_id,
+            self._secret,
+            scope=" ".join(self._section.scopes),
+            code_challenge_method="S256",
+            timeout=FETCH_LIMIT_S,
+            **options,
+        )
+
+    async def _place(self, name: str) -> str:
+        """Return an address of the provider's, as it publishes it."""
+        provider = f"The provider {self._section.issuer}"
+        if self._clock() - self._published_at >= FRESH_S:
+            try:
+                self._published = await discovered(self._section.issuer)
+            except (OSError, ValueError) as error:
+                raise IdentityUnavailable(f"{provider} is not reached: {error}.") from None
+            self._published_at = self._clock()
+        found = self._published.get(name)
+        if not isinstance(found, str) or not trusted(found):
+            raise IdentityUnavailable(f"{provider} publishes no {name} that can be trusted.")
+        return found
