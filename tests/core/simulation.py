@@ -10,16 +10,27 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystation.core import approval, continued, facts, ids, projection, prompt, results, segment
+from waystation.core import approval, continued, facts, ids, occasions, projection, prompt, results, segment, signals
 from waystation.core.answer import parse_answer
 from waystation.core.continued import Carried, ChildOutcome
-from waystation.core.entry import AnswerCounted, AnswerIgnored, Began, CancelRequested, Ended, Failure, ModelCalled
+from waystation.core.entry import (
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    Body,
+    CancelRequested,
+    Ended,
+    Failure,
+    ModelCalled,
+)
 from waystation.core.errors import AnswerRefused
 from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
+from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Sources, catch_up
+from waystation.core.review import Review
 from waystation.core.segment import SegmentRef
 from waystation.core.snapshot import Snapshot
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
@@ -70,6 +81,14 @@ class Simulation:
         """Have a tool report."""
         marked = outcome.model_copy(update={"mark": self._mark()})
         self._arrive(facts.Returned(ref, marked.encode()))
+
+    def review_returns(self, ref: str, review: Review) -> None:
+        """Have an answer looked into."""
+        self._arrive(facts.Returned(ref, review.model_copy(update={"mark": self._mark()}).encode()))
+
+    def notice_returns(self, ref: str, report: NoticeReport) -> None:
+        """Have people told."""
+        self._arrive(facts.Returned(ref, report.model_copy(update={"mark": self._mark()}).encode()))
 
     def child_returns(self, ref: str, result: InvocationResult) -> None:
         """Have a called agent finish."""
@@ -203,28 +222,39 @@ class Simulation:
                 self._signals += 1
                 ref = ids.signalled(self._signals)
                 self.log.advance(self.now)
-                body = approval.decide_signal(self.log, fact.name, fact.payloads, self.now)
-                self.log.record(ids.ignored(ref) if isinstance(body, AnswerIgnored) else ref, self.now, body)
+                body = signals.decide_signal(self.log, fact.name, fact.payloads, self.now)
+                self._take(ref, body)
             case facts.CancelAsked():
                 self.log.record(ids.CANCEL, self.now, CancelRequested())
             case facts.TimerFired():
                 self.log.advance(self.now)
             case _:
                 result = projection.result_of(fact)  # type: ignore[arg-type]  # only results are left
+                if isinstance(result, AnswerReviewed):
+                    self.log.advance(self.now)
+                    result = approval.judge(self.log, result.ref, result.review, self.now)
                 self.log.record(results.reference(fact.ref, result), self.now, result)  # type: ignore[union-attr]
 
     def _apply_update(self, data: bytes) -> None:
         try:
             answer = parse_answer(data)
-            call = approval.check(self.log, answer, self.now)
+            body = approval.accept(self.log, answer, self.now)
         except AnswerRefused:
             return
         self._update_count += 1
         self.facts.append(facts.UpdateAccepted([data]))
-        self.log.record(ids.updated(self._update_count), self.now, AnswerCounted(call.id, answer))
+        self._take(ids.updated(self._update_count), body)
+
+    def _take(self, ref: str, body: Body) -> None:
+        self.log.record(signals.reference(ref, body), self.now, body)
+        if isinstance(body, AnswerSubmitted):
+            self._schedule(ids.review(ref), self._position(), "review")
 
     def _loop(self) -> None:
         while True:
+            for due in occasions.worth_telling(self.log.occasions):
+                self._schedule(due.id, self._position(), "notice")
+            self.log.occasions.clear()
             step = next_step(self.log)
             assert next_step(self.log) == step, "deciding twice gives the same step"
             self.steps.append(step)

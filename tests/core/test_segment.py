@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.test_interleavings import Story, shown
+from tests.core.drawn import Story
+from tests.core.test_interleavings import shown
 from waystation.core import segment
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import Log

@@ -82,7 +82,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 def needs_review(call: CallState, answer: Answer) -> bool:
     """Whether more than the log is needed to decide on an answer; never for calls from before that was recorded."""
-    if call.declared is None or call.known_digest is not None:
+    if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
     return answer.token is not None or answer.action == "edit" or responds
@@ -221,6 +221,5 @@ def standing(call: CallState) -> AlreadyAnswered:
     """Return what is said to whoever answers a call that has its answer."""
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
-    name = call.decided_by.subject if call.decided_by else call.answer.by
-    by = f" by {name!r}" if name else ""
+    by = f" by {call.answered_by!r}" if call.answered_by else ""
     return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")

@@ -22,9 +22,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     if policy is None:
         return
     if policy.must_verify and who is None:
-        raise NotAllowed(
-            f"Call {call.id!r} of {call.name!r} takes only answers with a verified identity; send a `token`."
-        )
+        raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
     if answer.action in ("waive", "cancel"):
         if who and policy.must_verify and not who.is_among(policy.operators):
             raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_listed(policy.operators)} may.")

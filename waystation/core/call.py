@@ -148,6 +148,13 @@ class CallState:
         return self.call.declared or (asked_from_inside.declared if asked_from_inside else None)
 
     @property
+    def answered_by(self) -> str | None:
+        """Who gave the answer: verified, or else as the answer says."""
+        if self.decided_by:
+            return self.decided_by.subject
+        return self.answer.by if self.answer else None
+
+    @property
     def approved_digest(self) -> str | None:
         """Digest of what an approver let through, as it then was; None when nobody had to, or for older calls."""
         if self.declared is None or self.gate != "passed" or self.asked != "confirmation":

@@ -17,7 +17,7 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.model_call import Call, CallKind, Said
 from waystation.core.payload import JsonObject, Recorded
-from waystation.core.policy import StandingApproval
+from waystation.core.policy import ApprovalPolicy, StandingApproval
 from waystation.core.shape import AgentShape
 from waystation.core.spending import Share
 from waystation.core.state import StateFold
@@ -91,6 +91,11 @@ class Settled(Recorded):
     action: Action | None = None
     by: str | None = None
     expired: bool = False
+    approval: ApprovalPolicy | None = None
+    """With the following three: what decides on whatever is sent to it once more."""
+    declared: str | None = None
+    noticed: int = 0
+    has_response_schema: bool = False
 
     @classmethod
     def of(cls, call: CallState) -> "Settled":
@@ -101,14 +106,24 @@ class Settled(Recorded):
             asked=call.asked is not None,
             digest=call.digest,
             action=call.answer.action if call.answer else None,
-            by=call.answer.by if call.answer else None,
+            by=call.answered_by,
             expired=call.expired,
+            approval=call.policy,
+            declared=call.declared,
+            noticed=call.noticed,
+            has_response_schema=call.call.response_schema is not None,
         )
 
     def restored(self) -> CallState:
         """Return the call, as far as it is kept."""
         return CallState(
-            call=Call(id=self.id, kind=self.kind),
+            call=Call(
+                id=self.id,
+                kind=self.kind,
+                approval=self.approval,
+                declared=self.declared,
+                response_schema={} if self.has_response_schema else None,
+            ),
             name="",
             args={},
             agent="",
@@ -122,6 +137,7 @@ class Settled(Recorded):
             closed=True,
             answer=_answer(self.id, self.action, self.by),
             expired=self.expired,
+            noticed=self.noticed,
             known_digest=self.digest,
         )
 
