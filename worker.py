@@ -35,11 +35,13 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.archive import Archiver
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
+from activities.channels import Channels, channels_of
 from activities.child_outcome import ChildWatcher
 from activities.command import DRAIN, parser
 from activities.hooks import close_plugins
-from activities.identity import Verifies, identity_of
+from activities.identity import SignsLinks, Verifies, identity_of, links_of
 from activities.models.choice import DEMO, Models, has_key
+from activities.notify import Notifier
 from activities.scopes import ScopeKeeper
 from activities.services import kept_services
 from activities.sessions import Sessions
@@ -51,6 +53,7 @@ from waystation.client.connect import connect
 from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
 from waystation.core.model_call import ModelCallInput
+from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
@@ -97,6 +100,8 @@ async def create_worker(
     models: Models | None = None,
     services: Services | None = None,
     identity: Verifies | None = None,
+    channels: Channels | None = None,
+    sign_link: SignsLinks | None = None,
     blobs: Blobs | None = None,
     offload_over: int = OFFLOAD_OVER,
     task_queue: str = TASK_QUEUE,
@@ -112,6 +117,8 @@ async def create_worker(
         models: How model names become models.
         services: Where artifacts, memories and credentials are kept; by default in the folder `.waystation`.
         identity: What verifies who answers; without it no token proves anything.
+        channels: How people are told that something waits.
+        sign_link: What signs the links that they are told.
         blobs: Where large payloads and long logs are kept; by default as `Blobs` says. Clients need the same.
         offload_over: The size, in bytes, from which payloads are kept there, unless the client offloads already.
         task_queue: What to poll.
@@ -128,7 +135,14 @@ async def create_worker(
     scopes = ScopeKeeper(client, views)
     sessions = Sessions(client, blobs, scopes)
     model_caller = ModelCaller(
-        registry, views, sessions, models or Models(), search_attributes=searchable, services=services, scopes=scopes
+        registry,
+        views,
+        sessions,
+        models or Models(),
+        search_attributes=searchable,
+        services=services,
+        scopes=scopes,
+        notify=channels.default if channels else (),
     )
     tool_caller = ToolCaller(registry, views, sessions, services=services)
 
@@ -146,6 +160,12 @@ async def create_worker(
     async def child_outcome(given: RawValue) -> RawValue:
         return raw(await child_watcher.outcome(ChildInput.model_validate_json(data_of(given.payload))))
 
+    notifier = Notifier(views, channels, sign_link)
+
+    @activity.defn(name=NOTIFY_ACTIVITY)
+    async def notify(given: RawValue) -> RawValue:
+        return raw(await notifier.notify(NotifyInput.model_validate_json(data_of(given.payload))))
+
     @activity.defn(dynamic=True)
     async def call_tool(given: Sequence[RawValue]) -> RawValue:
         try:
@@ -161,7 +181,7 @@ async def create_worker(
         **{
             "task_queue": task_queue,
             "workflows": [AgentInvocation, AgentScope, AgentSession] if workflows else [],
-            "activities": [call_model, call_tool, archive, child_outcome, scopes.apply, *sessions.activities]
+            "activities": [call_model, call_tool, archive, child_outcome, notify, scopes.apply, *sessions.activities]
             if activities
             else [],
             **OPTIONS,
@@ -196,7 +216,9 @@ class CannotServe(WaystationError):
     """There is nothing to serve; the message says what to change."""
 
 
-async def serve(options: argparse.Namespace, registry: Registry, identity: Verifies | None) -> None:
+async def serve(
+    options: argparse.Namespace, registry: Registry, identity: Verifies | None, channels: Channels | None
+) -> None:
     """Serve until SIGTERM or SIGINT, then let running tools finish.
 
     Raises:
@@ -228,6 +250,8 @@ async def serve(options: argparse.Namespace, registry: Registry, identity: Verif
             models=models,
             services=services,
             identity=identity,
+            channels=channels,
+            sign_link=links_of(options.identity, namespace=client.namespace),
             blobs=Blobs(options.store),
             task_queue=options.task_queue,
             workflows=options.only != "activities",
@@ -314,12 +338,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problems:
         return 1
     try:
-        identity = identity_of(options.identity)
+        identity, channels = identity_of(options.identity), channels_of(options.channels)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
             return 0
         _forward_logs()
-        _run(serve(options, registry, identity))
+        _run(serve(options, registry, identity, channels))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1

@@ -19,6 +19,7 @@ from activities.answer import closing_of, output_of, stored, structured
 from activities.around_agent import Around, UserMessageChanged
 from activities.compaction import Compactor
 from activities.contexts import Contexts
+from activities.definition import definition_digest
 from activities.heartbeat import beating
 from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.instructions import InstructionFailed
@@ -50,7 +51,7 @@ from waystation.core.errors import (
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, digest, encode, plain
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.work import Work
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
@@ -77,9 +78,12 @@ class ModelCaller:
         search_attributes: bool,
         services: Services = NO_SERVICES,
         scopes: ScopeKeeper | None = None,
+        notify: Sequence[str] = (),
     ) -> None:
+        """`notify` names the channels that are told of whatever waits, unless a policy names others."""
         self._registry, self._views, self._models, self._sessions = registry, views, models, sessions
         self._search_attributes, self._services, self._scopes = search_attributes, services, scopes
+        self._notify = tuple(notify)
         self._compactor = Compactor(models)
 
     async def call(self, given: ModelCallInput) -> bytes:
@@ -144,6 +148,7 @@ class ModelCaller:
                 "search_attributes": self._search_attributes,
                 "duration_s": round(time.perf_counter() - started, 4),
                 "mark": secrets.token_hex(3),
+                "notify": self._notify,
                 "wrap_up": given.wrap_up,
                 **spending,
                 "scopes": scopes,
@@ -380,19 +385,3 @@ def _unusable(
 ) -> ModelReply:
     told = {"error_code": code, "error_message": text, "usage": response.usage, "model_version": response.model_version}
     return (entered or ModelReply()).model_copy(update=told)
-
-
-def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
-    """Return a digest of all that the agent's declaration contributed to a request, so that a change shows."""
-    native = [list(request.native_tools)] if request.native_tools else []
-    declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
-    return digest(declared)[:12]
-
-
-def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
-    """Return the instruction as it is declared: what state fills in is no change of the agent."""
-    given = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
-    if all(isinstance(text, str) and "{" not in text for text in given):
-        return request.system_instruction
-    named = [text if isinstance(text, str) else getattr(text, "__qualname__", type(text).__name__) for text in given]
-    return [*named, agent.description]

@@ -61,6 +61,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="who may say who answers, and the key that opens what they say; default: the variable WAYSTATION_IDENTITY",
     )
+    result.add_argument(
+        "--channels",
+        type=Path,
+        metavar="FILE",
+        help="how people are told that something waits; default: the variable WAYSTATION_CHANNELS",
+    )
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
 

@@ -1,6 +1,7 @@
 """What a worker has for finding out who answers; without it nobody's identity is verified."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,25 @@ class Verifies(Protocol):
             NotAllowed: The token proves nothing.
             IdentityUnavailable: It cannot be said now.
         """
+
+
+SignsLinks = Callable[[str, str | None], str]
+"""Returns the token of a link to a call, for a person or for whoever has it."""
+
+
+def links_of(file: Path | None, *, namespace: str) -> SignsLinks | None:
+    """Return what signs links by the configuration that `identity_of` reads; None when it has no key for that.
+
+    Raises:
+        InvalidConfiguration: It cannot be used.
+    """
+    name = file or os.environ.get(IDENTITY_ENV)
+    if not name:
+        return None
+    from waystation.identity import Configuration, Links
+
+    configuration = Configuration.read(name)
+    return Links.of(configuration, namespace=namespace).sign if configuration.links else None
 
 
 def identity_of(file: Path | None) -> Verifies | None:

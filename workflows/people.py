@@ -52,6 +52,7 @@ async def review_answer(log: Log, ref: str, position: Position) -> AnswerReviewe
 
 async def notify(log: Log, due: Due, position: Position) -> Notified:
     """Have people told; return the entry."""
+    call = log.calls[due.function_call_id]
     given = NotifyInput(
         at=position.at,
         new=position.new,
@@ -59,6 +60,8 @@ async def notify(log: Log, due: Due, position: Position) -> Notified:
         occasion=due.occasion,
         number=due.number,
         channels=due.channels,
+        requested_at=call.requested_at,
+        deadline=call.deadline,
     )
     try:
         report = await workflow.execute_activity(

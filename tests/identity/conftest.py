@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joserfc.jwk import OctKey
 
 from waystation.core.answer import Answer
 from waystation.core.policy import Verified
@@ -16,6 +17,8 @@ from waystation.identity.init import write
 from waystation.testing.fake_openid import FakeOpenId
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
+KEY = OctKey.import_key("k" * 40)
+"""Of links."""
 APPROVE: dict[str, Any] = {"function_call_id": "fc-1", "action": "approve", "comment": "fine"}
 
 

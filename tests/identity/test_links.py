@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from tests.identity.conftest import CALL, Clock
+from tests.identity.conftest import CALL, KEY, Clock
 from waystation.core.errors import NotAllowed
 from waystation.identity import Configuration, Link, Links
 from waystation.identity.init import write
-
-KEY = OctKey.import_key("k" * 40)
 
 
 @pytest.fixture

@@ -16,9 +16,13 @@ class NotifyInput(Position):
     function_call_id: str
     occasion: Occasion
     number: int = 0
-    """Which reminder or escalation it is, from 1."""
+    """Which it is among all reminders and escalations of the wait, from 1."""
     channels: tuple[str, ...]
     """Names, as the workers are configured: addresses and keys never enter a history."""
+    requested_at: float | None = None
+    """When the call began to wait, in seconds since 1970; activities read no times from the log."""
+    deadline: float | None = None
+    """Until when an answer counts; None when it waits no more."""
 
 
 class NoticeReport(Recorded):

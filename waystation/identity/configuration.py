@@ -3,7 +3,6 @@
 Workers, clients and the gateway each have what they need and no more: who can read a worker's file cannot sign.
 """
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -13,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import decode
+from waystation.taken import PREFIX, take
 
-FROM_ENV = "env:"
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """For signatures of identity providers. None of them takes a key that a verifier also has."""
 MIN_RSA_BITS = 2048
@@ -145,11 +144,9 @@ class Configuration:
         Raises:
             InvalidConfiguration: It is not there, or empty.
         """
-        if name.startswith(FROM_ENV):
-            variable = name.removeprefix(FROM_ENV)
-            text = os.environ.pop(variable, None) or _TAKEN.get(variable, "")
-            _TAKEN[variable] = text
-            problem = f"the variable {variable} is not set."
+        if name.startswith(PREFIX):
+            text = take(name.removeprefix(PREFIX)) or ""
+            problem = f"the variable {name.removeprefix(PREFIX)} is not set."
         else:
             text = _text(self.path(name), self.file, key)
             problem = f"the file {name} is empty."
@@ -197,10 +194,6 @@ class Configuration:
             return key_of(text)
         except Exception:  # noqa: BLE001  # readers of keys raise anything, and their messages may quote the key
             raise self.fault(key, f"{name} is neither a JWK nor a PEM file that can be read.") from None
-
-
-_TAKEN: dict[str, str] = {}
-"""What variables held that were removed: a second reader in this process is not told that they were never set."""
 
 
 def key_of(text: str) -> Key:

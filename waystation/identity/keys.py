@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
 from waystation.core.errors import IdentityUnavailable
 from waystation.core.payload import JsonObject, decode
+from waystation.core.places import trusted
 from waystation.identity.configuration import MIN_RSA_BITS, Configuration
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -117,18 +117,6 @@ def suits(key: Key, algorithm: str) -> bool:
             return _CURVES.get(algorithm) == key.curve_name
         case _:
             return False
-
-
-def trusted(url: str) -> bool:
-    """Whether what is read from an address is what its owner wrote: over TLS, or from this very machine."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    if parts.scheme == "https":
-        return bool(host)
-    return parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
 
 
 async def discovered(issuer: str) -> JsonObject:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.core.payload import JsonObject
+from waystation.core.places import trusted
 from waystation.core.policy import Verified
 from waystation.identity.configuration import Configuration, IssuerSection, OidcSection
 from waystation.identity.envelope import MAX_JWT_CHARS
-from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discovered, trusted
+from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discovered
 from waystation.identity.tokens import Issuer
 
 if TYPE_CHECKING:

@@ -1,0 +1,147 @@
+"""Tell people of a call: each channel once, however often the activity is tried, and none of them for another's sake.
+
+What was delivered is kept in the heartbeats, which the next attempt is given. A worker that is lost in between may
+deliver a notice again: by its id a program sees that it is the same one.
+"""
+
+import asyncio
+import secrets
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.channels import Channel, Channels, NotDelivered, Target
+from activities.heartbeat import Heart, beating
+from activities.identity import SignsLinks
+from activities.notices import Notice, notice
+from activities.view import Views
+from waystation.core import ids
+from waystation.core.call import CallState
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import Log
+from waystation.core.notice import NoticeReport, NotifyInput
+from waystation.core.payload import digest
+
+events = structlog.get_logger("waystation.activities")
+
+GIVE_UP_AFTER = timedelta(minutes=50)
+"""So long, from when it was asked for, a channel that does not take a notice is tried again. The workflow waits 60."""
+UNKNOWN = "UnknownChannel"
+
+
+class Notifier:
+    """Carries out the activity `notify`."""
+
+    def __init__(
+        self,
+        views: Views,
+        channels: Channels | None,
+        sign: SignsLinks | None = None,
+        *,
+        give_up_after: timedelta = GIVE_UP_AFTER,
+    ) -> None:
+        self._views, self._sign, self._give_up_after = views, sign, give_up_after
+        self._channels = channels or Channels({})
+
+    async def notify(self, given: NotifyInput) -> bytes:
+        """Return an encoded `NoticeReport`.
+
+        Raises:
+            ApplicationError: Some channel did not take the notice, and may yet.
+        """
+        info = activity.info()
+        with beating() as heart:
+            try:
+                log = await self._views.at(info.workflow_id or "", info.workflow_run_id or "", given)
+                call = log.calls[given.function_call_id]
+            except (ForeignHistory, KeyError) as error:
+                raise ApplicationError(
+                    "The call is not found.", type=type(error).__name__, non_retryable=True
+                ) from None
+            except StoreFailed as error:
+                raise ApplicationError(str(error), type=type(error).__name__) from None
+            told = _Told(heart, set(info.heartbeat_details[0]) if info.heartbeat_details else set())
+            failures = await asyncio.gather(*(self._tell(name, given, log, call, told) for name in given.channels))
+        failed = {name: error for name, error in zip(given.channels, failures, strict=True) if error}
+        waited = datetime.now(UTC) - info.scheduled_time
+        if any(error.passing for error in failed.values()) and waited < self._give_up_after:
+            names = ", ".join(f"{name} ({error})" for name, error in failed.items())
+            raise ApplicationError(f"Not delivered to: {names}.", type="NotDelivered")
+        delivered = tuple(name for name in given.channels if name not in failed)
+        events.info(
+            "notice.completed",
+            invocation_id=log.invocation_id,
+            function_call_id=call.id,
+            occasion=given.occasion,
+            attempt=info.attempt,
+            delivered=delivered,
+            failed=tuple(failed),
+        )
+        report = NoticeReport(
+            delivered=delivered,
+            failed={name: str(error) for name, error in failed.items()},
+            mark=secrets.token_hex(3),
+        )
+        return report.encode()
+
+    async def _tell(
+        self, name: str, given: NotifyInput, log: Log, call: CallState, told: "_Told"
+    ) -> NotDelivered | None:
+        """Tell one channel, all of its addresses; return why one of them did not take it."""
+        channel = self._channels.get(name)
+        if channel is None:
+            return NotDelivered(UNKNOWN, passing=False)
+        info = activity.info()
+        said = notice(
+            log,
+            call,
+            given,
+            namespace=info.namespace,
+            link=self._link(log, call, channel),
+            at=info.scheduled_time.timestamp(),
+        )
+        event = [info.namespace, info.workflow_id, info.activity_id, name]
+        failures = await asyncio.gather(
+            *(self._deliver(target, said, [*event, number], told) for number, target in enumerate(channel.targets))
+        )
+        # One that is worth another attempt counts most.
+        return max((error for error in failures if error), key=lambda error: error.passing, default=None)
+
+    async def _deliver(self, target: Target, said: Notice, event: list[object], told: "_Told") -> NotDelivered | None:
+        id = f"msg_{digest(event)}"
+        if id in told.ids:
+            return None
+        try:
+            await target.deliver(said, id)
+        except NotDelivered as error:
+            return error
+        told.add(id)
+        return None
+
+    def _link(self, log: Log, call: CallState, channel: Channel) -> str | None:
+        """Return where a call is shown. The token is in the fragment, which browsers send to nobody."""
+        if self._channels.inbox is None:
+            return None
+        approval_id = ids.approval(log.invocation_id, call.id)
+        page = f"{self._channels.inbox}/approvals/{quote(approval_id, safe='')}"
+        return f"{page}#link={self._sign(approval_id, channel.person)}" if self._sign else page
+
+
+class _Told:
+    """Which addresses have taken the notice, in this attempt and those before."""
+
+    def __init__(self, heart: Heart, ids: set[str]) -> None:
+        self._heart, self.ids = heart, ids
+        self._tell()
+
+    def add(self, id: str) -> None:
+        """Remember one."""
+        self.ids.add(id)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.ids:
+            self._heart.tell(lambda: [sorted(self.ids)])

@@ -1,0 +1,37 @@
+"""People who are told by real servers on this machine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.channels import Channels
+from waystation.testing.receiver import WebhookReceiver
+
+
+@pytest.fixture
+def receiver() -> Iterator[WebhookReceiver]:
+    """A program that is told."""
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def other_receiver() -> Iterator[WebhookReceiver]:
+    """Another one."""
+    with WebhookReceiver() as receiver:
+        yield receiver
+
+
+def webhook(folder: Path, name: str, receiver: WebhookReceiver) -> str:
+    """Return the lines of a channel with a webhook."""
+    (folder / f"{name}.key").write_text(receiver.secret)
+    return f'[channels.{name}]\nwebhook = {{ url = "{receiver.url}", secret_file = "{name}.key" }}\n'
+
+
+def channels(folder: Path, *sections: str, **top: Any) -> Channels:
+    """Return the channels that a file configures."""
+    lines = [f"{name} = {value!r}\n" for name, value in top.items()]
+    (folder / "channels.toml").write_text("".join([*lines, *sections]))
+    return Channels.read(folder / "channels.toml")

@@ -1,0 +1,95 @@
+"""A program that is told by webhooks, for tests: real HTTP on a loopback port, and it verifies signatures.
+
+with WebhookReceiver() as receiver:
+    ...
+    receiver.received          # what arrived with a good signature, each with its id
+"""
+
+import base64
+import json
+import secrets
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+from waystation.core.payload import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """One request."""
+
+    id: str | None
+    body: JsonObject
+    headers: dict[str, str]
+    verified: bool
+    """Whether its signature is that of Standard Webhooks, with the receiver's secret."""
+
+
+@dataclass(kw_only=True)
+class WebhookReceiver:
+    """Takes what is posted to it. Change the fields at any time."""
+
+    statuses: list[int] = field(default_factory=list)
+    """What it answers to the next requests; 204 to all that follow."""
+    secret: str = field(default_factory=lambda: "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())
+    requests: list[Received] = field(default_factory=list)
+    """All that arrived."""
+    taken: list[Received] = field(default_factory=list)
+    """Those that it answered with success."""
+
+    def __enter__(self) -> Self:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                receiver._take(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing; the default writes to standard error."""
+
+        self._guard = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/hook"
+
+    @property
+    def apprise_url(self) -> str:
+        """As apprise has it: then there is no signature."""
+        return f"json://127.0.0.1:{self._server.server_address[1]}/hook"
+
+    def _take(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0)).decode()
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        found = Received(
+            id=headers.get("webhook-id"), body=json.loads(body), headers=headers, verified=self._verified(body, headers)
+        )
+        with self._guard:
+            status = self.statuses.pop(0) if self.statuses else 204
+            self.requests.append(found)
+            if status < 300:
+                self.taken.append(found)
+        handler.send_response(status)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    def _verified(self, body: str, headers: dict[str, str]) -> bool:
+        from standardwebhooks import Webhook, WebhookVerificationError
+
+        try:
+            Webhook(self.secret).verify(body, headers)
+        except WebhookVerificationError:
+            return False
+        return True
