@@ -97,7 +97,7 @@ async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> 
 
 
 async def test_an_answer_that_no_worker_takes_is_told_as_unknown_not_as_failed(serve: Serve) -> None:
-    """It may be applied later; a signal is taken all the same and applied when a worker comes (failures B1 row 26)."""
+    """Hazard: an update that timed out is applied later. A signal is taken at once, and applied when a worker comes."""
     till = Till()
     async with serve(payer(till.pay), verify=False) as env:
         queue = env.client.task_queue
@@ -153,7 +153,7 @@ async def test_whoever_is_killed_while_answering_many_goes_on_when_run_again(ser
 
 
 async def test_an_id_of_a_sibling_invocation_answers_nothing_here(serve: Serve) -> None:
-    """An approval id names its invocation; a call of the same number elsewhere still waits (failures B1 row 9)."""
+    """Hazard: an answer by the id of another invocation. A call of the same number elsewhere still waits."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         one, other = [await env.client.start("payer", n) for n in ("one", "other")]

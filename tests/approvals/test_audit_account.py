@@ -80,7 +80,7 @@ def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
 
 
 def test_approved_and_cancelled_in_one_workflow_task_is_never_told_as_carried_out() -> None:
-    """Cancelling wins, and the tool does not run (failures B1 row 8)."""
+    """Hazard: a decision for a cancelled invocation. Cancelling wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
     told = account(log_of(said("go"), called("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
@@ -160,7 +160,7 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
-    """At every point of every kept history it is the beginning of what is told in the end (failures B1 row 30)."""
+    """Hazard: no audit. At every point of every kept history it is the beginning of what is told in the end."""
     store = Blobs(KEPT / "store")
     histories = await opened(read(KEPT / f"{name}.json"), offloading(store))
 

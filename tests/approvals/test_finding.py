@@ -110,7 +110,7 @@ async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(
 
 
 async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: Serve) -> None:
-    """It leaves the list, and whoever asks for it, or answers it, hears why (failures B1 row 8)."""
+    """Hazard: a decision for a closed invocation. It leaves the list, and whoever answers it hears why."""
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
         [call] = await listed(env.client, 1, user_id=env.client.task_queue)

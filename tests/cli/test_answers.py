@@ -25,7 +25,7 @@ async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve,
         assert one.records[0] in every.records
         shown = await waystation(env, "pending", invocation.id)
         assert "asked by asker, for user dana" in shown.out
-        assert f"approve {invocation.id} fc-1" in (await waystation(env, "pending")).out
+        assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out
         await invocation.approve()
         await invocation.result()
         assert (await waystation(env, "pending", invocation.id, "--json")).out == ""

@@ -158,7 +158,9 @@ async def test_what_waits_for_a_credential_is_listed_with_its_command(
         assert f"authorize {invocation.id} fc-1" in shown
         assert f"reject {invocation.id} fc-1" in shown
         assert "approve" not in shown
-        assert f"authorize {invocation.id} fc-1" in (await waystation(env, "pending")).out
+        listed = (await waystation(env, "pending", "--agent", "clerk")).out
+        assert f"{invocation.id}/fc-1" in listed
+        assert " authorize clerk-" in listed
         assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
         await invocation.reject("fc-1")
         await invocation.result()

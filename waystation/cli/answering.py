@@ -1,5 +1,7 @@
-"""`waystation approve`, `reject`, `edit`, `respond`, `progress` and `authorize`: their options."""
+"""`waystation pending`, the commands that answer what it lists, and `authorize`: their options."""
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,122 +19,154 @@ CREDENTIALS = Path(".waystation") / "credentials"
 """Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Approval id, as `pending` lists it, or an invocation.")]
+AnyId = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="Approval id, as `pending` lists it, or an invocation; asked for in a terminal."),
+]
 CallId = Annotated[
-    str | None, typer.Argument(metavar="CALL", help="Id of the call, such as fc-1; needed when several wait.")
+    str | None, typer.Argument(metavar="CALL", help="With an invocation: the call, such as fc-1, when several wait.")
 ]
 Comment = Annotated[str | None, typer.Option(help="Told to the agent.")]
 By = Annotated[str | None, typer.Option(help="Who answers; recorded as a claim. Default: your login name.")]
 More = Annotated[str | None, typer.Option(metavar="JSON", help="Further fields of the response, an object.")]
-Response = Annotated[str, typer.Option(metavar="JSON", help="What the agent is told, an object.")]
+Response = Annotated[
+    str | None, typer.Option(metavar="JSON", help="What the agent is told, an object. Asked for in a terminal.")
+]
+Args = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="All arguments with which the tool runs instead. Asked for in a terminal."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Do not have the agent called for it: it hears of it when it is next.")
+]
+Remember = Annotated[
+    bool, typer.Option("--remember", help="Have calls like this one run unasked, for as long as its policy says.")
+]
+All = Annotated[bool, typer.Option("--all", help="Answer all calls that the following options leave.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --all: do not ask first.")]
+ByAgent = Annotated[str | None, typer.Option("--agent", help="Only in invocations of this agent.")]
+ByTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")]
+ByPerson = Annotated[
+    str | None,
+    typer.Option("--person", metavar="NAME[,ROLE...]", help="Only what this person may answer; roles as role:finance."),
+]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="Only what has waited longer, such as 30m, 2h or 1d.")
+]
+Below = Annotated[
+    str | None, typer.Option("--below", metavar="ID", help="Only in what this invocation or session has started.")
+]
+FILTERS = {"agent": ByAgent, "tool": ByTool, "person": ByPerson, "older_than": OlderThan, "below": Below}
 
 
-def approve(
+def pending(
     ctx: typer.Context,
-    id: Id,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    response: More = None,
-    token_file: TokenFile = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="An invocation; all of them if left out.")] = None,
+    agent: ByAgent = None,
+    tool: ByTool = None,
+    person: ByPerson = None,
+    older_than: OlderThan = None,
+    below: Below = None,
     json: AsJson = False,
 ) -> None:
-    """Approve a call that waits, and say whether the answer counts."""
-    _answer(
-        ctx,
-        "approve",
-        id,
-        call,
-        comment=comment,
-        by=by,
-        response=_object("--response", response),
-        token_file=token_file,
-        json=json,
-    )
+    """Print what waits for a person. No worker has to run."""
+    from waystation.cli.main import _perform
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.waiting import Wanted, pending
+
+        return await pending(client, out, target, id=id, wanted=Wanted(agent, tool, person, older_than, below))
+
+    _perform(ctx, action, json=json, invocation=id or below)
 
 
-def reject(
+def _answering(action: "Action", text: str, **own: Any) -> Callable[..., None]:
+    """Return the command for an action; `own` are the options that only some actions have, with their types."""
+
+    def command(ctx: typer.Context, **given: Any) -> None:
+        _answer(ctx, action, own, **given)
+
+    options: dict[str, tuple[Any, Any]] = {
+        **{"id": (AnyId, None), "call": (CallId, None), "comment": (Comment, None), "by": (By, None)},
+        **{name: (kind, False if kind in (Quiet, Remember) else None) for name, kind in own.items()},
+        **{"token_file": (TokenFile, None), "all": (All, False)},
+        **{name: (kind, None) for name, kind in FILTERS.items()},
+        **{"yes": (Yes, False), "json": (AsJson, False)},
+    }
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+        for name, (kind, default) in options.items()
+    ]
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    command.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]  # typer reads it
+    command.__annotations__ = {"ctx": typer.Context, **{name: kind for name, (kind, _) in options.items()}}
+    command.__name__, command.__doc__ = action, text
+    return command
+
+
+ANSWERING = (
+    _answering(
+        "approve", "Approve a call that waits, and say whether the answer counts.", response=More, remember=Remember
+    ),
+    _answering("reject", "Reject a call that waits, and say whether the answer counts.", response=More),
+    _answering("edit", "Have a call that waits for a confirmation run with other arguments.", args=Args),
+    _answering("respond", "Give a long-running call its response, exactly as it stands.", response=Response),
+    _answering(
+        "progress", "Tell how a long-running call is getting on; it stays open.", response=Response, quiet=Quiet
+    ),
+    _answering("claim", "Take a call on: others see it, and cannot answer it until it is given back."),
+    _answering("release", "Give back a call that was taken on."),
+    _answering("waive", "As an operator, have a call run without the approval that its policy asks for."),
+    _answering("cancel", "As an operator, close a call that waits; its invocation goes on."),
+)
+"""The commands that answer."""
+
+
+def _answer(
     ctx: typer.Context,
-    id: Id,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    response: More = None,
-    token_file: TokenFile = None,
-    json: AsJson = False,
+    action: "Action",
+    own: dict[str, Any],
+    *,
+    id: str | None,
+    call: str | None,
+    comment: str | None,
+    by: str | None,
+    token_file: Path | None,
+    all: bool,
+    yes: bool,
+    json: bool,
+    **given: Any,
 ) -> None:
-    """Reject a call that waits, and say whether the answer counts."""
-    _answer(
-        ctx,
-        "reject",
-        id,
-        call,
-        comment=comment,
-        by=by,
-        response=_object("--response", response),
-        token_file=token_file,
-        json=json,
-    )
+    from waystation.cli.main import _perform
 
+    wanted = [given[name] for name in FILTERS]
+    if all and id is not None:
+        raise typer.BadParameter("names one call; leave it out with --all", param_hint="ID")
+    if not all and (yes or any(wanted)):
+        raise typer.BadParameter("is for many calls; give --all with it", param_hint="--yes" if yes else "--agent …")
+    fields: dict[str, Any] = {"comment": comment}
+    for name in own:
+        match name:
+            case "quiet":
+                fields["wake"] = False if given[name] else None
+            case "remember":
+                fields[name] = given[name] or None
+            case _:
+                fields[name] = _object(f"--{name}", given[name])
 
-def edit(
-    ctx: typer.Context,
-    id: Id,
-    args: Annotated[
-        str, typer.Option(metavar="JSON", help="All arguments with which the tool runs instead, an object.")
-    ],
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    token_file: TokenFile = None,
-    json: AsJson = False,
-) -> None:
-    """Have a call that waits for a confirmation run with other arguments."""
-    _answer(
-        ctx, "edit", id, call, comment=comment, by=by, args=_object("--args", args), token_file=token_file, json=json
-    )
+    async def perform(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.answers import answer
+        from waystation.cli.bulk import answer_all
+        from waystation.cli.waiting import Wanted
 
+        fields["token"] = token_of(token_file)
+        if all:
+            meant = Wanted(*wanted)
+            return await answer_all(client, out, target, action=action, wanted=meant, by=by, yes=yes, **fields)
+        return await answer(client, out, target, action=action, id=id, call_id=call, by=by, **fields)
 
-def respond(
-    ctx: typer.Context,
-    id: Id,
-    response: Response,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    token_file: TokenFile = None,
-    json: AsJson = False,
-) -> None:
-    """Give a long-running call its response, exactly as it stands."""
-    _answer(
-        ctx,
-        "respond",
-        id,
-        call,
-        comment=comment,
-        by=by,
-        response=_object("--response", response),
-        token_file=token_file,
-        json=json,
-    )
-
-
-def progress(
-    ctx: typer.Context,
-    id: Id,
-    response: Response,
-    call: CallId = None,
-    comment: Comment = None,
-    by: By = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Do not have the agent called for it: it hears of it when it is next.")
-    ] = False,
-    token_file: TokenFile = None,
-    json: AsJson = False,
-) -> None:
-    """Tell how a long-running call is getting on; it stays open."""
-    given = {"response": _object("--response", response), "wake": False if quiet else None}
-    _answer(ctx, "progress", id, call, comment=comment, by=by, token_file=token_file, json=json, **given)
+    _perform(ctx, perform, json=json, invocation=id)
 
 
 def authorize(
@@ -154,28 +188,6 @@ def authorize(
         return await authorize(client, out, id=id, call_id=call, credentials=credentials, by=by)
 
     _perform(ctx, action, json=json, invocation=id)
-
-
-def _answer(
-    ctx: typer.Context,
-    action: "Action",
-    id: str,
-    call: str | None,
-    *,
-    by: str | None,
-    token_file: Path | None,
-    json: bool,
-    **fields: Any,
-) -> None:
-    from waystation.cli.main import _perform
-
-    async def perform(client: "AgentClient", out: "Output", _target: "Target") -> int:
-        from waystation.cli.answers import answer
-
-        token = token_of(token_file)
-        return await answer(client, out, action=action, id=id, call_id=call, by=by, token=token, **fields)
-
-    _perform(ctx, perform, json=json, invocation=id)
 
 
 def _object(option: str, text: str | None) -> Any:

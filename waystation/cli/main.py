@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from waystation.cli import INTERRUPTED
-from waystation.cli.answering import approve, authorize, edit, progress, reject, respond
+from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
 from waystation.cli.identity import identity_commands
 from waystation.cli.sessions import chat, session_commands, sessions
@@ -163,23 +163,7 @@ def state(ctx: typer.Context, id: Id, json: AsJson = False) -> None:
     _perform(ctx, action, json=json, invocation=id)
 
 
-@app.command()
-def pending(
-    ctx: typer.Context,
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="An invocation; all of them if left out.")] = None,
-    json: AsJson = False,
-) -> None:
-    """Print what waits for a person. No worker has to run."""
-
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.answers import pending
-
-        return await pending(client, out, target, id=id)
-
-    _perform(ctx, action, json=json, invocation=id)
-
-
-for answering in (approve, reject, edit, respond, progress, authorize):
+for answering in (pending, *ANSWERING, authorize):
     app.command()(answering)
 
 

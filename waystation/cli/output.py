@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.converter import DataConverter
 
-from waystation.cli import render
+from waystation.cli import policies, render
 from waystation.cli.target import Target
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
@@ -87,7 +87,8 @@ class Output:
                 self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
             for action in render.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
-            if call.kind != "credential":  # whose answer says only that it is in the store
+            # Not for a credential, whose answer says only that it is in the store, nor where a token is needed.
+            if call.kind != "credential" and not (call.policy and call.policy.must_verify):
                 self.command("or", target.signal_command(call.invocation_id, call.function_call_id))
 
     def command(self, label: str, parts: Sequence[str]) -> None:
@@ -110,6 +111,7 @@ def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
     yield "call", f"{call.function_call_id} of {render.safe(call.invocation_id)}"
     yield "asked by", f"{render.safe(call.agent)}, for user {render.safe(call.user_id)}"
     yield from render.facts(call)
+    yield from policies.terms(call)
 
 
 def error(message: str) -> None:

@@ -217,17 +217,18 @@ def _shortened(call: PendingCall) -> Iterator[tuple[str, Any]]:
     clipped = asked(call).endswith("…")
     for name, value in call.args.items():
         if clipped or summary.shortened(value):
-            yield name, _unsecret(name, value)
+            yield name, unsecret(name, value)
 
 
-def _unsecret(name: str, value: Any) -> Any:
+def unsecret(name: str, value: Any) -> Any:
+    """Return an argument without what its name, or a name in it, says is secret."""
     if summary.SECRET_NAMES.search(name):
         return "…"
     match value:
         case dict():
-            return {key: _unsecret(key, inner) for key, inner in value.items()}
+            return {key: unsecret(key, inner) for key, inner in value.items()}
         case list():
-            return [_unsecret(name, inner) for inner in value]
+            return [unsecret(name, inner) for inner in value]
     return value
 
 

@@ -87,6 +87,10 @@ class Target:
         """Return the command of this program that answers a call, in parts."""
         return [self._program(), f"{action} {shlex.quote(invocation)} {call}"]
 
+    def approval_command(self, action: str, approval_id: str) -> list[str]:
+        """Return the command of this program that answers a call by its approval id, in parts."""
+        return [self._program(), f"{action} {shlex.quote(approval_id)}"]
+
     def signal_command(self, invocation: str, call: str, action: str = "approve") -> list[str]:
         """Return the command of the `temporal` CLI that answers a call, in parts."""
         answer: JsonObject = {"function_call_id": call, "action": action}

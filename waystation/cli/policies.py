@@ -1,0 +1,75 @@
+"""How a policy reads: who may answer a call, how many have to, and what else an answer needs."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+from waystation.cli import render
+from waystation.core.answer import PendingCall
+from waystation.core.policy import ROLE
+
+
+def who(call: PendingCall) -> str:
+    """Return in a few words who may answer, or has taken the call on."""
+    if call.claimed_by:
+        return f"taken on by {render.safe(call.claimed_by)}"
+    if call.kind == "credential":
+        return "a login"
+    if call.policy is None:
+        return "anybody"
+    asked = ", ".join(render.safe(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
+    voted = f" ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else ""
+    return f"{asked}{voted}"
+
+
+def terms(call: PendingCall) -> Iterator[tuple[str, str]]:
+    """Yield what a policy asks of those who answer, each with a label."""
+    if call.claimed_by:
+        yield "taken on", f"by {render.safe(call.claimed_by)}"
+    policy = call.policy
+    if policy is None:
+        return
+    people = ", ".join(render.safe(name) for name in policy.asked(call.level))
+    if people:
+        yield "may", f"{people}{', after an escalation' if call.level else ''}"
+    if policy.not_requester:
+        yield "may not", f"{render.safe(call.requester or call.user_id)}, for whom it is asked"
+    if policy.quorum > 1:
+        voted = f"; so far {', '.join(map(render.safe, call.approved_by))}" if call.approved_by else ""
+        yield "needs", f"{policy.quorum} people who approve{voted}"
+    wanted = [text for text, is_so in _needed(call) if is_so]
+    if wanted:
+        yield "answer", f"with {', '.join(wanted)}"
+    if policy.actions is not None:
+        yield "takes", ", ".join(policy.actions)
+
+
+def needs_comment(call: PendingCall) -> bool:
+    """Whether an answer needs a comment."""
+    return call.policy is not None and call.policy.comment
+
+
+def span(length: timedelta | float) -> str:
+    """Return a length of time in its largest unit, such as `3 h`."""
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    for unit, of in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= of:
+            return f"{seconds / of:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def waited(call: PendingCall) -> str:
+    """Return for how long a call has waited."""
+    return span(time.time() - call.requested_at)
+
+
+def left(call: PendingCall) -> str:
+    """Return how long it may still be answered."""
+    seconds = call.deadline - time.time()
+    return span(seconds) if seconds > 0 else "passed"
+
+
+def _needed(call: PendingCall) -> Iterator[tuple[str, bool]]:
+    assert call.policy is not None
+    yield "a verified identity (--token-file)", call.policy.must_verify
+    yield "a comment (--comment)", call.policy.comment
