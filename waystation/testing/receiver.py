@@ -74,7 +74,7 @@ class WebhookReceiver:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0)).decode()
         headers = {name.lower(): value for name, value in handler.headers.items()}
         found = Received(
-            id=headers.get("webhook-id"), body=json.loads(body), headers=headers, verified=self._verified(body, headers)
+            id=headers.get("webhook-id"), body=json.loads(body), headers=headers, verified=self.verifies(body, headers)
         )
         with self._guard:
             status = self.statuses.pop(0) if self.statuses else 204
@@ -85,7 +85,8 @@ class WebhookReceiver:
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    def _verified(self, body: str, headers: dict[str, str]) -> bool:
+    def verifies(self, body: str, headers: dict[str, str]) -> bool:
+        """Whether a request has a good signature."""
         from standardwebhooks import Webhook, WebhookVerificationError
 
         try:
