@@ -9,7 +9,8 @@ from tests.cli.conftest import Command, command
 from tests.cli.shell import Shell
 from tests.conftest import Serve
 from tests.sessions.conftest import heard_events, new_session
-from tests.streams.test_web import site, stream_of
+from tests.streams.test_web import stream_of
+from tests.web.sites import site
 from tools import ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
