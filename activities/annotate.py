@@ -6,7 +6,7 @@ the answers are recorded with the reply, so the workflow never needs the agent.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from activities.approved import recordable
 from activities.around_tool import Attempt, callback_failed, performed, with_transfer
@@ -26,6 +26,8 @@ from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions
 from waystation.core.model_call import Call
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
+from waystation.core.policy import StandingApproval
+from waystation.core.standing import covering
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
 
@@ -53,6 +55,22 @@ def problem_of(content: object) -> str | None:
     return None
 
 
+class Asking(NamedTuple):
+    """What decides about which calls people are asked, besides the tools themselves."""
+
+    rules: Sequence[ApprovalRule] = ()
+    """Those of the agent, then those of its app."""
+    standing: Sequence[StandingApproval] = ()
+    """Approvals that hold for further calls, as far as they are in force."""
+
+    def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
+        """Return where the approval comes from under which a call that waits for one may run unasked."""
+        if not (self.standing and call.confirmation and call.approval):
+            return None
+        found = covering(self.standing, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval)
+        return found.origin if found else None
+
+
 @dataclass(slots=True)
 class Annotator:
     """Annotates the calls of one reply, and collects what came of asking author code about them."""
@@ -61,8 +79,7 @@ class Annotator:
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
-    rules: Sequence[ApprovalRule] = ()
-    """Those of the agent, then those of its app."""
+    asking: "Asking"
     calls: list[Call] = field(default_factory=list)
     """One for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
@@ -109,12 +126,12 @@ class Annotator:
                 return await self._transfer(call, tool, args, context)
             case AgentTool():
                 return await self._agent(call, tool, args, context)
-        found = await judged(tool, args, context, self.rules)
+        found = await judged(tool, args, context, self.asking.rules)
         confirmation, given = found.confirmation, copy_json(args)
         if confirmation is not None and (answered := await self._before(call, tool, args)):
             return answered
         asked = confirmation is not None or tool.is_long_running or found.policy is not None
-        return call.model_copy(
+        call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
                 "args": None if args == given else recordable(args),
@@ -130,6 +147,8 @@ class Annotator:
                 "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
             }
         )
+        origin = self.asking.covering(self.work.agent, tool.name, call, call.args or given)
+        return call.model_copy(update={"standing": origin}) if origin else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
         """Take the model's structured answer."""

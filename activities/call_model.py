@@ -3,7 +3,7 @@
 import secrets
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from activities.annotate import Annotator, problem_of
+from activities.annotate import Annotator, Asking, problem_of
 from activities.answer import closing_of, output_of, stored, structured
 from activities.around_agent import Around, UserMessageChanged
 from activities.compaction import Compactor
@@ -33,7 +33,6 @@ from tools.base import BaseTool
 from tools.context import CallbackContext
 from tools.output_schema import explained
 from tools.services import NO_SERVICES, Services
-from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import ids, summary
@@ -122,7 +121,7 @@ class ModelCaller:
                         agent,
                         work,
                         hooks,
-                        root.rules_of(agent),
+                        Asking(root.rules_of(agent), log.in_force(given.standing)),
                         after,
                         self._models,
                         root.demo_model,
@@ -190,7 +189,7 @@ class _Turn:
     agent: LlmAgent
     work: Work
     hooks: Hooks
-    rules: Sequence[ApprovalRule]
+    asking: Asking
     contexts: Contexts
     models: Models
     demo: object
@@ -296,7 +295,7 @@ class _Turn:
             # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         own = recorded(context, "a callback around the model")
-        annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks, self.rules)
+        annotator = Annotator(self.work, self.contexts.after(own), tools, self.hooks, self.asking)
         content = await annotator.annotate(content) if content else None
         reply = entered.model_copy(
             update={

@@ -37,6 +37,7 @@ from waystation.core.call import CallState
 from waystation.core.conversation import Conversation
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
+from waystation.core.log import Log
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 
@@ -64,7 +65,7 @@ class ToolCaller:
         with beating(TOOL_NEWS_INTERVAL_S) as heart:
             said = await self._known(given)
             log = said.log
-            call = log.calls[given.function_call_id]
+            call = _meant(log, given)
             started = time.perf_counter()
             outcome = await self._run(given, call, said, heart)
             duration = round(time.perf_counter() - started, 4)
@@ -136,6 +137,19 @@ class ToolCaller:
         returned = isinstance(tool, AgentTool) and call.provisional
         outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
         return with_transfer(outcome, agent, hooks)
+
+
+def _meant(log: Log, given: ToolCallInput) -> CallState:
+    """Return the call that is to be carried out.
+
+    Raises:
+        ApplicationError: The activity is another's: a dynamic activity is given all that no other takes.
+    """
+    call, name = log.calls[given.function_call_id], activity.info().activity_type
+    if name != f"{call.agent}.{call.name}":
+        text = f"No activity is named {name!r} here; it is none of {call.agent!r} calling {call.name!r}."
+        raise ApplicationError(text, type="UnknownActivity", non_retryable=True)
+    return call
 
 
 class _Running:

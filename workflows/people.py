@@ -29,7 +29,7 @@ async def review_answer(log: Log, ref: str, position: Position) -> AnswerReviewe
     """Have a submitted answer looked into; return its entry."""
     answer = log.submitted[ref]
     call_id = ids.requesting_call(answer.function_call_id)
-    given = ReviewInput(ref=ref, function_call_id=call_id, root=log.root, at=position.at, new=position.new)
+    given = ReviewInput(ref=ref, call=call_id, root=log.root, at=position.at, new=position.new)
     try:
         result = await workflow.execute_activity(
             REVIEW_ACTIVITY,

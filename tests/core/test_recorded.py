@@ -53,7 +53,7 @@ REQUIRED = {
     "NoticeReport": set[str](),
     "NotifyInput": {"at", "new", "function_call_id", "occasion", "channels"},
     "Review": set[str](),
-    "ReviewInput": {"at", "new", "ref", "function_call_id"},
+    "ReviewInput": {"at", "new", "ref", "call"},
     "StandingApproval": {"agent", "tool", "args", "bound_to", "by", "until", "origin"},
     "Verified": {"subject"},
     "AgentShape": {"name"},

@@ -8,9 +8,12 @@ import pytest
 
 from tests.conftest import Serve, verify_tree
 from tests.workflows.outside import stuck_tasks
+from tests.workflows.skipping import serve_and_skip, skipping_server
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment
+
+__all__ = ["serve", "serve_and_skip", "skipping_server"]
 
 
 @pytest.fixture

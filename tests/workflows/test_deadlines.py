@@ -1,16 +1,13 @@
 """Every wait ends, nothing is approved by time-out, and a late answer does not count. On a server that skips time."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
-from tests.conftest import verify_tree
 from tests.workflows.outside import (
     Till,
     asked,
@@ -19,60 +16,19 @@ from tests.workflows.outside import (
     ignored_in,
     quiet,
     refusal,
-    stuck_tasks,
     told,
     until,
     waiting,
 )
+from tests.workflows.skipping import DAY, SkipTime
 from tests.workflows.test_children import waiting as begun
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.embedded import EmbeddedServer
-from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-
-DAY = timedelta(days=1)
-
-
-class Clock:
-    """A worker whose invocations live in a time of their own."""
-
-    def __init__(self, environment: AgentEnvironment, skipper: TimeSkipper) -> None:
-        self._skipper = skipper
-        self.client = AgentClient(skipper.client, task_queue=environment.client.task_queue)
-
-    async def forward(self, invocation: Invocation, by: timedelta) -> None:
-        """Let time pass for one invocation."""
-        await self._skipper.fast_forward(invocation.handle, by)
-
-
-SkipTime: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Clock]]
-
-
-@pytest.fixture(scope="module")
-async def skipping_server() -> AsyncIterator[EmbeddedServer]:
-    """A server on which time can be skipped."""
-    async with EmbeddedServer(dynamic_config={"frontend.WorkflowTimeSkippingEnabled": True}) as server:
-        yield server
-
-
-@pytest.fixture
-def serve_and_skip(skipping_server: EmbeddedServer, request: pytest.FixtureRequest) -> SkipTime:
-    """Serve an agent; what is given as `verified` is replayed and compared at the end, as everywhere."""
-
-    @contextlib.asynccontextmanager
-    async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:
-        async with AgentEnvironment(agent, server=skipping_server, task_queue=request.node.name) as env:
-            # Not enabled: then it would skip whenever nothing is under way, so to every deadline at once.
-            yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
-            for invocation in verified:
-                await verify_tree(invocation)
-                assert stuck_tasks(await invocation.history()) == []
-
-    return serving
+from waystation.testing import ScriptedModel, calls, says
 
 
 def ask() -> None:

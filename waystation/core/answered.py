@@ -3,6 +3,8 @@
 Whether they may has been decided before, see `approval`.
 """
 
+from collections.abc import Collection
+
 from waystation.core import responses
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -103,6 +105,10 @@ class Answered(Calls):
         """Have approvals hold for further calls; those of the same origin once."""
         known = {each.origin: each for each in (*self.standing, *standing)}
         self.standing = tuple(known.values())[-MAX_STANDING:]
+
+    def in_force(self, origins: Collection[str]) -> list[StandingApproval]:
+        """Return the standing approvals of such origins."""
+        return [each for each in self.standing if each.origin in origins]
 
     def _answer_request(self, now: float, call: CallState, answer: Answer) -> None:
         work = self.works[call.turn]

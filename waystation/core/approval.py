@@ -71,10 +71,13 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
     call = _known(log, answer)
     if not needs_review(call, answer):
         return AnswerCounted(check(log, answer, now).id, answer)
-    # Whether it comes too late or a second time is told only to those who may answer.
-    _check_digest(call, answer)
-    if answer.token is not None and not is_sealed(answer.token):
-        raise NotAllowed(PLAIN_TOKEN)
+    if answer.token is None:
+        check(log, answer, now)
+    else:
+        # Whether it comes too late or a second time is told only to those who may answer.
+        _check_digest(call, answer)
+        if not is_sealed(answer.token):
+            raise NotAllowed(PLAIN_TOKEN)
     if len(log.submitted) >= MAX_REVIEWS:
         raise NotAllowed(f"{len(log.submitted)} answers are being looked into already; send this one again later.")
     return AnswerSubmitted(call.id, answer)

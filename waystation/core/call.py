@@ -157,7 +157,8 @@ class CallState:
     @property
     def approved_digest(self) -> str | None:
         """Digest of what an approver let through, as it then was; None when nobody had to, or for older calls."""
-        if self.declared is None or self.gate != "passed" or self.asked != "confirmation":
+        approved = self.asked == "confirmation" or self.call.standing
+        if self.declared is None or self.gate != "passed" or not approved:
             return None
         return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
 

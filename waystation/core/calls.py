@@ -94,6 +94,9 @@ class Calls(Works):
         )
         self._request(now, work, [call for call in called if call.gate == "waiting"])
         for call in called:
+            if call.call.standing:
+                under: JsonObject = {"function_call_id": call.id, "action": "standing", "origin": call.call.standing}
+                self._emit(now, None, None, custom_metadata={"approval": under})
             if call.call.kind == "answered" and not call.closed:
                 call.close(call.call.response or {})
                 call.outcome = ToolOutcome(
@@ -250,7 +253,9 @@ def _call(call: Call, part: JsonObject, now: float, number: int, work: Work) -> 
         turn=work.index,
         gate="none",
     )
-    if call.confirmation:
+    if call.standing:
+        state.gate = "passed"
+    elif call.confirmation:
         state.ask(now, "confirmation", call.confirmation)
     return state
 

@@ -62,6 +62,8 @@ class Call(Recorded):
     declared: str | None = None
     """Digest of the tool's parameters, without descriptions; present when a person is, or may be, asked. Answers to
     such a call are reviewed where need be, and what was approved is compared with what is about to run."""
+    standing: str | None = None
+    """Origin of the standing approval under which it runs unasked, although it has a `confirmation`."""
     response_schema: JsonObject | None = None
     """For a long-running call: JSON schema of the `response` with which it is answered."""
 

@@ -13,7 +13,9 @@ class ReviewInput(Position):
 
     ref: str
     """Of the signal or update that brought it."""
-    function_call_id: str
+    call: str
+    """Id of the function call. Not under the name that the input of a tool's activity has for it: a worker that knows
+    no reviews would carry out the call instead."""
     root: str = ""
 
 

@@ -1,0 +1,22 @@
+"""Workers of an earlier version, during a deploy, take up activities that they do not know."""
+
+import pytest
+from pydantic import ValidationError
+
+from waystation.core.notice import NotifyInput
+from waystation.core.payload import decode
+from waystation.core.review import ReviewInput
+from waystation.core.tool_call import ToolCallInput
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ReviewInput(at=1, new=(), ref="s1", call="fc-1", root="clerk"),
+        NotifyInput(at=1, new=(), function_call_id="fc-1", occasion="asked", channels=("desk",)),
+    ],
+)
+def test_what_is_no_tool_call_is_not_taken_for_one(given: ReviewInput | NotifyInput) -> None:
+    """The dynamic activity of such a worker would carry out the call that is only to be looked into."""
+    with pytest.raises(ValidationError):
+        ToolCallInput.model_validate(decode(given.encode()))
