@@ -18,6 +18,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, FakeGemini, assert_projection_matches, assert_replays
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.testing.fake_openid import FakeOpenId
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 
@@ -61,6 +62,20 @@ async def gemini() -> AsyncIterator[FakeGemini]:
 def provider() -> Iterator[FakeOAuth]:
     """A provider of logins with one client, and a calendar that only its tokens open."""
     with FakeOAuth() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider, for tests that do not change it."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+@pytest.fixture
+def own_openid() -> Iterator[FakeOpenId]:
+    """An identity provider, for tests that do."""
+    with FakeOpenId() as provider:
         yield provider
 
 

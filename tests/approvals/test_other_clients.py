@@ -7,11 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.approvals.asking import asker, asks_once, listed
 from tests.cli.shell import ROOT, Shell
 from tests.conftest import Serve
+from tests.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core.answer import Answer
+from waystation.core.errors import NotAllowed
+from waystation.testing.fake_openid import FakeOpenId
 
 DOCS = (ROOT / "docs" / "approvals.md").read_text()
 NODE = ROOT / ".node" / "node_modules"
@@ -52,6 +57,28 @@ async def test_typescript_starts_approves_and_reads_the_result(serve: Serve, tmp
     receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "approve"}
     assert json.loads(told[2]) == receipt
     assert told[3:] == ["completed They said {'status': 'approved'}."]
+
+
+async def test_a_token_that_typescript_seals_says_who_answers(tmp_path: Path, openid: FakeOpenId) -> None:
+    """With the packages jose and canonicalize from npm; for that very answer, and no other."""
+    there = installed(tmp_path / "identity", openid)
+    (tmp_path / "node_modules").symlink_to(NODE)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "envelope-public.json").write_bytes((there.folder / "envelope-public.json").read_bytes())
+    answer = {"function_call_id": "fc-1", "action": "edit", "args": {"b": 1e21, "a": [1.5, "größer", None], "n": 7}}
+    call = f"withProof({json.dumps(answer)}, {json.dumps(openid.token())}, 'default', 'invoice-7')"
+    program = block("typescript", "### A token, from TypeScript")
+    (tmp_path / "seal.ts").write_text(f"{program}\nconsole.log(JSON.stringify(await {call}));\n")
+    node = Path(sys.executable).with_name("node")
+    (told,) = await output(node, "seal.ts", folder=tmp_path, address="")
+    sent = Answer.model_validate_json(told)
+    assert sent.token is not None
+    verify = there.worker.verify
+    who, _ = await verify(sent.token, namespace="default", approval_id="invoice-7/fc-1", answer=sent)
+    assert who.subject == "dana@example.com"
+    other = sent.model_copy(update={"args": {"n": 8}})
+    with pytest.raises(NotAllowed, match="another answer"):
+        await verify(sent.token, namespace="default", approval_id="invoice-7/fc-1", answer=other)
 
 
 async def test_python_with_temporals_client_alone_does_the_same(serve: Serve, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,20 +54,6 @@ class Installation:
         """Return what a worker finds."""
         given = Answer.model_validate(APPROVE | answer)
         return await self.worker.verify(sealed, namespace=namespace, approval_id=call, answer=given)
-
-
-@pytest.fixture(scope="session")
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider, for tests that do not change it."""
-    with FakeOpenId() as provider:
-        yield provider
-
-
-@pytest.fixture
-def own_openid() -> Iterator[FakeOpenId]:
-    """An identity provider, for tests that do."""
-    with FakeOpenId() as provider:
-        yield provider
 
 
 def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str] | None = None) -> Installation:
