@@ -42,6 +42,7 @@ from activities.hooks import close_plugins
 from activities.identity import SignsLinks, Verifies, identity_of, links_of
 from activities.models.choice import DEMO, Models, has_key
 from activities.notify import Notifier
+from activities.review import Reviewer
 from activities.scopes import ScopeKeeper
 from activities.services import kept_services
 from activities.sessions import Sessions
@@ -54,6 +55,7 @@ from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
 from waystation.core.model_call import ModelCallInput
 from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
+from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
@@ -166,6 +168,12 @@ async def create_worker(
     async def notify(given: RawValue) -> RawValue:
         return raw(await notifier.notify(NotifyInput.model_validate_json(data_of(given.payload))))
 
+    reviewer = Reviewer(registry, views, sessions, services=services, identity=identity)
+
+    @activity.defn(name=REVIEW_ACTIVITY)
+    async def review_answer(given: RawValue) -> RawValue:
+        return raw(await reviewer.review(ReviewInput.model_validate_json(data_of(given.payload))))
+
     @activity.defn(dynamic=True)
     async def call_tool(given: Sequence[RawValue]) -> RawValue:
         try:
@@ -181,7 +189,10 @@ async def create_worker(
         **{
             "task_queue": task_queue,
             "workflows": [AgentInvocation, AgentScope, AgentSession] if workflows else [],
-            "activities": [call_model, call_tool, archive, child_outcome, notify, scopes.apply, *sessions.activities]
+            "activities": [
+                *(call_model, call_tool, archive, child_outcome, review_answer, notify, scopes.apply),
+                *sessions.activities,
+            ]
             if activities
             else [],
             **OPTIONS,
