@@ -18,7 +18,7 @@ from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.facts import Scheduled, Started
 from waystation.core.log import Log
 from waystation.core.model_call import Position
-from waystation.core.projection import Sources, catch_up, position_of
+from waystation.core.projection import Projection, Sources, catch_up, position_of
 from waystation.history import HistoryReader
 from waystation.history_pages import events_after
 from waystation.storage import Blobs
@@ -78,7 +78,10 @@ class Views:
                     await self._continue(run_id, run, run.carried)
                 if not catch_up(run.log, position, run.sources, time.time()):
                     await self._read(run, workflow_id, run_id)
-                    if not catch_up(run.log, position, run.sources, time.time()):
+                    if not (
+                        catch_up(run.log, position, run.sources, time.time())
+                        or await self._by_rule(run, workflow_id, run_id, position)
+                    ):
                         raise ForeignHistory(
                             f"The history of {workflow_id!r} lacks entries that its own commands name."
                         )
@@ -122,6 +125,31 @@ class Views:
                     run.sources.take(ref)
                 if isinstance(fact, Scheduled):
                     catch_up(run.log, position_of(fact), run.sources, time.time())
+
+    async def _by_rule(self, run: _Run, workflow_id: str, run_id: str, position: Position) -> bool:
+        """Rebuild the log as every other reader does; return whether it holds what the position refers to.
+
+        What commands say is not always enough: a worker that replays while it takes an update is given the results of
+        earlier, empty workflow tasks after the update, and on its next replay before it. A command that was issued in
+        between does not name them then, and the next one takes it that it did.
+        """
+        self.reads += 1
+        log, reader = Log(workflow_id, timed=False), HistoryReader()
+        projection = Projection(workflow_id, log)
+        for event in await events_after(self._client, workflow_id, run_id, 0):
+            for fact in reader.read([event]):
+                if isinstance(fact, Started) and (given := fact.carried()):
+                    await extend(log, given[1], self._blobs.get)
+                projection.feed([fact])
+        projection.flush()
+        if not {*position.new} <= {
+            entry.ref for entry in projection.log.since(min(position.at, projection.log.length))
+        }:
+            return False
+        if projection.log.length < position.at + len(position.new):
+            return False
+        run.log, run.sources, run.reader = projection.log, projection.sources, reader
+        return True
 
     async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
         """Have the log hold all that earlier runs did: what this process knows of them, and what the store has."""

@@ -286,6 +286,19 @@ async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, t
         await run.at(views, Position(at=99, new=("m9.dddddd",)))
 
 
+async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment, temporal: Client) -> None:
+    """A command may take it that entries were named which were not; then the whole history is read, as others do."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    last = run.positions[-1]
+    beyond = Position(at=last.at + len(last.new) + 2, new=())
+    log = await run.at(views, beyond)
+    assert [entry.ref.partition(".")[0] for entry in log.entries][-3:] == ["fc-3", ">3", "m3"]
+    await run.invocation.respond({"said": "yes"})
+    await run.invocation.result()
+    later = await recorded(run.invocation)
+    assert (await later.at(views, later.positions[-1])).entries[-1].ref == "u1"
+
+
 async def test_a_foreign_history_is_refused_every_time(server: EmbeddedServer, temporal: Client) -> None:
     """A workflow of another kind has no log, however often one asks for it."""
     handle = await temporal.start_workflow("Elsewhere", {"agent": "x"}, id="foreign", task_queue="nobody")

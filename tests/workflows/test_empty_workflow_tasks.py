@@ -9,12 +9,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from tests.conftest import Serve
-from tests.workflows.outside import Till, refusal, waiting
+from tests.workflows.outside import Till, quiet, refusal, until, waiting
 from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
-from waystation.core.facts import TaskCompleted
+from waystation.client.agent_client import Invocation
+from waystation.core.facts import Scheduled, TaskCompleted
+from waystation.core.model_call import Position
+from waystation.core.projection import position_of
 from waystation.history import HistoryReader
-from waystation.testing import ScriptedModel, calls, says
+from waystation.testing import ScriptedModel, calls, responses, says
 
 SCHEDULED = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
 STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
@@ -84,3 +87,43 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
             await invocation.approve("fc-2")
             await invocation.result()
             assert till.paid == [5]
+
+
+async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody(serve: Serve) -> None:
+    """A worker that replays is given the update before those results; what it brings about does not name them.
+
+    The next command takes it that they were named: activities and readers still find every entry.
+    """
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def look(n: int) -> int:
+        """Look."""
+        await gates[n].wait()
+        return n
+
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), *(("look", {"n": n}) for n in range(3))), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True), look]
+    async with serve(Agent(name="payer", model=model, tools=tools)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        for number, gate in enumerate(gates, 2):
+            gate.set()
+
+            async def returned(call_id: str = f"fc-{number}") -> bool:
+                return (await invocation.log()).calls[call_id].outcome is not None
+
+            await until(returned, f"fc-{number} returned")
+        await quiet(invocation)
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+        named = [ref for position in await positions(invocation) for ref in position.new]
+        # But for the end, the last reply and its request, and one result that came after the update.
+        assert len(named) == (await invocation.log()).length - 4
+    assert responses(model.requests[1]) == [("pay", {"paid": 5}), *(("look", {"result": n}) for n in range(3))]
+
+
+async def positions(invocation: Invocation) -> list[Position]:
+    """Return what the commands of an invocation say was applied before them."""
+    facts = HistoryReader().read((await invocation.history()).events)
+    return [position_of(fact) for fact in facts if isinstance(fact, Scheduled)]

@@ -173,6 +173,11 @@ class Projection:
         self._results: list[Source] = []
         self._task: _Task | None = None
 
+    @property
+    def sources(self) -> Sources:
+        """What is not applied yet."""
+        return self._sources
+
     def feed(self, facts: Iterable[Fact]) -> None:
         """Take further facts, in the order of the history.
 
@@ -225,7 +230,7 @@ class Projection:
         for scheduled in task.scheduled:
             self._follow(scheduled, task.time)
         for source in (*task.messages, *task.updates, *task.results):
-            self.log.advance(task.time)
+            self._advance(task.time)
             if made := source(self.log, task.time):
                 self._append(made[0], task.time, made[1])
         if task.closed and task.closed.status != "continued":
@@ -243,13 +248,11 @@ class Projection:
     def _follow(self, scheduled: Scheduled, now: float) -> None:
         """Apply what a command says was applied before it."""
         position = position_of(scheduled)
-        # Those applied by rule may stand in another order. A worker that replays while it takes an update is given
-        # results of earlier, empty workflow tasks after the update; on the next replay, before it.
-        applied = {entry.ref for entry in self.log.since(position.at)}
-        if unnamed := applied.difference(position.new):
-            raise ForeignHistory(f"Entries {sorted(unnamed)} are applied by rule; {scheduled.ref!r} lacks them.")
+        # Those applied by rule may stand in another order, or not be named at all. A worker that replays while it takes
+        # an update is given results of earlier, empty workflow tasks after the update, and what the update brings about
+        # is scheduled in between; on the next replay, and so here, they come before it.
         for ref in position.new:
-            if ref in applied:
+            if ids.message(ref) in self._applied:
                 continue
             if ids.is_ignored(ref) and not ids.is_review(ref):
                 _, body = self._sources.decide(ids.message(ref), self.log, now)
@@ -260,8 +263,13 @@ class Projection:
             self._append(ref, now, body)
         if scheduled.model:
             called = ModelCalled(int(scheduled.ref[1:]), *_asked_for(scheduled))
-            self.log.advance(now)
+            self._advance(now)
             self._append(ids.model_called(called.number, called.turn, called.wrap_up), now, called)
+
+    def _advance(self, now: float) -> None:
+        before = self.log.length
+        self.log.advance(now)
+        self._applied.update(entry.ref for entry in self.log.since(before))
 
     def _append(self, ref: str, now: float, body: Body) -> None:
         self._applied.add(ids.message(ref))
