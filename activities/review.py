@@ -81,7 +81,7 @@ class Reviewer:
                 raise ApplicationError(str(error), type=type(error).__name__) from None
         events.info(
             "answer.reviewed",
-            function_call_id=given.function_call_id,
+            function_call_id=given.call,
             invocation_id=info.workflow_id,
             attempt=info.attempt,
             verified=review.who is not None,
@@ -90,9 +90,9 @@ class Reviewer:
         return review.model_copy(update={"mark": secrets.token_hex(3)}).encode()
 
     async def _reviewed(self, given: ReviewInput, log: Log, namespace: str) -> Review:
-        answer, call = log.submitted.get(given.ref), log.calls.get(given.function_call_id)
+        answer, call = log.submitted.get(given.ref), log.calls.get(given.call)
         if answer is None or call is None:
-            return _refused(UnknownCall(f"No answer to {given.function_call_id!r} is to be looked into."))
+            return _refused(UnknownCall(f"No answer to {given.call!r} is to be looked into."))
         review = Review()
         try:
             if answer.token is not None:

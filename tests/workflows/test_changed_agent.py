@@ -184,8 +184,8 @@ async def test_a_confirmation_that_was_added_is_asked_for_with_the_next_call(ser
 
 
 @pytest.mark.parametrize("kind", ["new-parameter", "renamed-parameter", "other-type"])
-async def test_a_changed_signature_is_held_against_the_recorded_arguments(serve: Serve, kind: str) -> None:
-    """Arguments that no longer fit are answered, not raised; the function is not run with wrong ones."""
+async def test_a_tool_with_another_signature_does_not_run_the_confirmed_call(serve: Serve, kind: str) -> None:
+    """A person agreed to a call of the tool as it was; the model is told, and may call the tool as it is."""
     till, ran = Till(), list[Any]()
 
     def with_account(amount: int, account: str) -> None:
@@ -205,7 +205,8 @@ async def test_a_changed_signature_is_held_against_the_recorded_arguments(serve:
     end = await continued(serve, payer(till, PAY), after, "fc-1")
     assert (end.text, ran, till.paid) == ("Sorry.", [], [])
     [response] = told(end.requests[0])
-    assert response["error"].startswith("Invoking `pay()` failed ")
+    assert response["error_type"] == "DigestMismatch"
+    assert "the parameters that it takes were changed" in response["error"]
 
 
 async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(serve: Serve) -> None:
@@ -230,7 +231,7 @@ async def test_a_tool_that_became_an_agent_does_not_run_the_confirmed_call(serve
     after = Agent(name="agent", model=ScriptedModel(says("Sorry.")), tools=[AgentTool(called)])
     end = await continued(serve, payer(till, PAY), after, "fc-1")
     assert (end.text, till.paid) == ("Sorry.", [])
-    assert told(end.requests[0])[0]["error_type"] == "InvalidTool"
+    assert told(end.requests[0])[0]["error_type"] == "DigestMismatch"
 
 
 async def test_a_changed_model_is_used_from_the_next_call_on(serve: Serve) -> None:
