@@ -1,10 +1,11 @@
 """Whatever is altered in the file of an audit shows, and where."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
@@ -49,7 +50,9 @@ def test_any_altered_bit_is_found(position: int, bit: int) -> None:
     assert fault(bytes(altered)).line == line
 
 
-@given(position=st.integers(0, len(DATA) - 1), added=st.binary(min_size=1, max_size=3))
+@given(position=st.integers(0, len(DATA)), added=st.binary(min_size=1, max_size=3))
+@example(position=len(DATA), added=b"x")
+@example(position=len(DATA), added=b"\n")
 def test_anything_added_is_found(position: int, added: bytes) -> None:
     """Also spaces and line breaks, which change no value."""
     assert fault(DATA[:position] + added + DATA[position:]).line <= DATA[:position].count(b"\n") + 2
@@ -59,6 +62,25 @@ def test_anything_added_is_found(position: int, added: bytes) -> None:
 def test_anything_taken_out_is_found(start: int, length: int) -> None:
     """A byte, a line, or the end of the file."""
     fault(DATA[:start] + DATA[start + length :])
+
+
+@pytest.mark.parametrize("form", [{"separators": (", ", ":")}, {"ensure_ascii": False}, {"sort_keys": False}])
+def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) -> None:
+    """There is one form, so that nothing can be hidden in how a line is written."""
+    usual: JsonObject = {"sort_keys": True, "separators": (",", ":")}
+    otherwise = json.dumps(SHEET[2], **{**usual, **form}).encode() + b"\n"
+    assert otherwise != LINES[2]
+    assert fault(b"".join([*LINES[:2], otherwise, *LINES[3:]])).line == 3
+
+
+def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
+    """The end says that none follows, though the added line's hash is right."""
+    signed = sheet_of({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
+    added = {**signed[-1], "previous": SHEET[-1]["hash"]}
+    del added["hash"]
+    added["hash"] = hashlib.sha256(json.dumps(added, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    found = fault(DATA + written([added]).encode())
+    assert (found.line, found.problem) == (len(LINES) + 1, "it was added after the end")
 
 
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))
