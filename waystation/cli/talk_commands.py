@@ -1,10 +1,10 @@
 """What can be typed in a conversation besides messages."""
 
-import getpass
 from contextlib import suppress
 from dataclasses import dataclass
 
 from waystation.cli import render
+from waystation.cli.answers import user
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
@@ -97,7 +97,7 @@ class Commands:
             fields["comment"] = said
         invocation = self._client.invocation(call.invocation_id)
         # What was shown is what is answered, should the call be another by the time the answer arrives.
-        receipt = await invocation.answer(action, call.function_call_id, by=_user(), digest=call.digest, **fields)
+        receipt = await invocation.answer(action, call.function_call_id, by=user(), digest=call.digest, **fields)
         self._waits.answer(call)
         if self._out.json:
             self._out.record({"answered": receipt})
@@ -123,9 +123,3 @@ def _response(text: str) -> JsonObject:
         if isinstance(found, dict):
             return found
     raise Problem(Exit.USAGE, f'{text!r} is no JSON object; write /respond {{"amount": 50}}.')
-
-
-def _user() -> str | None:
-    with suppress(OSError, KeyError, ImportError):  # which of them depends on the Python version
-        return getpass.getuser()
-    return None
