@@ -176,10 +176,12 @@ async def create_worker(
 
     @activity.defn(dynamic=True)
     async def call_tool(given: Sequence[RawValue]) -> RawValue:
+        name = activity.info().activity_type
+        if "." not in name:  # as tools' are; others are of workers of another version, whose input may look like one
+            raise ApplicationError(f"No activity is named {name!r} here; a worker of another version may have it.")
         try:
             parsed = ToolCallInput.model_validate_json(data_of(given[0].payload) if given else b"")
         except ValueError:
-            name = activity.info().activity_type
             text = f"No activity is named {name!r} here, and its input is not that of a tool call."
             raise ApplicationError(text, non_retryable=True) from None
         return raw(await tool_caller.call(parsed))

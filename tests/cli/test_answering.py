@@ -19,6 +19,7 @@ from waystation.testing import ScriptedModel, calls, says
 COMMANDS: dict[str, tuple[str, ...]] = {
     "approve": (),
     "reject": (),
+    "edit": ("--args", '{"amount": 1}'),
     "respond": ("--response", "{}"),
     "progress": ("--response", "{}"),
     "claim": (),

@@ -192,3 +192,16 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         answer = (await paid.log()).calls["fc-1"].answer
         assert answer is not None
         assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
+
+
+async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: Serve, tmp_path: Path) -> None:
+    """And run as they were left, once the difference was agreed to."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        lines = {"Comment, if any": "less", "Send 'edit'?": "y"}
+        code, shown = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
+        assert (code, '+  "amount": 1' in shown) == (0, True), shown
+        await invocation.result()
+        assert till.paid == [1]
