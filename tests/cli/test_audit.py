@@ -1,14 +1,27 @@
 """`waystation audit`: an audit is exported from live and exported histories alike, and verified."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from joserfc.jwk import OKPKey
 
 from tests.approvals.asking import asker, boss, listed, payer
 from tests.cli.conftest import Command, command
 from tests.conftest import Serve
+from tests.identity.conftest import installed
 from tests.workflows.outside import Till, cut, ignored, waiting
+from tools import FunctionTool
+from waystation.core.policy import ApprovalPolicy
+from waystation.testing.fake_openid import FakeOpenId
+
+
+@pytest.fixture(scope="module")
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider."""
+    with FakeOpenId() as provider:
+        yield provider
 
 
 async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
@@ -76,6 +89,52 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
         alone = await command("audit", "export", str(tmp_path / "0.json"))
         assert alone.records[0]["lacking"] == [f"{top.id}/fc-1"]
         assert f"not there: {top.id}/fc-1" in alone.err
+
+
+async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
+    """In the order in which they began."""
+    async with serve(asker()) as env:
+        session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
+        await session.send("go")
+        await waiting(session.invocation(1), "fc-1")
+        await session.invocation(1).approve(by="dana")
+        await session.invocation(1).result()
+        await session.say("go on")
+        ran = await waystation(env, "audit", "export", session.id)
+        assert ran.records[0]["invocations"] == [f"{session.id}/1", f"{session.id}/2"]
+        assert [each["invocation"] for each in ran.records if each["kind"] == "decided"] == [f"{session.id}/1"]
+        assert [each["kind"] for each in ran.records].count("ended") == 2
+        assert ran.records[-1]["closed"] is False
+        await session.close()
+
+
+async def test_an_audit_says_who_was_verified_and_holds_no_token(
+    serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim beside it stays a claim; who may not is told with who that is."""
+    there = installed(tmp_path / "identity", openid)
+    till = Till()
+    policy = ApprovalPolicy(approvers=("dana@example.com",))
+    paying = payer(till.pay)
+    paying.tools = [FunctionTool(till.pay, approval=policy)]
+    (tmp_path / "token").write_text(token := openid.token())
+    (tmp_path / "other").write_text(other := openid.token(sub="mallory@example.com"))
+    monkeypatch.setenv("WAYSTATION_IDENTITY", str(there.folder / "clients.toml"))
+    async with serve(paying, identity=there.worker) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        id = f"{invocation.id}/fc-1"
+        assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / "other"))).code == 5
+        assert (await waystation(env, "approve", id, "--by", "x", "--token-file", str(tmp_path / "token"))).code == 0
+        await invocation.result()
+        ran = await waystation(env, "audit", "export", invocation.id)
+    told = [(each["kind"], each["verified"]["subject"]) for each in ran.records if "verified" in each]
+    assert told == [
+        *(("ignored", "mallory@example.com"), ("answered", "dana@example.com"), ("decided", "dana@example.com"))
+    ]
+    answered = next(each for each in ran.records if each["kind"] == "answered")
+    assert (answered["by"], till.paid) == ("x", [5])
+    assert not any(text in ran.out for text in (token, other))
 
 
 async def test_verify_says_what_was_altered_and_compares_with_the_history(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from temporalio.client import WorkflowHistory
+from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -13,8 +13,10 @@ from waystation.audit.account import account
 from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
 from waystation.core.continued import Fetch, extend
 from waystation.core.errors import ForeignHistory
+from waystation.core.ids import session_invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import carried_by, log_of
 from waystation.history_files import read as read_history
 
@@ -47,23 +49,38 @@ class Gathered:
 
 
 async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Gathered:
-    """Gather the accounts of an invocation and of all agents below it. No worker has to run.
+    """Gather the accounts of an invocation, or all of a session, and of all agents below. No worker has to run.
 
     Raises:
-        ForeignHistory: It is no invocation of Waystation.
+        ForeignHistory: It is no invocation of Waystation, or a session that has none.
         RPCError: The server does not know it.
         StoreFailed: Part of a history was archived, and is not in the client's store.
     """
     gathered = Gathered(arguments)
-    gathered_ids = [id]
-    for each in gathered_ids:
+    ids = await _in_session(client, id, gathered) or [id]
+    for each in ids:
         try:
-            gathered_ids += gathered.add(await client.invocation(each).log())
+            ids += gathered.add(await client.invocation(each).log())
         except RPCError as error:
             if each == id or error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             gathered.lacking.append(each)
     return gathered
+
+
+async def _in_session(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
+    """Return the invocations of a session, in their order; none for what is no session."""
+    from waystation.client.session_runs import description, runs_of
+
+    found = await description(client.temporal, id)
+    if found is None or found.workflow_type != SESSION_WORKFLOW:
+        return []
+    gathered.closed = found.status is not WorkflowExecutionStatus.RUNNING
+    runs = {run.workflow_id.removeprefix(f"{id}/") for run in await runs_of(client.temporal, id)}
+    numbers = sorted(int(name) for name in runs if name.isdecimal())
+    if not numbers:
+        raise ForeignHistory(f"The session {id!r} has no invocation.")
+    return [session_invocation(id, number) for number in numbers]
 
 
 async def of_files(

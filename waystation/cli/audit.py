@@ -26,14 +26,17 @@ Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="A JWK: 
 @audit_commands.command()
 def export(
     ctx: typer.Context,
-    sources: Annotated[list[str], typer.Argument(metavar="ID|FILE...", help="An invocation, or histories as JSON.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="ID|FILE...", help="An invocation, a session's workflow id, or histories."),
+    ],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
     no_arguments: Annotated[
         bool, typer.Option("--no-arguments", help="Leave out arguments and responses; their digests stay.")
     ] = False,
     key: Key = None,
 ) -> None:
-    """Write the audit of an invocation and of all agents that it called, as JSON lines that are chained by hashes.
+    """Write the audit of an invocation or a session, and of all agents called there, as JSON lines chained by hashes.
 
     It is derived from history alone, and the same whenever it is written. No worker has to run.
     """
