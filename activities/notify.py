@@ -122,12 +122,14 @@ class Notifier:
         return None
 
     def _link(self, log: Log, call: CallState, channel: Channel) -> str | None:
-        """Return where a call is shown. The token is in the fragment, which browsers send to nobody."""
-        if self._channels.inbox is None:
+        """Return where a call is shown: to whoever has the link, or to who logs in when no key signs links."""
+        inbox = self._channels.inbox
+        if inbox is None:
             return None
         approval_id = ids.approval(log.invocation_id, call.id)
-        page = f"{self._channels.inbox}/approvals/{quote(approval_id, safe='')}"
-        return f"{page}#link={self._sign(approval_id, channel.person)}" if self._sign else page
+        if self._sign is None:
+            return f"{inbox}/approvals/{quote(approval_id, safe='')}"
+        return f"{inbox}/link/{self._sign(approval_id, channel.person)}"
 
 
 class _Told:
