@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+import worker
 from tests.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.core.errors import InvalidConfiguration
 from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
@@ -179,3 +180,16 @@ def test_the_examples_are_whole(tmp_path: Path) -> None:
         file.write_text("\n".join(shown))
         read = Configuration.read(file)
         assert read.issuers if name == "workers" else read.oidc
+
+
+def test_a_worker_looks_at_its_configuration_before_it_serves(
+    keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`worker.py check`, too; the option wins over the variable."""
+    mistaken = keys / "mistaken.toml"
+    mistaken.write_text("[envelope]\n")
+    agents = str(Path(worker.__file__).parent / "examples")
+    monkeypatch.setenv("WAYSTATION_IDENTITY", str(mistaken))
+    assert worker.main(["check", "--agents", agents, "--log-format", "json"]) == 1
+    assert "envelope.private_key: is missing" in capsys.readouterr().err
+    assert worker.main(["check", "--agents", agents, "--identity", str(keys / "workers.toml")]) == 0

@@ -141,6 +141,15 @@ async def test_a_token_that_somebody_else_signed_lets_nobody_in(login: OidcLogin
     assert "does not say who" in await refused(login, back(own_openid.log_in(url)), state)
 
 
+async def test_a_token_that_names_another_issuer_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """Though the provider's key has signed it: some sign for several issuers."""
+    url, state = await login.begin(BACK)
+    await login.finish(back(own_openid.log_in(url)), state)
+    own_openid.issuer = "https://other.example"
+    url, state = await login.begin(BACK)
+    assert "another issuer" in await refused(login, back(own_openid.log_in(url)), state)
+
+
 async def test_a_provider_that_is_down_is_another_error(login: OidcLogin, own_openid: FakeOpenId) -> None:
     """So the page can say to try again."""
     url, state = await login.begin(BACK)
