@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-import worker
 from tests.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from tests.test_worker import logged, run
 from waystation.core.errors import InvalidConfiguration
 from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
 from waystation.identity.init import write
@@ -182,14 +182,13 @@ def test_the_examples_are_whole(tmp_path: Path) -> None:
         assert read.issuers if name == "workers" else read.oidc
 
 
-def test_a_worker_looks_at_its_configuration_before_it_serves(
-    keys: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_looks_at_its_configuration_before_it_serves(keys: Path) -> None:
     """`worker.py check`, too; the option wins over the variable."""
     mistaken = keys / "mistaken.toml"
     mistaken.write_text("[envelope]\n")
-    agents = str(Path(worker.__file__).parent / "examples")
-    monkeypatch.setenv("WAYSTATION_IDENTITY", str(mistaken))
-    assert worker.main(["check", "--agents", agents, "--log-format", "json"]) == 1
-    assert "envelope.private_key: is missing" in capsys.readouterr().err
-    assert worker.main(["check", "--agents", agents, "--identity", str(keys / "workers.toml")]) == 0
+    refused = run("check", "--only", "workflows", WAYSTATION_IDENTITY=str(mistaken))
+    assert refused.returncode == 1
+    assert "envelope.private_key: is missing" in str(logged(refused))
+    good = str(keys / "workers.toml")
+    taken = run("check", "--only", "workflows", "--identity", good, WAYSTATION_IDENTITY=str(mistaken))
+    assert taken.returncode == 0, taken.stderr
