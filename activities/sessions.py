@@ -166,6 +166,7 @@ class Sessions:
             state_delta=delta,
             removed_keys=removed,
             joined=_joined(new),
+            standing=after.standing,
             search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new),
         )
         return Collected(

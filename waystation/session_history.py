@@ -10,7 +10,7 @@ from waystation.core import segment
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject, decode
 from waystation.core.report import Report, lasting
-from waystation.core.session_data import Collected, SessionInput
+from waystation.core.session_data import Collected, SessionInput, begun
 from waystation.core.transcript import Transcript
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
 from waystation.history import content
@@ -54,15 +54,16 @@ class SessionReader:
                 started = event.workflow_execution_started_event_attributes
                 if started.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {started.workflow_type.name!r}, not a session.")
-                await self._begin(SessionInput.model_validate(decode(content(started.input.payloads))))
+                given = SessionInput.model_validate(decode(content(started.input.payloads)))
+                await self._begin(given if started.continued_execution_run_id else begun(given))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 if initiated.workflow_type.name == WORKFLOW:
                     number = int(initiated.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    given = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
-                    self.transcript.start(number, event.event_time.ToNanoseconds() / 1e9, given)
-                    self.state = lasting(given.state)
+                    asked = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
+                    self.transcript.start(number, event.event_time.ToNanoseconds() / 1e9, asked)
+                    self.state = lasting(asked.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes
                 result = InvocationResult.model_validate(decode(content(completed.result.payloads)))

@@ -51,6 +51,7 @@ class Reporter:
             state_delta=delta,
             removed_keys=removed,
             joined=tuple(e.body.join for e in new if isinstance(e.body, MessageJoined) and e.body.join is not None),
+            standing=log.standing,
             search_attributes=search_attributes,
         )
 

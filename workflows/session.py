@@ -86,7 +86,8 @@ class AgentSession:
         """Take messages until the session is closed and nothing is open."""
         info = workflow.info()
         try:
-            self._given = SessionLog(info.workflow_id, parse_session(input_data(given), info.workflow_id))
+            began, continues = input_data(given), info.continued_run_id is not None
+            self._given = SessionLog(info.workflow_id, parse_session(began, info.workflow_id, continues=continues))
         except InvalidInput as error:
             raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
         for name, data in self._early:

@@ -14,10 +14,7 @@ from waystation.core.notice import Occasion
 from waystation.core.occasions import Due, due
 from waystation.core.payload import JsonObject
 from waystation.core.policy import Notice, StandingApproval, Verified
-from waystation.core.standing import standing_approval
-
-MAX_STANDING = 100
-"""Standing approvals that one invocation keeps; one more takes the place of the oldest."""
+from waystation.core.standing import kept, standing_approval
 
 
 class Answered(Calls):
@@ -59,7 +56,7 @@ class Answered(Calls):
         if who or answer.action in ("waive", "cancel"):
             self._note(now, call, answer, who)
         if answer.remember and (standing := standing_approval(self.invocation_id, call, name or "", now)):
-            self.keep(standing)
+            self.standing = kept(self.standing, [standing])
         if answer.action == "cancel":
             call.answer, call.answered_at = answer, now
             self._refuse(call, responses.withdrawn(answer))
@@ -100,11 +97,6 @@ class Answered(Calls):
         if answer.comment:
             said["comment"] = answer.comment
         self._emit(now, None, None, custom_metadata={"approval": said})
-
-    def keep(self, *standing: StandingApproval) -> None:
-        """Have approvals hold for further calls; those of the same origin once."""
-        known = {each.origin: each for each in (*self.standing, *standing)}
-        self.standing = tuple(known.values())[-MAX_STANDING:]
 
     def in_force(self, origins: Collection[str]) -> list[StandingApproval]:
         """Return the standing approvals of such origins."""

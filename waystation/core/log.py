@@ -40,6 +40,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.scope import ScopeDelta, is_scoped, split, writes_scopes
 from waystation.core.shape import AgentShape
 from waystation.core.spending import Spending
+from waystation.core.standing import kept
 from waystation.core.state import StateFold
 from waystation.core.wire import InvocationInput, InvocationResult
 from waystation.core.work import Work
@@ -219,7 +220,7 @@ class Log(Spending):
                 call = self.calls.get(body.outcome.function_call_id)
                 self._perform(now, call, body.outcome, body.run)
             case ChildReturned():
-                self.keep(*body.result.standing)
+                self.standing = kept(self.standing, body.result.standing)
                 self.usage = self.usage + body.result.usage
                 spent = body.result.spent or Spent(total_tokens=body.result.usage.total)
                 self._count_child(body.function_call_id, spent, body.result.granted or NOTHING)

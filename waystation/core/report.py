@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from waystation.core.payload import JsonObject, Recorded
+from waystation.core.policy import StandingApproval
 
 MAX_REPORT_BYTES = 100_000
 """Entries beyond this are not repeated in a result; the session has them collected from the invocation's history."""
@@ -38,6 +39,8 @@ class Report(Recorded):
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()
     """Numbers of the messages that the session handed to it meanwhile and that arrived."""
+    standing: tuple[StandingApproval, ...] = ()
+    """Which calls people allowed to run unasked, those that it was told of included."""
     search_attributes: bool = False
     """Whether Waystation's search attributes are registered, as far as the invocation was told."""
 

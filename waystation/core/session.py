@@ -6,7 +6,7 @@ one `SessionLog`; what it says of itself as `kept` is all that the next run of t
 
 from typing import Any
 
-from waystation.core import ids, summary
+from waystation.core import ids, standing, summary
 from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
 from waystation.core.payload import JsonObject, encode
 from waystation.core.report import Report, SessionLink, lasting
@@ -45,6 +45,7 @@ class SessionLog:
         self.started, self.numbered, self.refused = kept.started, kept.numbered, kept.refused
         self.closing = kept.closing
         self.attributes = kept.attributes
+        self.standing = kept.standing
         self.current: int | None = next((n for n, turn in self.turns.items() if turn.status == "running"), None)
         self.refusals: list[JsonObject] = []
         self.reports: list[str] = []
@@ -63,6 +64,7 @@ class SessionLog:
             refused=self.refused,
             closing=self.closing,
             attributes=self.attributes,
+            standing=self.standing,
         )
 
     def following(self, transcript: KeptTranscript) -> SessionInput:
@@ -160,6 +162,7 @@ class SessionLog:
             budget=said.budget,
             metadata=said.metadata,
             streaming=said.streaming,
+            standing=self.standing,
             session=SessionLink(id=self.id, run_id=run_id, number=number, reports=tuple(self.reports)),
         )
         self.reports = []
@@ -179,6 +182,7 @@ class SessionLog:
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state.update(lasting(report.state_delta))
         self.reports.append(ids.report(number, report.since))
+        self.standing = standing.kept(self.standing, report.standing)
         left = tuple(joined for joined in turn.unconfirmed if joined[0] not in report.joined)
         self._set(turn, known=length, unconfirmed=left)
         self.attributes = self.attributes or report.search_attributes

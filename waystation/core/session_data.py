@@ -8,6 +8,7 @@ from waystation.core import ids, message
 from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
+from waystation.core.policy import StandingApproval
 from waystation.core.report import Report
 from waystation.core.segment import SegmentRef
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MAX_NAME_CHARS, SESSION_WORKFLOW
@@ -61,6 +62,8 @@ class KeptSession(Recorded):
     numbered: int = 0
     refused: int = 0
     closing: bool = False
+    standing: tuple[StandingApproval, ...] = ()
+    """Which calls people allowed to run unasked."""
     attributes: bool = False
 
 
@@ -120,8 +123,8 @@ class KeptTranscript(Recorded):
     items: tuple[JsonObject, ...] = ()
 
 
-def parse_session(data: bytes, workflow_id: str) -> SessionInput:
-    """Read the input of a session.
+def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionInput:
+    """Read the input of a session; `continues` says whether the server says that the run continues another.
 
     Raises:
         InvalidInput: It is not one, or the workflow has another session's id.
@@ -136,7 +139,12 @@ def parse_session(data: bytes, workflow_id: str) -> SessionInput:
         raise InvalidInput(f"The session of this app, user and name has the workflow id {expected[:200]!r}.")
     if len(encode(given.state)) > MAX_STATE_BYTES:
         raise InvalidInput(f"The state of a session may have {MAX_STATE_BYTES} bytes; this one has more.")
-    return given
+    return given if continues else begun(given)
+
+
+def begun(given: SessionInput) -> SessionInput:
+    """Return the input of a session's first run: anybody may send what only an earlier run can hand over."""
+    return given.model_copy(update={"carried": None, "segments": (), "items": ()})
 
 
 def check_size(data: bytes) -> None:

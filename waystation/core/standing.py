@@ -7,6 +7,14 @@ from waystation.core.call import CallState
 from waystation.core.payload import JsonObject, digest
 from waystation.core.policy import ApprovalPolicy, StandingApproval
 
+MAX_STANDING = 100
+"""How many one invocation, or one session, keeps; one more takes the place of the oldest."""
+
+
+def kept(known: Iterable[StandingApproval], more: Iterable[StandingApproval]) -> tuple[StandingApproval, ...]:
+    """Return standing approvals with further ones, each once."""
+    return tuple({each.origin: each for each in (*known, *more)}.values())[-MAX_STANDING:]
+
 
 def standing_approval(invocation_id: str, call: CallState, by: str, now: float) -> StandingApproval | None:
     """Return what an approval of the call that is to be remembered allows from now on; None when nothing."""
