@@ -194,7 +194,9 @@ class Edit:
             await judged(self.tool, each, self.contexts.proposed(self.call.id, self.tool.name), rules)
             for each in (self.call.args, args)
         ]
-        if after.confirmation is not None and after.policy not in (before.policy, self.call.policy):
+        if after.confirmation is None or after.policy in (None, before.policy):
+            return
+        if self.call.policy is None or not self.call.policy.satisfies(after.policy):
             raise NotAllowed(
                 f"Call {self.call.id!r} of {self.call.name!r} with these `args` is for others to approve; reject it, "
                 "and have the agent make the call anew."

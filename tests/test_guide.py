@@ -14,6 +14,7 @@ from tests.workflows.outside import waiting
 from tools import Services
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
+from waystation.core.errors import NotAllowed
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
@@ -65,7 +66,7 @@ async def told(env: AgentEnvironment, agent: str, *people: JsonObject | str, **o
 def test_every_block_is_an_agent_or_a_program(guide: Registry) -> None:
     """And every agent of the guide was found."""
     assert (len(guide.roots), len(PROGRAMS)) == (len(AGENTS), 1)
-    assert len(AGENTS) == 14
+    assert len(AGENTS) == 15
 
 
 def test_every_section_says_what_is_recorded_and_what_a_crash_does() -> None:
@@ -122,6 +123,27 @@ async def test_confirmation(serve: Serve, guide: Registry) -> None:
     assert (closed, paid) == ({"status": "closed"}, {"status": "paid"})
     assert "rejected" in rejected["error"]
     assert leave[-1] == {"status": "booked", "days": 3}
+
+
+async def test_approval_policies(serve: Serve, guide: Registry) -> None:
+    """By rule, by amount, by the tool's own policy; reading needs nobody."""
+    wanted: list[tuple[str, JsonObject]] = [("look_up", {"invoice": "i"}), ("settle", {"invoice": "i", "amount": 900})]
+    wanted += [("settle", {"invoice": "j", "amount": 90_000}), ("write_off", {"invoice": "k"})]
+    model = ScriptedModel(calls(*wanted), says("Done."))
+    async with serve(given(guide, "invoice_agent"), model=model) as env:
+        invocation = await env.client.start("invoice_agent", "go")
+        pending = await waiting(invocation, "fc-2", "fc-3", "fc-4")
+        policies = [call.policy for call in pending if call.policy]
+        assert [(policy.approvers, policy.quorum) for policy in policies] == [
+            ((), 1),
+            (("role:board",), 2),
+            (("role:board",), 2),
+        ]
+        await invocation.approve("fc-2", comment="as ordered")
+        for board in ("fc-3", "fc-4"):
+            with pytest.raises(NotAllowed):  # nobody has proven to be of the board
+                await invocation.approve(board, by="role:board")
+        await invocation.cancel()
 
 
 async def test_the_program_that_answers(guide: Registry, tmp_path: Path) -> None:

@@ -107,6 +107,24 @@ async def test_a_reimbursement_goes_on_when_it_is_approved(shell: Shell) -> None
     assert (code, "200$ for meals: reimbursed." in out) == (0, True), out
 
 
+async def test_a_payment_takes_two_approvals(shell: Shell) -> None:
+    """By different people, as the commands say; the edit that the text shows counts for the first of them."""
+    _, run, first, second = commands(EXAMPLES / "payments")
+    running = asyncio.create_task(shell.run(run))
+    await waits(shell, "roof-1")
+    assert (await shell.run(first))[0] == 0
+    code, out = await shell.run(first)
+    assert (code, "approved call" in out) == (3, True), out
+    found = re.search(r"`(waystation edit .*?)`", (EXAMPLES / "payments" / "README.md").read_text())
+    assert found is not None
+    code, out = await shell.run(found[1])
+    assert code == 0, out
+    code, out = await shell.run(second)
+    assert code == 0, out
+    code, out = await running
+    assert (code, "500 euros are paid to Rose." in out) == (0, True), out
+
+
 async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
     """And the command that opened it has printed all news by then."""
     _, run, desk = commands(EXAMPLES / "ticket")

@@ -134,6 +134,16 @@ class ApprovalPolicy(Declared):
             return ()
         return self.approvers + tuple(who for each in self._levels()[:level] for who in each.to)
 
+    def satisfies(self, other: "ApprovalPolicy") -> bool:
+        """Whether people of whom this policy takes an approval are such, and so many, as the other one wants."""
+        asked = self.asked(len(self.escalation))
+        return (
+            (not other.approvers or (bool(asked) and set(asked) <= set(other.approvers)))
+            and self.quorum >= other.quorum
+            and self.must_verify >= other.must_verify
+            and self.not_requester >= other.not_requester
+        )
+
     def record(self) -> JsonObject:
         """Return the policy as JSON, without defaults."""
         recorded: JsonObject = self.model_dump(mode="json", exclude_defaults=True)

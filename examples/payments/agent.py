@@ -1,0 +1,50 @@
+"""Payments that people have to agree to: one of them, or two, by the amount."""
+
+from datetime import timedelta
+
+from waystation import ApprovalPolicy, ApprovalRule
+from waystation.agents import Agent
+from waystation.tools import FunctionTool
+
+from .demo import demo_model as demo_model
+
+ONE = ApprovalPolicy(comment=True, deadline=timedelta(days=2), reminders=(timedelta(hours=4),))
+"""Anybody may agree, and has to say why."""
+# With `verified=False` the names are claims, so that the example runs without an identity provider.
+TWO = ApprovalPolicy(approvers=("ann", "ben", "cleo"), quorum=2, verified=False, deadline=timedelta(days=2))
+"""Two of three people have to agree, one is enough to refuse."""
+
+
+def balance(account: str) -> dict[str, object]:
+    """Say how much money is in an account."""
+    return {"account": account, "balance": 12_000}
+
+
+def pay(payee: str, amount: float, purpose: str) -> dict[str, object]:
+    """Pay an amount of money.
+
+    Args:
+        payee: Who receives it.
+        amount: The amount in euros.
+        purpose: What it is for.
+    """
+    # Here a payment would be made.
+    return {"status": "paid", "payee": payee, "amount": amount}
+
+
+def freeze(account: str) -> dict[str, str]:
+    """Freeze an account, so that nothing can be paid from it."""
+    return {"status": "frozen", "account": account}
+
+
+root_agent = Agent(
+    name="payments_agent",
+    model="gemini-2.5-flash",
+    description="Makes payments.",
+    instruction="Make the payments that you are asked for, and say what came of them.",
+    tools=[FunctionTool(balance, effect="read"), pay, FunctionTool(freeze, approval=ONE)],
+    approval_rules=[
+        ApprovalRule(TWO, tools="pay", over={"amount": 1000}),
+        ApprovalRule(ONE, tools="pay", over={"amount": 100}),
+    ],
+)
