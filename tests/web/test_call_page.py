@@ -242,9 +242,8 @@ async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypat
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))
         await env.worker.shutdown()
-        monkeypatch.setattr(
-            Invocation.answer, "__kwdefaults__", {"signal": False, "confirm_within": timedelta(seconds=1)}
-        )
+        soon = {**(Invocation.answer.__kwdefaults__ or {}), "confirm_within": timedelta(seconds=1)}
+        monkeypatch.setattr(Invocation.answer, "__kwdefaults__", soon)
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert page.status_code == 202
         assert "may still be applied" in page.text

@@ -247,7 +247,6 @@ async def test_b1_19_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
         assert (await me.page("/approvals")).status_code == 200
         guesses = [(await me.http.get("/login?token=guess")).status_code for _ in range(40)]
         assert set(guesses) == {403, 429}
-        assert (await me.http.get(web.links[-1])).status_code == 429
 
 
 def test_counting_is_bounded_and_forgives_with_time() -> None:

@@ -43,7 +43,7 @@ async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None
         invocation, id = await begun(env.client, "payer")
         assert await posted(me, "pay", 1) == [id]
         page = html.unescape((await me.page("/approvals")).text)
-        for shown in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", "s ago"):
+        for shown in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", " ago"):
             assert shown in page
         assert 'class="soon"' in page
         await invocation.reject()

@@ -1,5 +1,6 @@
 """`waystation web`: its options. What it serves is in `waystation.web`, for which the extra `web` is needed."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +18,23 @@ def web(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further name under which it is reached.")
     ] = None,
+    person: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Who opens the login link. Default: your login name.")
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", envvar="WAYSTATION_IDENTITY", help="With which keys it vouches for people."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Under which address people reach it, such as behind a proxy.")
+    ] = None,
+    temporal_ui: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Temporal Web UI, to which pages link.")
+    ] = None,
 ) -> None:
-    """Serve what happens in invocations to browsers and programs, over HTTP.
+    """Serve what happens in invocations, and the inbox of what waits for people, over HTTP.
 
+    Browsers log in once with the link that is printed, or at the provider that the identity file names.
     Programs send `Authorization: Bearer TOKEN`, with the token that is in WAYSTATION_WEB_TOKEN here.
     """
     from waystation.cli.exits import Exit, Problem
@@ -31,6 +46,18 @@ def web(
         except ModuleNotFoundError as error:
             text = f"`waystation web` needs {error.name!r}; install it with: pip install 'waystation[web]'"
             raise Problem(Exit.USAGE, text) from None
-        return await serve(client, host=host, port=port, names=allow_host or ())
+        for name, address in (("--url", url), ("--temporal-ui", temporal_ui)):
+            if address is not None and not address.startswith(("https://", "http://")):
+                raise Problem(Exit.USAGE, f"{name} is {address!r}; give an address that begins with https://.")
+        return await serve(
+            client,
+            host=host,
+            port=port,
+            names=allow_host or (),
+            person=person,
+            temporal_ui=temporal_ui,
+            identity=identity,
+            url=url,
+        )
 
     _perform(ctx, action, json=False)

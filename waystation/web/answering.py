@@ -74,8 +74,8 @@ class Answering:
         answer = {key: value for key, value in fields.items() if value not in (None, "", False)}
         if "wake" in fields:
             answer["wake"] = fields["wake"]
-        if login.person:
-            answer["by"] = login.person
+        if name := login.verified.subject if login.verified else login.person:
+            answer["by"] = name
         try:
             if self._vouches is not None:
                 whole = {**answer, "function_call_id": call_id, "action": action}

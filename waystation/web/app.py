@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,14 +16,18 @@ from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import StoreFailed
-from waystation.web.answering import Answering, Vouches
+from waystation.web.answering import Answering
 from waystation.web.call_page import CallPages
 from waystation.web.inbox import Inbox
 from waystation.web.pages import Pages
 from waystation.web.posted import posted
 from waystation.web.rendering import HERE
-from waystation.web.security import LOGIN, LOOPBACK, Access, EscapedPaths, Guard, refusal
+from waystation.web.security import CALLBACK, LINK, LOGIN, LOOPBACK, Access, EscapedPaths, Guard, refusal
 from waystation.web.streams import Refused, Streams
+from waystation.web.timeline_page import TimelinePages
+
+if TYPE_CHECKING:
+    from waystation.web.vouching import Gatekeeper
 
 
 def create_app(
@@ -31,7 +36,8 @@ def create_app(
     *,
     names: Sequence[str] = (),
     temporal_ui: str | None = None,
-    vouches: Vouches | None = None,
+    gatekeeper: "Gatekeeper | None" = None,
+    url: str | None = None,
 ) -> Starlette:
     """Return the application.
 
@@ -41,12 +47,27 @@ def create_app(
         names: Host names, besides this machine's own, under which it is reached. Any other is refused: a page of a
             stranger could let its own name point here.
         temporal_ui: Address of the Temporal Web UI, to which pages link.
-        vouches: Says to the workers who answers; without it the name of whoever is logged in is a mere claim.
+        gatekeeper: Says to the workers who answers; without it the name of whoever is logged in is a mere claim.
+        url: Address under which people reach it, when that is not the one at which it listens.
     """
-    streams, pages, answering = Streams(client), Pages(client), Answering(client, vouches)
+    streams, pages = Streams(client), Pages(client)
+    answering = Answering(client, gatekeeper.vouches if gatekeeper else None)
     inbox, calls = Inbox(client, answering), CallPages(client, answering, temporal_ui=temporal_ui)
+    timelines = TimelinePages(client)
+    signing_in, further = None, list[Route]()
+    if gatekeeper is not None:
+        from waystation.web.sign_in import LinkPages, SignIn
+
+        if gatekeeper.oidc is not None:
+            signing_in, access.provider = SignIn(gatekeeper.oidc, access, url=url), True
+            further.append(Route(CALLBACK, signing_in.finish))
+        if gatekeeper.links is not None:
+            access.links = True
+            further.append(Route(LINK, LinkPages(gatekeeper.links, access).open, methods=["POST"]))
 
     async def login(request: Request) -> Response:
+        if signing_in is not None and "token" not in request.query_params:
+            return await signing_in.begin(request)
         return access.login(request)
 
     async def logout(request: Request) -> Response:
@@ -79,8 +100,11 @@ def create_app(
             Route("/approvals/{id}/arguments.json", calls.arguments),
             Route("/invocations/{id}", pages.invocation),
             Route("/invocations/{id}/rows", pages.rows),
+            Route("/invocations/{id}/timeline", timelines.show),
             Route("/invocations/{id}/events", streams.events),
             Route("/invocations/{id}/events.json", streams.listed),
+            Route("/approvals/{id}/viewed", calls.viewed, methods=["POST"]),
+            *further,
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
         # The first is the outermost.

@@ -14,11 +14,12 @@ from starlette.responses import RedirectResponse, Response
 
 from waystation.cli import render
 from waystation.client.agent_client import AgentClient
-from waystation.core.answer import Action, PendingCall
+from waystation.core.answer import Action
 from waystation.core.payload import JsonObject
 from waystation.core.summary import SECRET_NAMES
 from waystation.web import forms, shown
-from waystation.web.answering import MAX_COMMENT, TWIN_LIMIT_S, Answering
+from waystation.web.answer_form import Incomplete, answer_in, needs_comment, object_in, response_fields
+from waystation.web.answering import TWIN_LIMIT_S, Answering
 from waystation.web.call_view import (
     DONE,
     Looked,
@@ -62,6 +63,17 @@ class CallPages:
         looked = await looked_up(self._client, named(request))
         return self._page(request, looked, notice=AFTERWARDS.get(request.query_params.get("done", ""), ""))
 
+    async def viewed(self, request: Request) -> Response:
+        """Note that somebody looked at a call, where a policy makes that matter; of one login once."""
+        login: Login = request.state.login
+        await posted(request, login)
+        looked = await looked_up(self._client, named(request))
+        matters = looked.pending.policy is not None and "view" in around(looked.state)
+        may = looked.standing == "open" and matters and not self._why_not(looked, login, "view")
+        if may and login.sees_first(looked.id):
+            await self._answering.send(login, looked.id, "view")
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
     async def arguments(self, request: Request) -> Response:
         """Answer with all arguments as JSON."""
         looked = await looked_up(self._client, named(request))
@@ -76,7 +88,7 @@ class CallPages:
             return self._page(request, looked, code=HTTPStatus.CONFLICT)
         args = looked.pending.args
         if "again" in form:
-            return self._edit_page(request, looked, forms.of_arguments(_object(form.one("args")) or args))
+            return self._edit_page(request, looked, forms.of_arguments(object_in(form.one("args")) or args))
         if request.method != "POST":
             return self._edit_page(request, looked, forms.of_arguments(args))
         if forms.WHOLE in form:
@@ -88,7 +100,7 @@ class CallPages:
             wanted, fields = forms.read(forms.of_arguments(args), form)
         if any(field.error for field in fields):
             return self._edit_page(request, looked, fields, problem="Some fields need another look.")
-        if wanted == args:
+        if _same(wanted, args):
             return self._edit_page(request, looked, forms.of_arguments(args), problem="Nothing was changed.")
         return page(
             "compare.html",
@@ -97,7 +109,7 @@ class CallPages:
             rows=_differences(args, wanted),
             args=json.dumps(wanted),
             once=_once(login, looked),
-            comment_needed=_needs_comment(looked.pending),
+            comment_needed=needs_comment(looked.pending),
         )
 
     async def answer(self, request: Request) -> Response:
@@ -116,7 +128,7 @@ class CallPages:
         if looked.standing != "open":
             return self._page(request, looked, code=HTTPStatus.CONFLICT)
         try:
-            action, fields = _answer(form, looked)
+            action, fields = answer_in(form, looked)
         except Incomplete as incomplete:
             return self._page(
                 request,
@@ -141,7 +153,7 @@ class CallPages:
             sending.done.set()
         if outcome.counts:
             done = f"?done={action}" if action in AFTERWARDS else ""
-            return RedirectResponse(f"/approvals/{quote(looked.id, safe='')}{done}", HTTPStatus.SEE_OTHER)
+            return RedirectResponse(f"{_place(looked)}{done}", HTTPStatus.SEE_OTHER)
         looked = await looked_up(self._client, looked.id)
         return self._page(request, looked, code=outcome.status, problem=shown.line(outcome.message, 500))
 
@@ -166,10 +178,10 @@ class CallPages:
             login=login,
             looked=looked,
             call=call,
-            actions=decisions(looked.state) if open_now and not why_not else (),
-            around=tuple(each for each in around(looked.state) if not self._why_not(looked, login, each))
-            if open_now
-            else (),
+            actions=_offered(looked, login) if open_now and not why_not else (),
+            around=self._around(looked, login) if open_now and not login.only else (),
+            sees=open_now and call.policy is not None and login.browser and not login.only,
+            path=_place(looked),
             why_not=why_not if open_now else "",
             rows=rows_of(call.args),
             whole=shown.value(call.args, head=shown.JSON_HEAD, tail=shown.JSON_TAIL),
@@ -183,19 +195,24 @@ class CallPages:
             since=render.clock(call.requested_at) if call.requested_at else "",
             said=conversation(looked.log),
             story=story(looked.log, looked.state),
-            fields=fields if fields is not None else _response_fields(call),
+            fields=fields if fields is not None else response_fields(call),
             limits=call.args.get("limits") or () if call.kind == "budget" else (),
             typed=typed,
             notice=notice if open_now else "",
             problem=problem,
-            comment_needed=_needs_comment(call),
+            comment_needed=needs_comment(call),
             once=_once(login, looked) if open_now else None,
             temporal=self._temporal_address(looked),
         )
 
+    def _around(self, looked: Looked, login: Login) -> tuple[Action, ...]:
+        return tuple(each for each in around(looked.state) if not self._why_not(looked, login, each))
+
     def _why_not(self, looked: Looked, login: Login, action: Action) -> str:
         if not login.browser:
-            return "Log in with a browser to answer."
+            return (
+                "This link shows the call. To answer it, log in." if login.only else "Log in with a browser to answer."
+            )
         who = self._answering.known_as(login)
         if who is None and looked.pending.policy is not None and looked.pending.policy.must_verify:
             return UNVERIFIED
@@ -220,14 +237,6 @@ class CallPages:
             return None
         namespace, id = (quote(name, safe="") for name in (self._client.temporal.namespace, looked.invocation.id))
         return f"{self._ui}/namespaces/{namespace}/workflows/{id}"
-
-
-class Incomplete(Exception):
-    """A form lacks something, or has something that is not what it should be."""
-
-    def __init__(self, message: str, fields: Sequence[Field] | None = None) -> None:
-        self.fields = fields
-        super().__init__(message)
 
 
 def named(request: Request) -> str:
@@ -260,83 +269,19 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
     return rows
 
 
-def _answer(form: Posted, looked: Looked) -> tuple[Action, JsonObject]:
-    """Return what a form says.
-
-    Raises:
-        Incomplete: It lacks something.
-    """
-    wanted, call = form.one("action"), looked.pending
-    remember = wanted == "approve-and-remember"
-    action = next(
-        (each for each in (*decisions(looked.state), *around(looked.state)) if each == wanted.partition("-")[0]), None
-    )
-    if action is None or (remember and (call.policy is None or call.policy.remember is None)):
-        raise Incomplete("The call does not take this answer.")
-    comment = form.text("comment").strip()
-    if len(comment) > MAX_COMMENT:
-        raise Incomplete(f"The comment has {len(comment):,} characters; at most {MAX_COMMENT:,} are taken.")
-    if not comment and _needs_comment(call) and action not in ("claim", "release", "progress"):
-        raise Incomplete("This answer needs a comment.")
-    fields: JsonObject = {"comment": comment, "remember": remember}
-    if action == "edit":
-        fields["args"] = _object(form.one("args"))
-        if fields["args"] is None:
-            raise Incomplete("The arguments are missing; edit them again.")
-    if action in ("respond", "progress"):
-        fields["response"] = _response(form, call, action)
-        if action == "progress":
-            fields["wake"] = "wake" in form
-    if action == "approve" and call.kind == "budget":
-        fields["response"] = _grant(form, call)
-    if action == "approve" and call.kind == "confirmation" and form.text("payload").strip():
-        try:
-            fields["response"] = forms.object_of(form.text("payload"))
-        except ValueError as error:
-            raise Incomplete(f"What goes with the approval: {error}") from None
-    return action, fields
+def _offered(looked: Looked, login: Login) -> tuple[Action, ...]:
+    possible = decisions(looked.state)
+    # Arguments are edited on further pages, which a link does not open.
+    return tuple(each for each in possible if each in ("approve", "reject", "respond")) if login.only else possible
 
 
-def _response(form: Posted, call: PendingCall, action: Action) -> JsonObject:
-    drawn = _response_fields(call)
-    if action == "respond" and drawn:
-        values, again = forms.read(drawn, form)
-        if any(field.error for field in again):
-            raise Incomplete("Some fields need another look.", again)
-        return values
-    text = form.text("response" if action == "respond" else "news")
-    if not text.strip():
-        raise Incomplete("Write what the agent is told.")
-    try:
-        return forms.said(text)
-    except ValueError as error:
-        raise Incomplete(str(error)) from None
+def _place(looked: Looked) -> str:
+    return f"/approvals/{quote(looked.id, safe='')}"
 
 
-def _grant(form: Posted, call: PendingCall) -> JsonObject | None:
-    given: JsonObject = {}
-    for limit in call.args.get("limits") or ():
-        if amount := form.one(f"limit.{limit}").strip():
-            try:
-                given[limit] = json.loads(amount)
-            except ValueError:
-                raise Incomplete(f"{shown.line(str(limit))}: write a number, such as 5000.") from None
-    return given or None
-
-
-def _response_fields(call: PendingCall) -> list[Field]:
-    return forms.of_schema(call.response_schema) or [] if call.response_schema else []
-
-
-def _needs_comment(call: PendingCall) -> bool:
-    return call.policy is not None and call.policy.comment
-
-
-def _object(text: str) -> JsonObject | None:
-    try:
-        return forms.object_of(text)
-    except ValueError:
-        return None
+def _same(one: JsonObject, other: JsonObject) -> bool:
+    # Python takes 1 and 1.0 and True for equal; a tool may not.
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _once(login: Login, looked: Looked) -> dict[str, str]:

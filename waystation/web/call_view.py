@@ -139,7 +139,7 @@ def decisions(state: CallState) -> tuple[Action, ...]:
 def around(state: CallState) -> tuple[Action, ...]:
     """Return what else can be done to it: taken on or given back, let through or closed by an operator."""
     first: Action = "release" if state.claimed_by else "claim"
-    order: tuple[Action, ...] = (first, "waive", "cancel")
+    order: tuple[Action, ...] = (first, "view", "waive", "cancel")
     return tuple(action for action in order if action in allowed(state))
 
 

@@ -39,8 +39,13 @@ class Login:
     until: float = float("inf")
     """Seconds since 1970."""
     browser: bool = True
+    """Whether it may send forms."""
+    only: str = ""
+    """The one call that it sees, when it came by a link."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """In each of its forms, and in nobody else's."""
+    seen: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
+    """Calls of which it is recorded that this person looked at them."""
     _sendings: OrderedDict[str, Sending] = field(default_factory=OrderedDict, repr=False)
 
     @property
@@ -57,6 +62,14 @@ class Login:
         while len(self._sendings) > MAX_FORMS:
             self._sendings.popitem(last=False)
         return nonce
+
+    def sees_first(self, approval_id: str) -> bool:
+        """Whether this person has not been noted before as having looked at a call; from now on, so."""
+        first = approval_id not in self.seen
+        self.seen[approval_id] = None
+        while len(self.seen) > MAX_FORMS:
+            self.seen.popitem(last=False)
+        return first
 
     def sending(self, nonce: str, about: str) -> Sending | None:
         """Return the form with that nonce; None when it was never offered for this, or is forgotten."""

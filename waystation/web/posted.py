@@ -44,22 +44,30 @@ async def posted(request: Request, login: Login) -> Posted:
     Raises:
         Refused: It is none, is too large, or is not from one of this login's pages.
     """
+    form = Posted(await pairs_of(request))
+    if not (login.browser and login.owns(form.one("csrf"))):
+        text = "This form is not from a page that you opened since you logged in. Open it again, and send it then."
+        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+    return form
+
+
+async def pairs_of(request: Request) -> list[tuple[str, str]]:
+    """Return the fields of a form, whoever sent it.
+
+    Raises:
+        Refused: It is none, or is too large.
+    """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY:
             raise too_large()
     try:
-        pairs = parse_qsl(
+        return parse_qsl(
             body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_FIELDS
         )
     except ValueError:
         raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "This is not a form as browsers send it.") from None
-    form = Posted(pairs)
-    if not (login.browser and login.owns(form.one("csrf"))):
-        text = "This form is not from a page that you opened since you logged in. Open it again, and send it then."
-        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
-    return form
 
 
 def check_origin(headers: Headers) -> None:

@@ -9,6 +9,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -25,6 +26,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
 LOGIN = "/login"
 STATIC = "/static/"
+CALLBACK = "/login/callback"
+LINK = "/link"
+CALLS = "/approvals/"
 KNOCKS, POSTS, POSTS_OF_ONE_ADDRESS = 30, 120, 600
 """Attempts to log in, forms of one login, and forms from one address, each within `WINDOW_S`."""
 WINDOW_S = 60.0
@@ -34,7 +38,8 @@ HEADERS = {
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Not `no-referrer`: browsers would then not say either from where a form of ours comes.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
@@ -55,6 +60,7 @@ class Access:
         token: str | None = None,
         cookie: str = "waystation",
         person: str = "",
+        secure: bool = False,
         told: Callable[[str], None],
     ) -> None:
         """Begin with a link for the first browser.
@@ -63,6 +69,7 @@ class Access:
             token: What programs send as `Authorization: Bearer …`; without it none gets in.
             cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
             person: Who opens the link, as recorded with answers; by default the user of the operating system.
+            secure: Whether people reach it by https, which a proxy adds.
             told: Is given each new login path, for whoever runs the server to open.
 
         Raises:
@@ -74,7 +81,9 @@ class Access:
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
             )
         self._token, self._cookie, self._told = token, cookie, told
-        self._person = person or login_name()
+        self._person, self._secure = person or login_name(), secure
+        self.provider = self.links = False
+        """Whether people can log in at an identity provider, and whether links open calls."""
         self._logins = Logins()
         self._once = ""
         self._offer()
@@ -101,11 +110,21 @@ class Access:
             self._cookie,
             self._logins.add(login),
             path="/",
-            secure=request.url.scheme == "https",
+            secure=self._secure or request.url.scheme == "https",
             httponly=True,
             samesite="lax",
         )
         return response
+
+    def keep_state(self, request: Request, response: Response, state: str, lasts_s: int) -> None:
+        """Bind a login at a provider to the browser that began it."""
+        secure = self._secure or request.url.scheme == "https"
+        name = f"{self._cookie}-state"
+        response.set_cookie(name, state, lasts_s, path=CALLBACK, secure=secure, httponly=True, samesite="lax")
+
+    def state(self, request: Request) -> str | None:
+        """Return the login at a provider that this browser began."""
+        return request.cookies.get(f"{self._cookie}-state")
 
     def leave(self, request: Request) -> Response:
         """Log a browser out."""
@@ -114,12 +133,31 @@ class Access:
         response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
         return response
 
+    def stranger(self, scope: Scope) -> Response:
+        """Return what a request gets that comes from nobody who is logged in."""
+        by_person = scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+        wanted = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+        place = f"{LOGIN}?next={quote(wanted, safe='')}" if self.provider else ""
+        if by_person and self.links and scope["path"].startswith(CALLS):
+            # Perhaps it comes by a link: what proves that is where only a script can read it.
+            return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place)
+        if by_person and place:
+            return RedirectResponse(place, HTTPStatus.SEE_OTHER)
+        text = (
+            "Log in first: open the link that was printed where the server was started; programs send "
+            "`Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
+        )
+        return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))
+
     def login_of(self, scope: Scope) -> Login | None:
         """Return who sends a request, None for a stranger."""
         kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         if self._token is not None and kind.lower() == "bearer" and same(given.strip(), self._token):
             return Login("program", browser=False)
-        return self._logins.find(Request(scope).cookies.get(self._cookie, ""))
+        login = self._logins.find(Request(scope).cookies.get(self._cookie, ""))
+        if login is not None and login.only and scope["path"] != f"{CALLS}{quote(login.only, safe='')}":
+            return None
+        return login
 
 
 class Guard:
@@ -158,8 +196,10 @@ class Guard:
         path, method, address = scope["path"], scope["method"], (scope.get("client") or ("",))[0]
         login = self._access.login_of(scope)
         scope.setdefault("state", {})["login"] = login
-        if path == LOGIN or path.startswith(f"{LOGIN}/"):
+        if path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/"):
             _slow(self._knocks.wait(address))
+            if method not in ("GET", "HEAD"):
+                check_origin(Headers(scope=scope))
             return None
         if path.startswith(STATIC):
             return None
@@ -167,7 +207,7 @@ class Guard:
             check_origin(Headers(scope=scope))
             _slow(self._from_address.wait(address))
         if login is None:
-            return _stranger(scope)
+            return self._access.stranger(scope)
         if method not in ("GET", "HEAD"):
             _slow(self._posts.wait(login.csrf))
         return None
@@ -186,7 +226,7 @@ class EscapedPaths:
         await self._app(scope, receive, send)
 
 
-def check_place(host: str, *, token: str | None, names: Sequence[str]) -> None:
+def check_place(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
     """Look whether it is safe to listen at `host`.
 
     Raises:
@@ -194,11 +234,11 @@ def check_place(host: str, *, token: str | None, names: Sequence[str]) -> None:
     """
     if host in ("127.0.0.1", "::1", "localhost"):
         return
-    if token is None or not names:
+    if not names or (token is None and not provider):
         raise NotSafeToServe(
             f"Listening at {host!r} lets other machines in. Say with --allow-host NAME under which name it is reached, "
-            f"put a token of at least {MIN_TOKEN_CHARS} characters into WAYSTATION_WEB_TOKEN, and have a proxy add "
-            "TLS; or listen at 127.0.0.1."
+            f"put a token of at least {MIN_TOKEN_CHARS} characters into WAYSTATION_WEB_TOKEN, or have people log in at "
+            "a provider (--identity FILE with [oidc]), and have a proxy add TLS; or listen at 127.0.0.1."
         )
 
 
@@ -224,11 +264,3 @@ def _slow(wait_s: float) -> None:
         seconds = math.ceil(wait_s)
         text = f"That was often in a short time. Try again in {seconds} s."
         raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
-
-
-def _stranger(scope: Scope) -> Response:
-    text = (
-        "Log in first: open the link that was printed where the server was started; programs send "
-        "`Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
-    )
-    return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))

@@ -5,21 +5,48 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
+from waystation.core.errors import InvalidConfiguration
 from waystation.web.app import create_app
 from waystation.web.security import Access, NotSafeToServe, check_place
+
+if TYPE_CHECKING:
+    from waystation.web.vouching import Gatekeeper
 
 TOKEN = "WAYSTATION_WEB_TOKEN"  # the name of a variable
 DRAIN_S = 2
 
 
-async def serve(client: AgentClient, *, host: str, port: int, names: Sequence[str]) -> Exit:
+async def serve(
+    client: AgentClient,
+    *,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    person: str | None = None,
+    temporal_ui: str | None = None,
+    identity: Path | None = None,
+    url: str | None = None,
+) -> Exit:
     """Serve until the process is asked to end.
+
+    Args:
+        client: Connected to the namespace.
+        host: Where to listen.
+        port: 0 for any that is free.
+        names: Further names under which it is reached.
+        person: Who opens the login link; the user of the operating system unless given.
+        temporal_ui: Address of the Temporal Web UI.
+        identity: Configuration by which it vouches for people.
+        url: Address under which people reach it.
 
     Raises:
         Problem: The port is taken, or it would not be safe.
@@ -27,21 +54,25 @@ async def serve(client: AgentClient, *, host: str, port: int, names: Sequence[st
     out = Output()
     token = os.environ.get(TOKEN) or None
     try:
-        check_place(host, token=token, names=names)
+        gatekeeper = _gatekeeper(identity, client.temporal.namespace)
+        names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
+        check_place(host, token=token, names=names, provider=bool(gatekeeper and gatekeeper.oidc))
         listening = _listening(host, port)
         number = listening.getsockname()[1]
         shown = f"http://{f'[{host}]' if ':' in host else host}:{number}"
         access = Access(
             token=token,
             cookie=f"waystation-{number}",
-            told=lambda path: out.line(f"log in a browser once with {shown}{path}"),
+            person=person or "",
+            secure=bool(url and url.startswith("https://")),
+            told=lambda path: out.line(f"log in a browser once with {(url or shown).rstrip('/')}{path}"),
         )
-    except NotSafeToServe as error:
+    except (NotSafeToServe, InvalidConfiguration) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     # At its lowest level it would log what is sent.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
     config = uvicorn.Config(
-        create_app(client, access, names=names),
+        create_app(client, access, names=names, temporal_ui=temporal_ui, gatekeeper=gatekeeper, url=url),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -57,6 +88,17 @@ async def serve(client: AgentClient, *, host: str, port: int, names: Sequence[st
     with listening:
         await uvicorn.Server(config).serve(sockets=[listening])
     return Exit.OK
+
+
+def _gatekeeper(identity: Path | None, namespace: str) -> "Gatekeeper | None":
+    if identity is None:
+        return None
+    try:
+        from waystation.web.vouching import Gatekeeper
+    except ModuleNotFoundError as error:
+        text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
+        raise Problem(Exit.USAGE, text) from None
+    return Gatekeeper.of(identity, namespace)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -4,15 +4,16 @@
 const list = document.getElementById("list");
 const EVERY_MS = 5000;
 
+// Not while somebody is choosing: what is under the finger must not move.
+const busy = () => document.hidden || list.querySelector("input:checked") || list.contains(document.activeElement);
+
 async function refresh() {
-  // Not while somebody is choosing: what is under the finger must not move.
-  const busy = list.querySelector("input:checked") || list.contains(document.activeElement);
-  if (document.hidden || busy) return;
+  if (busy()) return;
   const answer = await fetch(`/approvals/rows?${list.dataset.here}`, { credentials: "same-origin" });
   if (!answer.ok) return;
   // Rendered and escaped by the server, as the page itself.
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
-  if (fresh.innerHTML.trim() === list.dataset.shown) return;
+  if (busy() || fresh.innerHTML.trim() === list.dataset.shown) return;
   list.dataset.shown = fresh.innerHTML.trim();
   list.replaceChildren(...fresh.childNodes);
 }
