@@ -135,3 +135,14 @@ async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
         await invocation.approve(by="bob")
         result = await invocation.result()
     assert result.text == "Approved."
+
+
+async def test_whoever_triggered_the_invocation_may_be_kept_from_answering(serve: Serve) -> None:
+    """Not the user whom the agent serves, when somebody else did."""
+    till = Till()
+    async with serve(payer(till, quorum=1, not_requester=True)) as env:
+        invocation = await begun(env, user_id="ann", requester="bob")
+        assert await refusal(invocation.approve(by="bob")) == "NotAllowed"
+        await invocation.approve(by="ann")
+        await invocation.result()
+    assert till.paid == [5]

@@ -111,6 +111,7 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
         app: str | None = None,
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
+        requester: str | None = None,
         streaming: bool = False,
     ) -> "Invocation":
         """Start an invocation and return at once.
@@ -126,6 +127,7 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
             app: The application; artifacts, memories and credentials of different ones are apart.
             budget: What it may use.
             metadata: Recorded with the input, not shown to the model.
+            requester: Who triggers it, when that is not `user_id`; policies may keep that person from answering.
             streaming: Whether text can be read while a model still says it; see `Invocation.stream`.
         """
         optional = {
@@ -135,6 +137,7 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
             "app": app,
             "budget": budget.model_dump() if budget else None,
             "metadata": dict(metadata) if metadata else None,
+            "requester": requester,
             "streaming": streaming,
         }
         given = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
