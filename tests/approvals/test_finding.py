@@ -45,6 +45,16 @@ async def test_what_waits_is_found_by_agent_tool_user_and_session_while_every_wo
         await invocation.handle.terminate()
 
 
+async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
+    """The server keeps the beginning of such a name."""
+    name = f"a{'b' * 240}"
+    async with serve(asker(name)) as env:
+        invocation = await env.client.start(name, "go")
+        assert ids(await listed(env.client, 1, agent=name)) == [f"{invocation.id}/fc-1"]
+        await invocation.approve()
+        await invocation.result()
+
+
 async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve: Serve) -> None:
     """Each part says where the next begins, also when what it ended with was answered meanwhile."""
     async with serve(asker()) as env:

@@ -141,6 +141,16 @@ def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
         asking.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
+def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
+    """The oldest; how the others are found is said."""
+    out, stream = output()
+    many = [call(invocation_id=f"payer-{n}") for n in range(60)]
+    assert asking.choose(Types("50"), out, Target(), many) == many[49]
+    assert "… and 10 more" in stream.getvalue()
+    with pytest.raises(Problem, match="is none of them"):
+        asking.choose(Types("51"), out, Target(), many)
+
+
 async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:
     """Run a command in a terminal; type each line when its prompt is seen. Return the exit code and all that was shown.
 

@@ -11,7 +11,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.person import NOTHING_SENT, Person
 from waystation.cli.target import Target
-from waystation.cli.waiting import listing
+from waystation.cli.waiting import MAX_LISTED, listing
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject, decode
 
@@ -39,9 +39,12 @@ def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]
     """
     if len(calls) == 1:
         return calls[0]
-    listing(out, target, calls, numbered=True)
-    chosen = person.ask(f"Which one, 1 to {len(calls)}")
-    if not chosen.isdecimal() or not 1 <= int(chosen) <= len(calls):
+    shown = calls[:MAX_LISTED]
+    listing(out, target, shown, numbered=True)
+    if len(calls) > len(shown):
+        out.line(f"… and {len(calls) - len(shown)} more; `pending` lists all of them, with their ids.")
+    chosen = person.ask(f"Which one, 1 to {len(shown)}")
+    if not chosen.isdecimal() or not 1 <= int(chosen) <= len(shown):
         raise Problem(Exit.USAGE, f"{chosen!r} is none of them. {NOTHING_SENT}")
     return calls[int(chosen) - 1]
 

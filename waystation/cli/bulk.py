@@ -11,12 +11,10 @@ from waystation.cli.exits import Exit, Problem, problem_of
 from waystation.cli.output import Output
 from waystation.cli.person import NOTHING_SENT, present
 from waystation.cli.target import Target
-from waystation.cli.waiting import Wanted, listing
+from waystation.cli.waiting import MAX_LISTED, Wanted, listing
 from waystation.client.agent_client import AgentClient
 from waystation.client.approvals import Outcome
 from waystation.core.answer import Action
-
-MAX_LISTED = 50
 
 
 async def answer_all(

@@ -19,6 +19,8 @@ from waystation.core.answer import PendingCall
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 MIN_CALL = 24
 """Columns for what is called; where there are fewer beside the ids, each call is told in lines of its own."""
+MAX_LISTED = 50
+"""Calls of which a person is shown so many, to choose from or to agree to."""
 WIDE = 110
 """From so many columns on there is room for who asks."""
 

@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 
 from waystation.client.pending import pending_calls
 from waystation.core.answer import PendingCall
-from waystation.core.wire import SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
+from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
 from waystation.search_attributes import AGENT, registered
 
 PAGE = 100
@@ -38,7 +38,7 @@ class Wanted:
             parts.append(f"({SEARCH_STATUS} = 'waiting' OR {SEARCH_AGENT} IS NULL)")
             named = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
             parts += [
-                f"({name} = '{value}' OR {SEARCH_AGENT} IS NULL)"
+                f"({name} = '{value[:MAX_KEYWORD]}' OR {SEARCH_AGENT} IS NULL)"
                 for name, value in named.items()
                 if value and _quotable(value)
             ]
@@ -57,7 +57,7 @@ class Wanted:
             if root is not None and execution.root_id not in (None, "", root):
                 return False
         started_as = execution.typed_search_attributes.get(AGENT)
-        return self.agent is None or started_as is None or started_as == self.agent
+        return self.agent is None or started_as is None or started_as == self.agent[:MAX_KEYWORD]
 
     def is_met_by(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
         """Whether a call is one of those."""
