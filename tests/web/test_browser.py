@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,7 +16,10 @@ from tests.web.test_guarding import XSS
 from tests.workflows.outside import Till, until
 from tools import FunctionTool
 from waystation.agents import Agent
+from waystation.core.policy import ApprovalPolicy
+from waystation.identity.init import write
 from waystation.testing import ScriptedModel, calls, says
+from waystation.web.vouching import Gatekeeper
 
 PHONE, DESK = 320, 1200
 
@@ -196,3 +200,45 @@ async def test_b1_19_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromi
             assert [url for url in asked if not url.startswith(f"{web.url}/")] == []
             assert complaints == []
         await invocation.result()
+
+
+async def test_b1_17_a_link_in_a_message_opens_its_call_from_behind_the_hash(
+    serve: Serve, chromium: Browser, tmp_path: Path
+) -> None:
+    """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""
+    write(tmp_path / "identity")
+    keeper = Gatekeeper.of(tmp_path / "identity" / "gateway.toml", "default")
+    assert keeper.links is not None
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, gatekeeper=keeper) as web:
+        invocation, id = await begun(env.client, "payer")
+        token = keeper.links.sign(id)
+        context = await chromium.new_context(base_url=web.url)
+        try:
+            page = await context.new_page()
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url))
+            await page.goto(f"{path_of(id)}#link={token}")
+            await page.get_by_text("payer asks to run pay").wait_for()
+            assert await page.locator("form").count() == 0
+            assert [url for url in asked if token in url.partition("#")[0]] == []
+            assert token not in page.url
+        finally:
+            await context.close()
+        await invocation.reject()
+
+
+async def test_that_a_person_looked_is_recorded_once_where_a_policy_makes_it_matter(
+    serve: Serve, chromium: Browser
+) -> None:
+    """By the page in a browser, not by whatever fetches its address."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
+    async with serve(agent) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "payer")
+        async with opened(chromium, web) as (page, complaints):
+            for _ in range(2):
+                async with page.expect_response(f"**{path_of(id)}/viewed"):
+                    await page.goto(path_of(id))
+            await page.reload()
+            assert await page.get_by_text("looked at by dana (as they say)").count() == 1
+            assert complaints == []
+        await invocation.reject()
