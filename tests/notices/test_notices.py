@@ -146,6 +146,30 @@ async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_on
         await invocation.result()
 
 
+async def test_another_worker_goes_on_where_one_has_stopped(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> None:
+    """It knows who has been told, from the heartbeats that the server keeps."""
+    receiver.statuses = [503] * 99
+    good = f'urls = ["{other_receiver.apprise_url}"]\n'
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
+    async with serve(payer(), channels=known, task_queue="notices", verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+
+        async def tried() -> bool:
+            return bool(receiver.requests and other_receiver.taken)
+
+        await until(tried, "that both were tried")
+    receiver.statuses.clear()
+    async with serve(payer(), channels=known, task_queue="notices") as env:
+        going_on = env.client.invocation(invocation.id)
+        assert (await reported(going_on)).delivered == ("finance",)
+        assert len({request.id for request in receiver.requests}) == 1
+        assert (len(receiver.taken), len(other_receiver.taken)) == (1, 1)
+        await going_on.approve()
+        await going_on.result()
+
+
 async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """The call waits, a person is reminded, another one is asked, somebody answers."""
     policy = ApprovalPolicy(
