@@ -74,7 +74,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("status", "passing"),
-    [(200, None), (299, None), (302, False), (400, False), (404, False), (408, True), (429, True), (500, True)],
+    [(200, None), (299, None), (307, False), (400, False), (404, False), (408, True), (429, True), (500, True)],
 )
 async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
     tmp_path: Path, receiver: WebhookReceiver, status: int, passing: bool | None

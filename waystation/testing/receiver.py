@@ -83,6 +83,8 @@ class WebhookReceiver:
                 self.taken.append(found)
         handler.send_response(status)
         handler.send_header("Content-Length", "0")
+        if 300 <= status < 400:
+            handler.send_header("Location", "/elsewhere")
         handler.end_headers()
 
     def verifies(self, body: str, headers: dict[str, str]) -> bool:
