@@ -53,7 +53,10 @@ class Proof:
 
 def _sealer(file: str | Path | None) -> Seals:
     if not file:
-        problem = "is not set. A token is sent encrypted only: name a file with the workers' public key, see identity."
+        problem = (
+            "is not set. A token is sent encrypted only: name a file with the workers' public key, such as the "
+            "clients.toml that `waystation identity init` wrote for them."
+        )
         raise InvalidConfiguration(IDENTITY_ENV, "", problem)
     try:
         from waystation.identity import Configuration, Sealer

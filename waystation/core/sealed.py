@@ -14,7 +14,7 @@ MAX_TOKEN_CHARS = 32_000
 """Of a sealed token."""
 PLAIN_TOKEN = (
     "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
-    "when they are given the workers' public key, see `identity` in the documentation."
+    "when WAYSTATION_IDENTITY names a file with the workers' public key."
 )
 
 
