@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import structlog
 
-from benchmarks import conversations, growth, ratios, recovery, startup, stream
+from benchmarks import approvals, conversations, growth, ratios, recovery, startup, stream
 from benchmarks.plan import Plan
 from benchmarks.table import Row, markdown
 
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
     "recovery": recovery.measure,
     "stream": stream.measure,
     "conversations": conversations.measure,
+    "approvals": approvals.measure,
 }
 
 

@@ -1,6 +1,7 @@
 """Start invocations, follow them, and answer what waits. Wraps Temporal's client and hands it out."""
 
 import asyncio
+import functools
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
@@ -32,6 +33,7 @@ from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
 from waystation.client.streams import stream
 from waystation.client.unconfirmed import refusal, too_late, unconfirmed
+from waystation.client.updates import when_ready
 from waystation.core import errors, ids, summary
 from waystation.core.answer import Action, PendingCall, check_size
 from waystation.core.budget import Budget
@@ -356,9 +358,9 @@ class Invocation:
             # The server asks again for as long as no worker runs; its own time limit is one of each request.
             async with asyncio.timeout(confirm_within.total_seconds()):
                 # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
-                receipt: JsonObject = await self.handle.execute_update(
-                    ANSWER_UPDATE, answer, id=f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
-                )
+                update_id = f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
+                update = functools.partial(self.handle.execute_update, ANSWER_UPDATE, answer, id=update_id)
+                receipt: JsonObject = await when_ready(update)
         except WorkflowUpdateFailedError as error:
             raise refusal(error) from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):

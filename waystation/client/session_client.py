@@ -1,6 +1,7 @@
 """Converse with an agent over several messages."""
 
 import asyncio
+import functools
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.session_begun import Begun, unknown
 from waystation.client.unconfirmed import unconfirmed
+from waystation.client.updates import when_ready
 from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
@@ -174,11 +176,11 @@ class Session:
         args = [] if given is None else [given]
         try:
             async with asyncio.timeout(within.total_seconds()):
-                receipt: JsonObject
                 if create:
-                    receipt = await self._update_with_start(name, args, id)
-                else:
-                    receipt = await self.handle.execute_update(name, args=args, id=id)
+                    return await when_ready(functools.partial(self._update_with_start, name, args, id))
+                receipt: JsonObject = await when_ready(
+                    functools.partial(self.handle.execute_update, name, args=args, id=id)
+                )
                 return receipt
         except WorkflowUpdateFailedError as error:
             raise _refusal(error) from None

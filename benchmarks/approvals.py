@@ -1,0 +1,225 @@
+"""Approvals in number: ten thousand calls that wait, and people who answer while workers die."""
+
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+
+from temporalio.client import Client
+
+from benchmarks.engine import AGENT, Engine
+from benchmarks.floor import Floor
+from benchmarks.plan import Plan
+from benchmarks.process import WorkerProcess
+from benchmarks.scenario import APPROVE
+from benchmarks.sides import sides
+from benchmarks.table import Row, ratio
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.core.entry import AnswerCounted
+from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, UnknownCall
+from waystation.core.wire import SEARCH_STATUS
+from waystation.embedded import EmbeddedServer
+
+PARKED = 10_000
+ANSWERED = 1_000
+APPROVERS = 20
+KILLS = 50
+PAGE = 100
+MAX_WORKER_MB = 250
+STARTING = 50
+"""Invocations that are started at a time."""
+
+
+async def measure(plan: Plan) -> list[Row]:
+    """Measure how many calls may wait, how fast they are listed and answered, and that none is lost or doubled."""
+    parked, answered, kills = (1_000, 200, 10) if plan.quick else (PARKED, ANSWERED, KILLS)
+    return [*await _waiting(plan, parked), *await _rates(plan), *await _hammered(plan, answered, kills)]
+
+
+# Many that wait.
+
+
+async def _waiting(plan: Plan, count: int) -> list[Row]:
+    plan.tell(f"{count:,} calls wait in one namespace")
+    async with EmbeddedServer() as server, _worker(server.address) as worker:
+        client = await connect(address=server.address)
+        engine, agents = Engine(client), AgentClient(client)
+        await _parked(engine, client, count)
+        memory = worker.process.memory_mb()
+        pages = [await _timed(agents.approvals.list(limit=PAGE)) for _ in range(20)]
+        started, listed = time.perf_counter(), 0
+        async for _ in agents.approvals.each():
+            listed += 1
+        whole_s = time.perf_counter() - started
+        calls = [call async for call in agents.approvals.each(agent=AGENT)]
+        answers = [await _timed(_answered(engine, call.invocation_id)) for call in calls[:: max(1, count // 50)]]
+    return [
+        Row(name=f"{count:,} calls wait: a page of {PAGE}", value=median(pages), unit="ms", note="`client.approvals`"),
+        Row(name="… all of them listed", value=whole_s, unit="s", fact=listed == count, note=f"{listed:,} listed"),
+        Row(name="… memory of their worker", value=memory, unit="MB", goal=MAX_WORKER_MB),
+        Row(
+            name="… one that waited long answered, to its result",
+            value=median(answers),
+            unit="ms",
+            note="most are no longer in the worker's memory",
+        ),
+    ]
+
+
+async def _parked(engine: Engine, client: Client, count: int) -> list[str]:
+    """Start invocations until so many wait; return their ids."""
+    slots = asyncio.Semaphore(STARTING)
+
+    async def start() -> str:
+        async with slots:
+            return (await engine.start(APPROVE)).id
+
+    found = await asyncio.gather(*(start() for _ in range(count)))
+    query = f"{SEARCH_STATUS} = 'waiting'"
+    while (await client.count_workflows(query)).count < count:  # noqa: ASYNC110  # only asking tells
+        await asyncio.sleep(0.2)
+    return found
+
+
+async def _answered(engine: Engine, id: str) -> None:
+    await engine.approve(id, signal=False)
+
+
+async def _timed(step: Awaitable[object]) -> float:
+    started = time.perf_counter()
+    await step
+    return (time.perf_counter() - started) * 1e3
+
+
+# Answers per second.
+
+
+async def _rates(plan: Plan) -> list[Row]:
+    turns, count = (2, 50) if plan.quick else (6, 200)
+    plan.tell(f"{count} calls are answered at once, {turns} times on each side")
+    async with sides(patience_s=plan.patience_s) as both:
+
+        async def one(side: Floor | Engine) -> float:
+            waiting = await asyncio.gather(*(side.park() for _ in range(count)))
+            started = time.perf_counter()
+            await asyncio.gather(*(side.approve(id) for id in waiting))
+            return time.perf_counter() - started
+
+        floor, engine = await both.in_turns(turns, one)
+    row = ratio(
+        f"{count} calls answered at once, to their results",
+        floor,
+        engine,
+        unit="s",
+        goal=1.25,
+        note=f"{count / median(engine):.0f} answers/s beside {count / median(floor):.0f}; 1.25 is 0.8 of the rate",
+    )
+    return [row]
+
+
+# While workers die.
+
+
+async def _hammered(plan: Plan, count: int, kills: int) -> list[Row]:
+    plan.tell(f"{APPROVERS} people answer {count:,} calls, twice each, while workers are killed {kills} times")
+    with tempfile.TemporaryDirectory() as folder:
+        witness = Path(folder, "danger")
+        async with EmbeddedServer() as server, _worker(server.address, str(witness)) as worker:
+            client = await connect(address=server.address)
+            engine = Engine(client)
+            waiting = await _parked(engine, client, count)
+            started = time.perf_counter()
+            told = await _answer_all(AgentClient(client), waiting, worker, kills)
+            for id in waiting:
+                await AgentClient(client).invocation(id).result()
+            took_s = time.perf_counter() - started
+            counted = [await engine.count(id, AnswerCounted) for id in waiting]
+        ran = Counter(_lines(witness))
+    once = sum(each == 1 for each in counted)
+    twice = sum(times > 1 for times in ran.values())
+    return [
+        Row(
+            name=f"{count:,} calls, {APPROVERS} people who click twice, workers killed {kills} times",
+            value=once,
+            unit="answered once",
+            fact=once == count and not twice,
+            note=f"in {took_s:.0f} s; {twice} ran twice; {count - len(ran)} were cut off and say so, never repeated",
+        ),
+        Row(
+            name="… what the people were told",
+            value=told["accepted"],
+            unit="accepted",
+            note=", ".join(f"{kind}: {times}" for kind, times in sorted(told.items())),
+        ),
+    ]
+
+
+def _lines(witness: Path) -> list[str]:
+    return witness.read_text().split()
+
+
+async def _answer_all(client: AgentClient, waiting: list[str], worker: "Served", kills: int) -> Counter[str]:
+    """Have every call approved twice at once, by different people in parallel; count what they were told."""
+    told = Counter[str]()
+    left: Iterator[str] = iter(waiting)
+    killed = 0
+
+    async def click(id: str) -> None:
+        while True:
+            try:
+                await client.approvals.approve(f"{id}/fc-1", by="somebody")
+            except AnswerUnconfirmed:
+                told["unconfirmed, asked again"] += 1
+                continue
+            except (AlreadyAnswered, UnknownCall) as error:
+                told[type(error).__name__] += 1
+            else:
+                told["accepted"] += 1
+            return
+
+    async def approver() -> None:
+        for id in left:
+            await asyncio.gather(click(id), click(id))
+            # So that all the kills happen while there is something to answer.
+            while killed * len(waiting) < (told["accepted"] - APPROVERS) * kills:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.05)
+
+    people = asyncio.gather(*(approver() for _ in range(APPROVERS)))
+    while killed < kills:
+        await worker.restart()
+        killed += 1
+        await asyncio.sleep(0.3)
+    await people
+    return told
+
+
+class Served:
+    """A worker process that may be killed and started again."""
+
+    def __init__(self, address: str, *witness: str) -> None:
+        self._arguments = ("benchmarks.engine", address, *witness)
+        self.process: WorkerProcess
+
+    async def restart(self) -> None:
+        """Kill the worker, and start another."""
+        self.process.kill()
+        await self.begin()
+
+    async def begin(self) -> None:
+        """Start the worker."""
+        self.process = await WorkerProcess(*self._arguments).ready()
+
+
+@asynccontextmanager
+async def _worker(address: str, *witness: str) -> AsyncIterator[Served]:
+    served = Served(address, *witness)
+    await served.begin()
+    try:
+        yield served
+    finally:
+        served.process.kill()
