@@ -31,11 +31,13 @@ class Types(Person):
 
     def __init__(self, *lines: str, editor: Callable[[str], str] | None = None) -> None:
         self.prompts: list[str] = []
+        self.defaults: list[str] = []
         self._lines, self._editor = iter(lines), editor
 
     def ask(self, prompt: str, default: str = "") -> str:
         """Return the next line."""
         self.prompts.append(prompt)
+        self.defaults.append(default)
         return next(self._lines) or default
 
     def edited(self, text: str) -> str | None:
@@ -87,6 +89,14 @@ def test_without_an_editor_each_argument_is_asked_for() -> None:
     given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
     assert given["args"] == {"to": "dana", "amount": 2}
     assert "'two' is no JSON" in written
+
+
+def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
+    """Neither offered nor in the difference; an empty line keeps them."""
+    person = Types("", "2", "", "y")
+    given, written = filled(person, call(args={"api_key": "plum", "amount": 9}), "edit")
+    assert given["args"] == {"api_key": "plum", "amount": 2}
+    assert "plum" not in written + "".join(person.defaults)
 
 
 def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:

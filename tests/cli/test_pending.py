@@ -1,5 +1,6 @@
 """`waystation pending`: what waits, for people and for programs."""
 
+import asyncio
 import io
 import time
 from typing import Any
@@ -120,8 +121,6 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
 
 async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: Serve) -> None:
     """Hazard: an inbox that polls queries, of which the server refuses many. It comes from visibility and memos."""
-    import asyncio
-
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
         await waiting(invocation, "fc-1")

@@ -63,8 +63,7 @@ def show(out: Output, call: PendingCall) -> None:
     for label, text in facts:
         out.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
     out.line(Text("  with", style="dim"))
-    args = {name: render.unsecret(name, value) for name, value in call.args.items()}
-    for line in render.safe_json(args, indent=2).splitlines():
+    for line in render.safe_json(_unsecret(call.args), indent=2).splitlines():
         out.line(f"    {line}")
     out.line()
 
@@ -106,9 +105,13 @@ def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
         args = {name: _asked(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
         raise Problem(Exit.FAILED, f"The arguments are unchanged; `approve` has the call run with them. {NOTHING_SENT}")
-    for line in difference(call.args, args):
+    for line in difference(_unsecret(call.args), _unsecret(args)):
         out.line(line)
     return args
+
+
+def _unsecret(args: JsonObject) -> JsonObject:
+    return {name: render.unsecret(name, value) for name, value in args.items()}
 
 
 def _in_editor(person: Person, out: Output, args: JsonObject) -> JsonObject | None:
@@ -127,7 +130,8 @@ def _in_editor(person: Person, out: Output, args: JsonObject) -> JsonObject | No
 
 def _asked(person: Person, out: Output, name: str, value: Any) -> Any:
     """Ask for one value of the kind that it has now; texts as they are, anything else as JSON."""
-    shown = value if isinstance(value, str) else render.safe_json(value)
+    visible = render.unsecret(name, value)
+    shown = visible if isinstance(visible, str) else render.safe_json(visible)
     while True:
         said = person.ask(f"  {render.safe(name)}", render.safe(shown))
         if said == render.safe(shown):
