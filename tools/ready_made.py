@@ -15,7 +15,7 @@ class RequestInputTool(LongRunningFunctionTool):
     """The tool with which a model asks a person; `request_input` is the one instance that agents need."""
 
     def __init__(self) -> None:
-        super().__init__(_request_input)
+        super().__init__(_request_input, effect="read")
 
 
 def _request_input(message: str, response_schema: dict[str, Any] | None = None) -> None:
@@ -41,7 +41,7 @@ def get_user_choice(options: list[str], tool_context: ToolContext) -> str | None
     return None
 
 
-get_user_choice_tool = LongRunningFunctionTool(func=get_user_choice)
+get_user_choice_tool = LongRunningFunctionTool(func=get_user_choice, effect="read")
 
 
 def exit_loop(tool_context: ToolContext) -> None:

@@ -74,7 +74,7 @@ def _ids(posted: list[JsonObject]) -> list[str]:
 def _shown(call: PendingCall) -> JsonObject:
     """Return a pending call for the memo, large parts replaced by their size."""
     shown = call.model_dump(mode="json", exclude_none=True)
-    for name in ("args", "interim", "payload"):
+    for name in ("args", "interim", "payload", "response_schema"):
         size = len(encode(shown.get(name)))
         if size > MAX_MEMO_ARGS:
             shown[name] = {"omitted_bytes": size}

@@ -66,6 +66,18 @@ async def test_the_policy_in_force_is_recorded_with_the_call(serve: Serve) -> No
     assert (looked.approval, looked.declared, looked.response_schema) == (None, None, None)
 
 
+async def test_a_large_schema_of_responses_is_no_part_of_the_memo(serve: Serve) -> None:
+    """Whoever looks at the one call finds it."""
+    schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
+    tool = LongRunningFunctionTool(order, response_schema=schema)
+    async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
+        invocation = await env.client.start("clerk", "go")
+        (listed,) = await waiting(invocation, "fc-1")
+        found = await env.client.approvals.get(listed.approval_id)
+        await invocation.cancel()
+    assert (list(listed.response_schema or {}), found.response_schema) == (["omitted_bytes"], schema)
+
+
 async def test_the_rules_of_an_agent_come_before_those_of_its_app(serve: Serve) -> None:
     """The app's hold for every agent of the tree."""
     by_agent, by_app = ApprovalPolicy(deadline=timedelta(hours=1)), ApprovalPolicy(deadline=timedelta(hours=2))

@@ -5,10 +5,25 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from mcp.types import Tool
 from pydantic import BaseModel, ValidationError
 
-from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
+from tests.tools.rest_service import spec
+from tests.tools.rest_service import tool as rest_tool
+from tools import (
+    AgentTool,
+    BaseTool,
+    FunctionTool,
+    LongRunningFunctionTool,
+    ToolContext,
+    exit_loop,
+    get_user_choice,
+    load_artifacts,
+    load_memory,
+    request_input,
+)
 from tools.approval import Judgement, judged
+from tools.mcp.tool import McpTool
 from waystation.agents import Agent, ApprovalRule
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
@@ -314,3 +329,28 @@ def test_an_agent_tool_is_not_gated_by_its_attribute() -> None:
     """What the agent calls is judged by itself."""
     tool = AgentTool(Agent(name="helper"))
     assert (tool.approval, tool.gated) == (None, False)
+
+
+async def test_asking_the_user_and_remembering_only_read() -> None:
+    """A rule for everything but reading does not take the user's own questions away from the user."""
+    rule = ApprovalRule(FIRST, unless_effect="read")
+    for tool in (request_input, get_user_choice, load_memory, load_artifacts):
+        assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == Judgement(), tool
+
+
+@pytest.mark.parametrize(("method", "matches"), [("get", False), ("put", True), ("post", True)])
+async def test_operations_of_services_have_the_effect_of_their_method(method: str, matches: bool) -> None:
+    """A rule for everything but reading is about the others."""
+    tool = rest_tool(spec("http://127.0.0.1:9", method=method))
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
+
+
+@pytest.mark.parametrize(
+    ("hints", "matches"), [({"readOnlyHint": True}, False), ({"idempotentHint": True}, True), (None, True)]
+)
+async def test_tools_of_servers_have_the_effect_of_their_annotations(hints: JsonObject | None, matches: bool) -> None:
+    """One of which nothing is said is taken for the worst."""
+    given = Tool.model_validate({"name": "look", "inputSchema": {"type": "object"}, "annotations": hints})
+    tool = McpTool(mcp_tool=given, sessions=None, headers_for=None)  # type: ignore[arg-type]  # it is not called
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, effects="once")) == FIRST) is (hints is None)

@@ -46,6 +46,10 @@ class Outcome:
     """Why it does not, or why nobody knows yet (`AnswerUnconfirmed`)."""
 
 
+MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
+"""What a memo has only the size of when it is large."""
+
+
 class Approvals:
     """What waits for people; `AgentClient.approvals`."""
 
@@ -92,7 +96,7 @@ class Approvals:
         invocation = self._client.invocation(invocation_id)
         try:
             posted = [call for call in await invocation.pending() if call.function_call_id == call_id]
-            if posted and not any(map(_is_omitted, (posted[0].args, posted[0].interim, posted[0].payload))):
+            if posted and not any(_is_omitted(getattr(posted[0], name)) for name in MAY_BE_OMITTED):
                 return posted[0]
             log = await invocation.log()
         except RPCError as error:
