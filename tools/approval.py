@@ -9,11 +9,14 @@ from typing import Any
 
 import structlog
 
+from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
+from tools.output_schema import SetModelResponseTool
 from tools.ready_made import exit_loop
 from tools.signature import Signature, name_of
+from tools.transfer import TransferToAgentTool
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core.model_call import Confirmation
 from waystation.core.payload import JsonObject, copy_json
@@ -40,12 +43,18 @@ async def judged(
     if tool.approval is not None and (confirmation is not None or tool.is_long_running):
         return Judgement(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
-    for rule in rules if getattr(tool, "func", None) is not exit_loop else ():
+    for rule in rules if _does_something(tool) else ():
         if rule.names(tool.name) and rule.is_about(effect) and await _holds(rule, tool, args, context):
             if confirmation is None and not tool.is_long_running:
                 confirmation = Confirmation(hint=tool.confirmation_hint())
             return Judgement(confirmation, rule.policy)
     return Judgement(confirmation, tool.approval)
+
+
+def _does_something(tool: BaseTool) -> bool:
+    """Whether a call is more than a step of the agents themselves; what a called agent does is judged there."""
+    steps = isinstance(tool, TransferToAgentTool | SetModelResponseTool | AgentTool)
+    return not (steps or getattr(tool, "func", None) is exit_loop)
 
 
 async def _own(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from tests.conftest import Serve
@@ -99,17 +100,22 @@ async def test_the_rules_of_an_agent_come_before_those_of_its_app(serve: Serve) 
     assert responses(agent.model.requests[-1]) == [("pay", {"paid": 500}), ("pay", {"paid": 5})]  # type: ignore[union-attr]  # a ScriptedModel
 
 
-async def test_rules_are_not_about_transfers(serve: Serve) -> None:
-    """Nor about giving the structured answer: nothing is done by them."""
+@pytest.mark.parametrize("callback", [None, lambda tool, args, tool_context: None])
+async def test_rules_are_not_about_transfers(serve: Serve, callback: Any) -> None:
+    """Nor about giving the structured answer: nothing is done by them. Callbacks have transfers run like tools."""
     rule = ApprovalRule(POLICY)
     expert = Agent(
         name="expert",
         model=ScriptedModel(calls(("set_model_response", {"granted": True}))),
         tools=[pay],
         output_schema=Ruling,
+        before_tool_callback=callback,
     )
     desk = Agent(
-        name="desk", model=ScriptedModel(calls(("transfer_to_agent", {"agent_name": "expert"}))), sub_agents=[expert]
+        name="desk",
+        model=ScriptedModel(calls(("transfer_to_agent", {"agent_name": "expert"}))),
+        sub_agents=[expert],
+        before_tool_callback=callback,
     )
     async with serve(App(name="desk", root_agent=desk, approval_rules=[rule])) as env:
         result = await env.client.run("desk", "go")

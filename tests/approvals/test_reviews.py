@@ -147,6 +147,17 @@ async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, the
         await invocation.result()
 
 
+async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, there: Installation) -> None:
+    """Authority comes before content, once it is known who answers."""
+    policy = ApprovalPolicy(approvers=("eve@example.com",))
+    agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
+    async with serve(agent, identity=Provider()) as env:
+        invocation = await begun(env)
+        with pytest.raises(NotAllowed, match=r"'dana@example\.com' may not answer"):
+            await invocation.answer("edit", "fc-1", args={"amuont": 5}, token=sealed(there))
+        await invocation.cancel()
+
+
 @pytest.mark.parametrize(
     ("action", "response", "problem"),
     [

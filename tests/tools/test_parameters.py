@@ -73,6 +73,12 @@ def test_a_parameter_may_be_called_description() -> None:
         assert digest_of(with_text) != digest_of({"type": "object", keyword: {"description": number, "title": text}})
 
 
+def test_a_parameter_may_be_called_default() -> None:
+    """What is said of it are words, and no value of its."""
+    said = [{"properties": {"default": {"type": "string", "description": text}}} for text in "ab"]
+    assert digest_of(said[0]) == digest_of(said[1])
+
+
 def test_values_are_no_schemas() -> None:
     """A default that is an object keeps all its keys."""
     for keyword in ("default", "const", "enum", "examples"):
