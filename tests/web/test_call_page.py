@@ -110,6 +110,7 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
         ({"json": "{"}, "This is not JSON"),
         ({"json": "[1]"}, "Write one JSON object"),
         ({"json": '{"amount": 7, "to": "eve"}'}, "Approve with these arguments"),
+        ({"json": '{"amount": 5.0}'}, "Approve with these arguments"),
     ],
 )
 async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
@@ -151,6 +152,7 @@ async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Se
         form = {**await me.fields(path_of(id)), "action": "approve"}
         pages = await asyncio.gather(*(me.send(path_of(id), form) for _ in range(20)))
         assert sorted(page.status_code for page in pages) == [200, *[409] * 19]
+        assert sum("This form was sent before, and counts once." in page.text for page in pages) == 19
         for page in pages:
             assert "This call was approved by dana (as they say)" in page.text
         await invocation.result()

@@ -70,6 +70,17 @@ async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve:
         await asking.result()
 
 
+async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) -> None:
+    """The page of the call has them whole."""
+    long = {"amount": 5, "note": "x" * 10_000}
+    async with serve(payer(Till(), long)) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        await posted(me, "pay", 1)
+        assert "pay(…), 10,022 bytes of arguments" in (await me.page("/approvals?tool=pay")).text
+        assert "10,002 characters" in (await me.page(path_of(id))).text
+        await invocation.reject()
+
+
 async def test_a_long_list_has_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is on one of them."""
     monkeypatch.setattr(inbox, "LISTED", 2)

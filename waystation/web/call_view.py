@@ -123,6 +123,8 @@ async def looked_up(client: AgentClient, approval_id: str) -> Looked:
         past = pending.deadline <= time.time()
         return Looked(invocation, log, state, pending, "expired" if past else "open")
     was = state.pending(invocation_id, log.input.user_id, log.input.session_id, log.input.requester)
+    if state.asked:
+        was = was.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
     return Looked(invocation, log, state, was, standing)
 

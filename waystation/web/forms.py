@@ -127,7 +127,7 @@ def _of_value(key: str, value: Any) -> Field:
 
 def _of_property(key: str, part: Any, schema: JsonObject, required: bool) -> Field:
     found = _resolved(part if isinstance(part, dict) else {}, schema)
-    text = found.get("description") or found.get("title") or ""
+    text = found.get("description") or ""
     field = Field(key, "json", required=required, text=str(text), value=_default(found))
     choices = found.get("enum", [found["const"]] if "const" in found else None)
     if isinstance(choices, list) and choices:

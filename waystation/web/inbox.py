@@ -192,7 +192,7 @@ def _row(call: PendingCall) -> dict[str, Any]:
     return {
         "id": call.approval_id,
         "tool": shown.line(call.tool),
-        "line": shown.call(call.tool, call.args),
+        "line": _line(call),
         "agent": shown.line(call.agent),
         "age": shown.duration(now - call.requested_at),
         "until": render.until(call.deadline, now),
@@ -201,6 +201,13 @@ def _row(call: PendingCall) -> dict[str, Any]:
         "approved": f"{len(call.approved_by)} of {policy.quorum}" if policy and policy.quorum > 1 else "",
         "claimed": shown.line(call.claimed_by) if call.claimed_by else "",
     }
+
+
+def _line(call: PendingCall) -> str:
+    # A memo has only small arguments; the page of the call reads the history.
+    if set(call.args) == {"omitted_bytes"}:
+        return shown.line(f"{call.tool}(…), {call.args['omitted_bytes']:,} bytes of arguments")
+    return shown.call(call.tool, call.args)
 
 
 def _whole(looked: Looked) -> dict[str, Any]:
