@@ -8,6 +8,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Request
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
@@ -66,6 +67,7 @@ class HistoryReader:
         self.last_event_id = 0
         self._scheduled: dict[int, str] = {}
         self._followed: set[int] = set()
+        self._admitted: dict[int, Request] = {}
         self._task = (0, 0.0)
         """Event id and time of the latest start of a workflow task."""
         self._completed = False
@@ -132,8 +134,12 @@ class HistoryReader:
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 if ref := ids.signal_not_found(_patch(event)):
                     yield facts.NotFound(ref)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
+                # Only those that a reset sends again are recorded so; that they are accepted then repeats nothing.
+                self._admitted[event.event_id] = event.workflow_execution_update_admitted_event_attributes.request
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+                took = event.workflow_execution_update_accepted_event_attributes
+                update = self._admitted.pop(took.accepted_request_sequencing_event_id, took.accepted_request).input
                 if update.name == ANSWER_UPDATE:
                     yield facts.UpdateAccepted([content(update.args.payloads)])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
@@ -142,8 +148,9 @@ class HistoryReader:
                 yield facts.TimerFired()
             case _:
                 # What archives the log is no part of it, nor is what nobody waits for any more.
-                activity = (fact for fact in self._read_activity(event) if not _of_archive(fact))
-                yield from activity
+                for fact in self._read_activity(event):
+                    if not (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref)):
+                        yield fact
                 yield from self._read_child(event)
         if ending := _ENDINGS.get(event.event_type):
             yield facts.Closed(ending, _seconds(event))
@@ -248,6 +255,8 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
             yield getattr(event, kind).result
         case "workflow_execution_update_accepted_event_attributes" as kind:
             yield getattr(event, kind).accepted_request.input.args
+        case "workflow_execution_update_admitted_event_attributes" as kind:
+            yield getattr(event, kind).request.input.args
         case "workflow_execution_failed_event_attributes" | "child_workflow_execution_failed_event_attributes" as kind:
             failure = getattr(event, kind).failure
             if failure.HasField("application_failure_info"):
@@ -325,10 +334,6 @@ def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
 def arguments(payloads: Payloads) -> list[bytes]:
     """Return the JSON of each payload."""
     return _data(payloads.payloads)
-
-
-def _of_archive(fact: Fact) -> bool:
-    return isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref)
 
 
 def _data(payloads: Iterable[Payload]) -> list[bytes]:

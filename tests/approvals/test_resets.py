@@ -1,0 +1,106 @@
+"""An operator resets an invocation to a moment before somebody answered."""
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+
+from tests.conftest import Serve
+from tests.workflows.outside import waiting
+from tools import FunctionTool, ToolContext
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+
+ANSWERS = (
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+)
+
+
+class Cashier:
+    """Pays, and counts what is paid under each key once, as a provider with idempotency keys does."""
+
+    def __init__(self) -> None:
+        self.paid: dict[str, int] = {}
+        self.runs = 0
+
+    def pay(self, amount: int, tool_context: ToolContext) -> dict[str, int]:
+        """Pay."""
+        self.runs += 1
+        self.paid[tool_context.idempotency_key] = amount
+        return {"paid": amount}
+
+
+async def reset(
+    env: AgentEnvironment, invocation: Invocation, task: int, *, without: tuple[int, ...] = ()
+) -> Invocation:
+    """Have an invocation do its `task`th workflow task anew, and what follows.
+
+    Its call begins to wait in the second, and the third takes the answer; `without` says what is not sent again.
+    """
+    events = (await invocation.history()).events
+    completed = [e.event_id for e in events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
+    given = ResetWorkflowExecutionRequest(
+        namespace=env.temporal.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=invocation.id),
+        workflow_task_finish_event_id=completed[task - 1],
+        reset_reapply_exclude_types=without,  # type: ignore[arg-type]
+        request_id="again",
+    )
+    await env.temporal.workflow_service.reset_workflow_execution(given)
+    return env.client.invocation(invocation.id)
+
+
+def payer(cashier: Cashier) -> Agent:
+    """Return an agent that pays 5 once somebody has confirmed it."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."), says("Paid."), says("Paid."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(cashier.pay, require_confirmation=True)])
+
+
+@pytest.mark.parametrize("signal", [True, False])
+async def test_b1_27_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve: Serve, signal: bool) -> None:
+    """The tool runs under the key that it had, which holds no run id; whoever is paid knows the key."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1", signal=signal)
+        await invocation.result()
+        again = await reset(env, invocation, 3)
+        assert (await again.result()).text == "Paid."
+    assert cashier.runs == 2
+    assert cashier.paid == {f"{invocation.id}/fc-1": 5}
+
+
+@pytest.mark.parametrize("signal", [True, False])
+async def test_b1_27_an_answer_that_comes_before_its_question_does_not_count(serve: Serve, signal: bool) -> None:
+    """The server sends it again before the run knows of the call: recorded as ignored, and somebody is asked again."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1", signal=signal)
+        await invocation.result()
+        again = await reset(env, invocation, 2)
+        await waiting(again, "fc-1")
+        assert cashier.runs == 1
+        await again.reject("fc-1")
+        await again.result()
+    assert cashier.runs == 1
+
+
+async def test_b1_27_a_reset_may_leave_answers_out(serve: Serve) -> None:
+    """As `temporal workflow reset --reapply-exclude` does: somebody is asked again."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        again = await reset(env, invocation, 3, without=ANSWERS)
+        await waiting(again, "fc-1")
+        assert cashier.runs == 1
+        await again.reject("fc-1")
+        await again.result()
+    assert cashier.runs == 1
