@@ -11,6 +11,7 @@ from tests.web.sites import site
 from tests.workflows.outside import Till
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
+from waystation.core.wire import WORKFLOW
 from waystation.testing import ScriptedModel, calls, says
 from waystation.web import timeline
 from waystation.web.timeline import Scale
@@ -112,3 +113,22 @@ async def test_many_breaks_share_half_of_the_width() -> None:
     scale = Scale(times)
     assert len(scale.breaks) == 20
     assert sum(each.width for each in scale.breaks) == pytest.approx(timeline.BREAKS)
+
+
+async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued(serve: Serve) -> None:
+    """As do the page of a call and what happened to it."""
+
+    def look(number: int) -> dict[str, int]:
+        return {"found": number}
+
+    model = ScriptedModel(*(calls(("look", {"number": number})) for number in range(8)), says("Done."))
+    agent = Agent(name="finder", model=model, tools=[FunctionTool(look)])
+    async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
+        given = {"agent": "finder", "message": "go", "cut_after": 5}
+        id, queue = f"continued-{env.client.task_queue}", env.client.task_queue
+        handle = await env.temporal.start_workflow(WORKFLOW, given, id=id, task_queue=queue)
+        await handle.result()
+        assert len(await env.client.invocation(id).histories()) > 1
+        page = (await me.page(f"/invocations/{id}/timeline")).text
+        assert [page.count(f"finder: model call {number}<") for number in (1, 9)] == [2, 2]
+        assert page.count("finder: look</td>") == 8
