@@ -109,6 +109,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
         {"text": "two\nlines", "empty": "", "spaces": "  x  ", "leading": "\n\nx", "tabs": "a\tb"},
         {"hidden": "a\u202eb\u00a0", "control": "\x00\x1b", "return": "a\r\nb", "long": "x" * 20_000},
         {"big": 2**62, "small": -5, "e": 1e30, "zero": 0.0, "quote": '"<&>'},
+        {"api_key": "sk-1", "password": 5, "token": None, "secret": {"a": "x\ny"}},
         {"": "no name", "a.b": 1, "value.a": 2, "ключ": "ö"},
     ],
 )
@@ -120,6 +121,13 @@ def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, An
     assert values == args
     assert [type(value) for value in values.values()] == [type(value) for value in args.values()]
     assert [field.error for field in again if field.error] == []
+
+
+def test_secrets_are_in_no_form_and_may_be_replaced() -> None:
+    """What is left empty stays as it is."""
+    fields = forms.of_arguments({"api_key": "sk-1", "password": "hunter2"})
+    assert [field.value for field in fields] == ["", ""]
+    assert forms.read(fields, filled(api_key="sk-2", password=""))[0] == {"api_key": "sk-2", "password": "hunter2"}
 
 
 def test_a_response_is_text_or_an_object() -> None:

@@ -262,6 +262,7 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
             {
                 "name": shown.text(name),
                 "kind": kind,
+                "secret": bool(SECRET_NAMES.search(name)),
                 "was": shown.value(was[name]) if name in was else None,
                 "wanted": shown.value(wanted[name]) if name in wanted else None,
             }

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from waystation.core.errors import NotJson
 from waystation.core.payload import JsonObject, decode_foreign
+from waystation.core.summary import SECRET_NAMES
 from waystation.web.posted import Posted
 from waystation.web.shown import escaped, hides
 
@@ -42,6 +43,9 @@ class Field:
     error: str = ""
     keep_empty: bool = False
     """Whether an empty text is a value, rather than none."""
+    secret: bool = False
+    """Whether its name is that of a secret: the value stays out of the form, and is kept when nothing is filled in."""
+    kept: Any = None
 
     @property
     def name(self) -> str:
@@ -51,7 +55,9 @@ class Field:
 
 def of_arguments(args: JsonObject) -> list[Field]:
     """Return a field for each argument, of the kind that its recorded value has."""
-    return [_of_value(key, value) for key, value in args.items()]
+    return [
+        _of_secret(key, value) if SECRET_NAMES.search(key) else _of_value(key, value) for key, value in args.items()
+    ]
 
 
 def of_schema(schema: JsonObject) -> list[Field] | None:
@@ -71,6 +77,10 @@ def read(fields: Iterable[Field], form: Posted) -> tuple[JsonObject, list[Field]
     again: list[Field] = []
     for field in fields:
         given = form.text(field.name)
+        if field.secret and not given:
+            values[field.key] = field.kept
+            again.append(field)
+            continue
         filled = replace(field, value=given)
         if given.strip() == "" and not (field.keep_empty and field.kind in ("line", "lines")):
             again.append(replace(filled, error="Fill this in." if field.required else ""))
@@ -108,6 +118,12 @@ def written(value: object) -> str:
     """Return JSON to be edited: characters that cannot be seen are written out."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return "".join(escaped(char) if hides(char) else char for char in text)
+
+
+def _of_secret(key: str, value: Any) -> Field:
+    field = _of_value(key, value)
+    kind: Kind = "json" if field.kind in ("json", "lines", "boolean") else field.kind
+    return replace(field, kind=kind, value="", required=False, secret=True, kept=value, choices=())
 
 
 def _of_value(key: str, value: Any) -> Field:

@@ -18,5 +18,7 @@ async function refresh() {
   list.replaceChildren(...fresh.childNodes);
 }
 
-setInterval(() => refresh().catch(() => {}), EVERY_MS);
+// The next one only after the one before: where much waits, the server takes its time.
+const again = () => setTimeout(() => refresh().catch(() => {}).finally(again), EVERY_MS);
+again();
 document.addEventListener("visibilitychange", () => refresh().catch(() => {}));
