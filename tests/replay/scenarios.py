@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.service import RPCError
 
-from tests.replay import trees
+from tests.replay import approvals, trees
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
@@ -357,5 +357,39 @@ SCENARIOS = {
         (*[calls(("note", {"text": f"{number}"})) for number in range(5)], says("all noted")),
         finish,
         start={"agent": "clerk", "message": "hi", "state": {"seed": 1}, "cut_after": 20},
+    ),
+    "approvals-of-two": Scenario(
+        (),
+        approvals.answers(
+            {"action": "view", "by": "ann"},
+            {"action": "claim", "by": "ann"},
+            {"action": "approve", "by": "bob"},
+            {"action": "release", "by": "ann"},
+            {"action": "approve", "by": "bob", "comment": "fine"},
+            {"action": "edit", "by": "ann", "args": {"amount": "many"}},
+            {"action": "edit", "by": "ann", "args": {"amount": 4}},
+            {"action": "approve", "by": "bob"},
+        ),
+        root=approvals.by_two,
+    ),
+    "approval-in-part": Scenario((), approvals.approve_in_part, root=approvals.by_two, ends=RUNNING),
+    "approval-remembered": Scenario(
+        (), approvals.answers({"action": "approve", "by": "ann", "remember": True}), root=approvals.remembered
+    ),
+    "approval-escalated": Scenario(
+        (), approvals.answers({"action": "approve", "by": "boss", "level": 1}), root=approvals.escalated
+    ),
+    "approval-expired": Scenario((), approvals.answers(), root=approvals.failing, ends=FAILED),
+    "approval-waived": Scenario((), approvals.answers({"action": "waive", "by": "op"}), root=approvals.by_two),
+    "approval-cancelled": Scenario(
+        (), approvals.answers({"action": "cancel", "by": "op", "comment": "late"}), root=approvals.by_two
+    ),
+    "response-of-a-schema": Scenario(
+        (),
+        approvals.answers(
+            {"action": "respond", "response": {"granted": "perhaps"}},
+            {"action": "respond", "response": {"granted": True}},
+        ),
+        root=approvals.ordering,
     ),
 }

@@ -1,0 +1,87 @@
+"""People at calls that have policies, as scenarios show them."""
+
+import contextlib
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import WorkflowFailureError
+
+from tools import FunctionTool, LongRunningFunctionTool
+from waystation.agents import Agent, BaseAgent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import AnswerRefused
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+
+SOON = timedelta(seconds=0.2)
+RULING = {"type": "object", "properties": {"granted": {"type": "boolean"}}, "required": ["granted"]}
+
+
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
+def order(part: str) -> None:
+    """Order a part."""
+
+
+def paying(*replies: Any, **policy: Any) -> BaseAgent:
+    """Return an agent that pays under a policy; who people are is what they say."""
+    given = ApprovalPolicy(**{"verified": False, **policy})
+    model = ScriptedModel(*(replies or (calls(("pay", {"amount": 5})), says("Done."))))
+    return Agent(name="clerk", model=model, tools=[FunctionTool(pay, approval=given)])
+
+
+def by_two() -> BaseAgent:
+    """Two people have to approve."""
+    return paying(quorum=2)
+
+
+def remembered() -> BaseAgent:
+    """The second payment is like the first."""
+    pays = calls(("pay", {"amount": 5}))
+    return paying(pays, pays, says("Done."), remember=timedelta(days=36_500))
+
+
+def escalated() -> BaseAgent:
+    """Ann is reminded, then her boss is asked."""
+    return paying(approvers=("ann",), reminders=(SOON,), escalation=(Escalation(after=2 * SOON, to=("boss",)),))
+
+
+def failing() -> BaseAgent:
+    """Silence ends the invocation."""
+    return paying(deadline=SOON, on_expiry="fail")
+
+
+def ordering() -> BaseAgent:
+    """A long-running call, of whose answer it is known what it looks like."""
+    tool = LongRunningFunctionTool(order, response_schema=RULING)
+    return Agent(name="clerk", model=ScriptedModel(calls(("order", {"part": "x"})), says("Ordered.")), tools=[tool])
+
+
+def answers(*given: dict[str, Any]) -> Any:
+    """Have people answer the first call by update, one after the other, some of them in vain."""
+
+    async def act(env: AgentEnvironment, invocation: Invocation) -> None:
+        for answer in given:
+            async for log in invocation.follow():
+                call = log.calls.get("fc-1")
+                if call and call.waiting and not log.busy and call.level >= answer.get("level", 0):
+                    break
+            fields = {key: value for key, value in answer.items() if key not in ("action", "level")}
+            with contextlib.suppress(AnswerRefused):
+                await invocation.answer(answer["action"], "fc-1", **fields)
+        with contextlib.suppress(WorkflowFailureError):
+            await invocation.result()
+
+    return act
+
+
+async def approve_in_part(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Leave it when one of two people has approved."""
+    async for log in invocation.follow():
+        if log.waiting() and not log.busy:
+            break
+    await invocation.answer("claim", "fc-1", by="ann")
+    await invocation.answer("approve", "fc-1", by="ann")
