@@ -91,7 +91,7 @@ async def test_b1_27_an_answer_that_comes_before_its_question_does_not_count(ser
 
 
 async def test_b1_27_a_reset_may_leave_answers_out(serve: Serve) -> None:
-    """As `temporal workflow reset --reapply-exclude` does: somebody is asked again."""
+    """As `temporal workflow reset --reapply-exclude All` does: somebody is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await env.client.start("payer", "go")
