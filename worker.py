@@ -344,6 +344,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = grammar.parse_args(arguments)
     if not options.agents and options.only != "workflows":  # which never see an agent
         grammar.error("--agents is required, except with --only workflows")
+    if options.embedded and options.address:
+        grammar.error(
+            "--embedded starts a server of its own, at a port that it says; leave --address out, or --embedded"
+        )
     configure_logs(options.log_format)
     registry, problems = check(options.agents)
     for problem in problems:

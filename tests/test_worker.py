@@ -227,6 +227,26 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     )
 
 
+def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
+    """Clients that are told that address would find nobody."""
+    done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
+    assert done.returncode == 2
+    assert "leave --address out, or --embedded" in done.stderr
+
+
+def test_a_traceback_is_legible_in_json() -> None:
+    """Not as the address of an object."""
+    program = (
+        "import logging; from waystation.logs import configure_logs; configure_logs('json')\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.getLogger('x').exception('tool.failed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    line = json.loads(done.stderr)
+    assert line["event"] == "tool.failed"
+    assert line["exception"].endswith("ZeroDivisionError: division by zero")
+    assert "exc_info" not in line
+
+
 def test_a_profile_that_does_not_exist_is_named(tmp_path: Path) -> None:
     """A wrong TEMPORAL_PROFILE is a mistake like a wrong address."""
     done = run("--agents", str(AGENTS), TEMPORAL_PROFILE="nowhere", TEMPORAL_CONFIG_FILE=str(tmp_path / "none.toml"))

@@ -179,6 +179,7 @@ class BaseTool:
                 f"its `approval` allows {', '.join(map(repr, policy.actions))}, with which no call of it can ever be "
                 f"let through; add one of {', '.join(map(repr, settles))} to `actions`."
             )
+        yield from (f"its `approval` {mistake}" for mistake in policy.mistakes())
         if policy.remember is not None and self.is_long_running:
             yield "its `approval` has `remember`, but a long-running call is answered each time; leave it out."
 

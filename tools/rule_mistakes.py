@@ -22,7 +22,11 @@ def rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | Ba
     return [
         f"approval rule {number} {problem}"
         for number, rule in enumerate(rules, 1)
-        for problem in (*(_matching_nothing(rule, tools) if whole else ()), *_asking_in_vain(rule, tools))
+        for problem in (
+            *(f"has a policy that {mistake}" for mistake in rule.policy.mistakes()),
+            *(_matching_nothing(rule, tools) if whole else ()),
+            *_asking_in_vain(rule, tools),
+        )
     ]
 
 

@@ -1,8 +1,9 @@
-"""Whether what satisfies one policy satisfies another."""
+"""Whether what satisfies one policy satisfies another, and what an author cannot have meant."""
 
 from datetime import timedelta
 
 import pytest
+from pydantic import ValidationError
 
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation
@@ -32,3 +33,42 @@ LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
 def test_a_policy_that_asks_no_less_satisfies_another(given: JsonObject, wanted: JsonObject, satisfied: bool) -> None:
     """Of the same people or fewer, as many or more, proven and not the requester where that is wanted."""
     assert ApprovalPolicy(**given).satisfies(ApprovalPolicy(**wanted)) is satisfied
+
+
+@pytest.mark.parametrize("field", ["deadline", "remember"])
+def test_true_is_no_duration(field: str) -> None:
+    """`remember=True` would be for one second."""
+    with pytest.raises(ValidationError, match=r"is no duration; use a timedelta, such as timedelta\(hours=1\)"):
+        ApprovalPolicy(**{field: True})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"approvers": ("role:",)}, "names 'role:', a role without a name"),
+        ({"verified": True, "operators": ("role:",)}, "names 'role:', a role without a name"),
+        ({"approvers": ("ann", "ben"), "quorum": 3}, "wants 3 people (`quorum`), but names only ann, ben"),
+        ({"operators": ("ann",)}, "names ann as `operators`, but takes answers without a verified identity"),
+        ({"approvers": ("ann",), "verified": False, "operators": ()}, "names nobody as `operators`, but takes answers"),
+    ],
+)
+def test_what_no_author_can_have_meant_is_told(given: JsonObject, said: str) -> None:
+    """Of a policy that is recorded it is no error: histories go on."""
+    [mistake] = ApprovalPolicy(**given).mistakes()
+    assert mistake.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"quorum": 3},
+        {"approvers": ("ann", "role:finance"), "quorum": 3},
+        {"approvers": ("ann",), "escalation": LATER, "quorum": 3},
+        {"approvers": ("ann",), "operators": ("ben",)},
+        {"verified": True, "operators": ("ben",)},
+    ],
+)
+def test_what_can_be_meant_is_no_mistake(given: JsonObject) -> None:
+    """Roles are of any number of people; escalations name further ones."""
+    assert list(ApprovalPolicy(**given).mistakes()) == []

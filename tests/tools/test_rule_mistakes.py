@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tools import AgentTool, BaseTool, BaseToolset, ToolContext, authoring_problems
+from tools import AgentTool, BaseTool, BaseToolset, FunctionTool, ToolContext, authoring_problems
 from waystation.agents import Agent, ApprovalRule
+from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 
@@ -87,3 +88,12 @@ def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
     rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
     (problem,) = authoring_problems(root, rules)
     assert str(problem).startswith("Agent 'clerk': of its app: approval rule 3 is about tools named 'helper'")
+
+
+def test_policies_that_nobody_can_have_meant_are_named() -> None:
+    """Of a rule, and of a tool."""
+    never = ApprovalPolicy(approvers=("ann",), quorum=2)
+    [of_rule] = problems(ApprovalRule(never))
+    assert "approval rule 1 has a policy that wants 2 people (`quorum`), but names only ann" in of_rule
+    with pytest.raises(InvalidTool, match=r"its `approval` wants 2 people \(`quorum`\), but names only ann"):
+        FunctionTool(book, approval=never)

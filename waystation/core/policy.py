@@ -4,11 +4,12 @@ A policy is recorded with the call, so a changed one holds for calls made afterw
 time passed: nobody's silence is an agreement.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from waystation.core.payload import JsonObject, Recorded, digest
 
@@ -18,7 +19,15 @@ MAX_QUORUM = 50
 MAX_NOTICES = 50
 NO_SILENT_APPROVAL = "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
 
-Duration = Annotated[timedelta, Field(gt=timedelta())]
+
+def _no_flag(value: Any) -> Any:
+    """Refuse `remember=True`, which would be one second."""
+    if isinstance(value, bool):
+        raise ValueError("is no duration; use a timedelta, such as timedelta(hours=1)")
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())]
 Who = Annotated[str, Field(min_length=1, max_length=300)]
 """A person, by the subject of the identity provider, such as `alice@example.com`; or a role, such as `role:finance`."""
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
@@ -133,6 +142,23 @@ class ApprovalPolicy(Declared):
         if not self.approvers:
             return ()
         return self.approvers + tuple(who for each in self._levels()[:level] for who in each.to)
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what an author cannot have meant; histories may hold it all the same."""
+        named = (*self.approvers, *(who for level in self._levels() for who in level.to))
+        if ROLE in (*named, *self.operators):
+            yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
+        people = {who for who in named if not who.startswith(ROLE)}
+        if self.approvers and len(people) == len(set(named)) < self.quorum:
+            yield (
+                f"wants {self.quorum} people (`quorum`), but names only {', '.join(sorted(people))}, so that no call "
+                "could ever be approved; name more, or a role."
+            )
+        if self.operators != (OPERATOR,) and not self.must_verify:
+            yield (
+                f"names {', '.join(self.operators) or 'nobody'} as `operators`, but takes answers without a verified "
+                "identity, so that anybody may waive or cancel; add verified=True, or leave `operators` out."
+            )
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
         """Whether people of whom this policy takes an approval are such, and so many, as the other one wants."""

@@ -66,7 +66,8 @@ decide = false                          # whether a link lets the person for who
 """
 
 CLIENTS = """\
-# Programs that answer with a person's token: --identity clients.toml, or WAYSTATION_IDENTITY=clients.toml
+# Programs that answer with a person's token: AgentClient.connect(identity="clients.toml"), or
+# WAYSTATION_IDENTITY=clients.toml waystation approve …
 
 [envelope]
 public_key = "envelope-public.json"
