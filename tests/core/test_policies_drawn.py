@@ -126,6 +126,9 @@ def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data:
         policy = call.policy
         if policy is None or call.asked != "confirmation" or call.gate != "passed":
             continue
+        # A tool that asked from inside runs again to hear that it may not.
+        if call.answer and call.answer.action == "reject":
+            continue
         approved = approvers(log, call)
         if approved is None:
             continue
