@@ -11,7 +11,7 @@ PEERS := tests/differential
 # crewai, whose tools are adapted: likewise.
 CREWAI := tests/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
-TYPESCRIPT := tests/approvals/typescript
+NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
@@ -45,7 +45,7 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 		--custom-compile-command "make lock" --override $(CREWAI)/excluded.txt $(ARGS) \
 		--output-file $(CREWAI)/requirements.lock $(CREWAI)/requirements.in
 	@echo "$(CREWAI)/requirements.lock: $$(grep -c == $(CREWAI)/requirements.lock) packages"
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm install --prefix $(TYPESCRIPT) --package-lock-only \
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm install --prefix $(NODE) --package-lock-only \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error > /dev/null
 
 clean:  ## remove what these targets made
@@ -83,10 +83,11 @@ help:
 	@$(UV) pip install --quiet --python .venv-crewai/bin/python --require-hashes --no-deps --requirement $<
 	@touch $@
 
-.node/.stamp: $(TYPESCRIPT)/package.json $(TYPESCRIPT)/package-lock.json | .venv/.stamp
-	@echo "Installing Temporal's client for TypeScript, with which documentation is tried out, into .node"
+.node/.stamp: $(addprefix $(NODE)/,package.json package-lock.json unpack.mjs) | .venv/.stamp
+	@echo "Installing a browser, and Temporal's client for TypeScript, with which tests try pages and documentation, into .node"
 	@rm -rf .node && mkdir .node && cp $^ .node/
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm ci --prefix .node --ignore-scripts --no-audit --no-fund --loglevel error
+	@cd .node && PATH="$(CURDIR)/.venv/bin:$$PATH" node unpack.mjs
 	@touch $@
 
 .uv/bin/uv:
