@@ -37,7 +37,7 @@ from workflows.alarm import Alarm
 from workflows.answers import accepted, beginning, parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.pending import Noticeboard
-from workflows.people import notify, review_answer
+from workflows.people import begun, notify, review_answer
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
 from workflows.ports import ResultElsewhere, data_of, hand_over, input_data, is_elsewhere, now, paged, raw, signal_data
 from workflows.reporting import Reporter
@@ -77,12 +77,12 @@ class AgentInvocation:
         self._signals, self._updates = (carried.signals, carried.updates) if carried else (0, 0)
         self._children: dict[str, str] = {}
         """Called agents at work that outlive a cut: ids of the calls, and of their first runs."""
-        self._arrivals = 0
-        self._arrived = False
+        self._arrivals, self._arrived = 0, False
         """How much of what a workflow task gives after messages has come."""
         self._under_way: dict[str, UnderWay] = {}
         self._beside: dict[str, UnderWay] = {}
         """What neither an end nor a cancellation stops: state told to its scopes, people told of what waits."""
+        self._told_at = -1
         self._left: set[str] = set()
         """What of that was told to stop while the invocation goes on."""
         self._alarm = Alarm(self._let_time_pass)
@@ -128,7 +128,7 @@ class AgentInvocation:
                             self._delivering()
                         self._reporter.waiting(self._log)
                         await self._change()
-                    case Finish() | Fail() if await self._settle_scopes():
+                    case Finish() | Fail() if await self._settle_scopes() or await begun(self._told_at, self._beside):
                         continue
                     case Finish(reason):
                         await self._leave_children()
@@ -199,6 +199,7 @@ class AgentInvocation:
         """Have people told of what waits, or waited, since this was last asked."""
         for occasion in occasions.worth_telling(self._log.occasions):
             self._begin(occasion.id, notify(self._log, occasion, self._position()), beside=True)
+            self._told_at = workflow.info().get_current_history_length()
         self._log.occasions.clear()
 
     def _delivering(self) -> bool:

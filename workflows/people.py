@@ -1,5 +1,7 @@
 """Activities on behalf of people: looking into what they answer, telling them what waits."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -22,6 +24,9 @@ REVIEW_LIMIT = timedelta(minutes=15)
 NOTIFY_TIMEOUT = timedelta(minutes=2)
 NOTIFY_LIMIT = timedelta(hours=1)
 HEARTBEAT_TIMEOUT = timedelta(seconds=15)
+LAST_NOTICES = "last-notices"
+LAST_NOTICES_LIMIT = timedelta(seconds=3)
+"""How long an end waits for people to be told of what caused it."""
 RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=1))
 
 
@@ -80,3 +85,19 @@ async def notify(log: Log, due: Due, position: Position) -> Notified:
     except ActivityError as error:
         return results.notice_lost(due.id, failure_of(error))
     return results.notified(due.id, result_of(report.payload))
+
+
+async def begun(since: int, beside: Iterable[str]) -> bool:
+    """Let people be told of what this very workflow task tells, and say whether that took any time.
+
+    The server drops activities that begin together with the end of their workflow.
+
+    Args:
+        since: The length of the history when the newest notice began.
+        beside: Ids of activities under way, kept up to date.
+    """
+    if workflow.info().get_current_history_length() != since or not workflow.patched(LAST_NOTICES):
+        return False
+    with suppress(TimeoutError):
+        await workflow.wait_condition(lambda: not any(map(ids.is_notification, beside)), timeout=LAST_NOTICES_LIMIT)
+    return True

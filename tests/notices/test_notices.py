@@ -17,6 +17,7 @@ from tests.conftest import Serve
 from tests.identity.conftest import KEY
 from tests.notices.conftest import channels, webhook
 from tests.workflows.outside import until
+from tests.workflows.said import failure
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import Notified
@@ -220,6 +221,31 @@ async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver:
         history = (await invocation.history()).to_json()
         assert receiver.url not in history
         assert receiver.secret not in history
+
+
+async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """The notice does not end with the invocation, and its record stands before the end."""
+    policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
+    async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await failure(invocation))[0] == "Expired"
+    assert [got.body["data"]["occasion"] for got in receiver.taken] == ["asked", "expired"]
+    assert (await reported(invocation, "expired")).delivered == ("finance",)
+
+
+async def test_a_failure_waits_not_long_for_who_cannot_be_told(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """A channel that takes nothing is left behind."""
+    receiver.statuses = [503] * 999
+    policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
+    async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await failure(invocation))[0] == "Expired"
+    assert "expired" in [got.body["data"]["occasion"] for got in receiver.requests]
+    assert receiver.taken == []
 
 
 async def test_a_summary_holds_no_secret_and_no_second_line(
