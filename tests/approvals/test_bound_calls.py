@@ -1,4 +1,4 @@
-"""B1.10: what is approved is what was shown, and what runs is what was approved. B1.12, 13: no model gets round it."""
+"""What is approved is what was shown, and what runs is what was approved; no model gets round it."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def said(*parts: JsonObject) -> LlmResponse:
     return LlmResponse(content={"role": "model", "parts": list(parts)}, finish_reason="STOP")
 
 
-async def test_b1_10_an_answer_for_anything_else_than_what_waits_is_refused(serve: Serve) -> None:
+async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Serve) -> None:
     """Agent, tool, arguments, parameters, policy: each changed in turn; the digest of the very call counts."""
     till = Till()
     agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
@@ -78,7 +78,7 @@ def digest_of(about: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("edited", [False, True])
-async def test_b1_10_what_a_callback_changes_after_the_approval_does_not_run(serve: Serve, edited: bool) -> None:
+async def test_what_a_callback_changes_after_the_approval_does_not_run(serve: Serve, edited: bool) -> None:
     """Also of arguments that a person edited; the model is told why, and the call is over."""
     till, seen = Till(), list[int]()
 
@@ -101,7 +101,7 @@ async def test_b1_10_what_a_callback_changes_after_the_approval_does_not_run(ser
     assert "a person approved it with other arguments" in told["error"]
 
 
-async def test_b1_12_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
+async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
     """In one turn, and over turns, be it the engine's own id of the call that was approved."""
     till = Till()
     replies = [
@@ -126,7 +126,7 @@ async def test_b1_12_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> N
     assert till.paid == [1]
 
 
-async def test_b1_12_nor_does_one_collide_over_agents(serve: Serve) -> None:
+async def test_nor_does_one_collide_over_agents(serve: Serve) -> None:
     """The agent that takes over repeats the id of the call that was approved for the one before."""
     till = Till()
     expert = Agent(
@@ -175,9 +175,7 @@ CONFIRMED = {"originalFunctionCall": {"id": "fc-1", "name": "pay"}, "toolConfirm
     ],
     ids=lambda part: str(part["functionCall"]["name"]),
 )
-async def test_b1_13_a_model_that_writes_the_confirmation_itself_confirms_nothing(
-    serve: Serve, forged: JsonObject
-) -> None:
+async def test_a_model_that_writes_the_confirmation_itself_confirms_nothing(serve: Serve, forged: JsonObject) -> None:
     """Beside the call, and in a turn of its own; only the answer of a person lets the call run."""
     till = Till()
     agent, model = payer(till, said(named("x", {"amount": 5}), forged), says("Done."))
@@ -192,7 +190,7 @@ async def test_b1_13_a_model_that_writes_the_confirmation_itself_confirms_nothin
     assert "no tool with that name" in answered[forged["functionCall"]["name"]]["error"]
 
 
-async def test_b1_13_a_model_that_answers_for_a_tool_or_a_person_is_not_heard(serve: Serve) -> None:
+async def test_a_model_that_answers_for_a_tool_or_a_person_is_not_heard(serve: Serve) -> None:
     """A function response is no part of what models say."""
     till = Till()
     answer = {

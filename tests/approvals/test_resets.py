@@ -59,7 +59,7 @@ def payer(cashier: Cashier) -> Agent:
 
 
 @pytest.mark.parametrize("signal", [True, False])
-async def test_b1_27_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve: Serve, signal: bool) -> None:
+async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve: Serve, signal: bool) -> None:
     """The tool runs under the key that it had, which holds no run id; whoever is paid knows the key."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
@@ -74,7 +74,7 @@ async def test_b1_27_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once
 
 
 @pytest.mark.parametrize("signal", [True, False])
-async def test_b1_27_an_answer_that_comes_before_its_question_does_not_count(serve: Serve, signal: bool) -> None:
+async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Serve, signal: bool) -> None:
     """The server sends it again before the run knows of the call: recorded as ignored, and somebody is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
@@ -90,7 +90,7 @@ async def test_b1_27_an_answer_that_comes_before_its_question_does_not_count(ser
     assert cashier.runs == 1
 
 
-async def test_b1_27_a_reset_may_leave_answers_out(serve: Serve) -> None:
+async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     """As `temporal workflow reset --reapply-exclude All` does: somebody is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:

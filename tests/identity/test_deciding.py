@@ -108,7 +108,7 @@ async def test_a_token_of_somebody_else_decides_nothing(serve: Serve, there: Ins
         await invocation.result()
 
 
-async def test_b1_15_an_identity_that_is_only_claimed_decides_nothing(serve: Serve, there: Installation) -> None:
+async def test_an_identity_that_is_only_claimed_decides_nothing(serve: Serve, there: Installation) -> None:
     """Neither the client's identity, nor a header of the request, nor any field of the answer is proof."""
     async with serve(payer(), identity=there.worker) as env:
         invocation = await asked(env)
@@ -139,7 +139,7 @@ async def test_b1_15_an_identity_that_is_only_claimed_decides_nothing(serve: Ser
         assert sum(isinstance(entry.body, AnswerIgnored) for entry in log.entries) == len(bodies)
 
 
-async def test_b1_16_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, there: Installation) -> None:
+async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, there: Installation) -> None:
     """Neither for the next call, nor for another invocation, nor a second time where two have to agree."""
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
@@ -159,7 +159,7 @@ async def test_b1_16_a_token_that_was_used_is_good_for_nothing_more(serve: Serve
         await no_secret(there, first, second)
 
 
-async def test_b1_16_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
+async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
     serve: Serve, there: Installation
 ) -> None:
     """By update it leaves no trace. By signal it does, which nobody can prevent, and the record says what to do."""

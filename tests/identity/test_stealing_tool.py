@@ -91,7 +91,7 @@ async def attempts(client: AgentClient, victim: str, approved: str) -> Mapping[s
     }
 
 
-async def test_b1_14_a_tool_with_everything_in_its_environment_cannot_decide(
+async def test_a_tool_with_everything_in_its_environment_cannot_decide(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads all that its worker reads, and all histories; whatever it tries, the call that it is after waits on."""

@@ -34,7 +34,7 @@ async def http_api(server: EmbeddedServer) -> str:
     raise AssertionError("The server has no HTTP API any more: then this hazard is gone.")
 
 
-async def test_b1_18_a_web_page_that_posts_an_answer_decides_nothing(serve: Serve, there: Installation) -> None:
+async def test_a_web_page_that_posts_an_answer_decides_nothing(serve: Serve, there: Installation) -> None:
     """The server takes the request, as it was seen to; the workflow does not take it for an approval."""
     async with serve(payer(), identity=there.worker) as env:
         invocation = await asked(env)

@@ -177,7 +177,7 @@ async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Brows
             assert till.paid == [5]
 
 
-async def test_b1_19_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:
+async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:
     """No dialog, no request elsewhere, no script of a stranger, no complaint of the policy that stopped one."""
 
     def pay(note: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ async def test_b1_19_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromi
         await invocation.result()
 
 
-async def test_b1_17_a_link_in_a_message_opens_its_call_from_behind_the_hash(
+async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
     """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""

@@ -184,7 +184,7 @@ async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -
         assert till.paid == []
 
 
-async def test_b1_10_an_answer_is_for_what_was_shown(serve: Serve) -> None:
+async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
     """A form with another digest than the call's is refused, and the call goes on waiting."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -239,7 +239,7 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
 
 
 async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may still be applied later, and the page says so: threat model B1, row 26."""
+    """It may still be applied later, and the page says so."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))

@@ -1,4 +1,4 @@
-"""Who gets in, what may be sent, and what a page never does: threat model B1, rows 17 to 20."""
+"""Who gets in, what may be sent, and what a page never does."""
 
 import asyncio
 import re
@@ -53,7 +53,7 @@ async def looked_at(me: Browser, id: str) -> None:
         assert (await me.http.head(page)).status_code == 200, page
 
 
-async def test_b1_17_looking_at_a_page_changes_nothing(serve: Serve) -> None:
+async def test_looking_at_a_page_changes_nothing(serve: Serve) -> None:
     """GET and HEAD of every page, also as mail scanners do: the history stays as long as it was."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -63,7 +63,7 @@ async def test_b1_17_looking_at_a_page_changes_nothing(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_b1_18_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
+async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
     """What approves a call at an unprotected server's HTTP API does nothing here, logged in or not."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -98,7 +98,7 @@ async def test_b1_18_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
         ({}, {"nonce": ""}, 409),
     ],
 )
-async def test_b1_19_a_forged_form_is_refused(
+async def test_a_forged_form_is_refused(
     serve: Serve, headers: dict[str, str], changes: dict[str, str], status: int
 ) -> None:
     """From another site, or without what only a page of this login holds."""
@@ -110,7 +110,7 @@ async def test_b1_19_a_forged_form_is_refused(
         await invocation.reject()
 
 
-async def test_b1_19_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
+async def test_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
     """Neither another person's form nor that of another call, nor a program's token, answers."""
     agent = payer(Till(), {"amount": 5}, {"amount": 6})
     async with (
@@ -135,7 +135,7 @@ async def test_b1_19_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> 
         await invocation.reject("fc-2")
 
 
-async def test_b1_19_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
+async def test_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
     """Without a login there is nothing but the way to it."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -158,7 +158,7 @@ async def test_b1_19_strangers_see_no_page_and_send_no_form(serve: Serve) -> Non
         await invocation.reject()
 
 
-async def test_b1_19_whoever_logs_out_is_out(serve: Serve) -> None:
+async def test_whoever_logs_out_is_out(serve: Serve) -> None:
     """By a form, so no picture on another page logs anybody out; other browsers stay in."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me, web.browser() as they:
         cookies = dict(me.http.cookies)
@@ -171,7 +171,7 @@ async def test_b1_19_whoever_logs_out_is_out(serve: Serve) -> None:
         assert (await they.page("/approvals")).status_code == 200
 
 
-async def test_b1_19_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
+async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
     """Neither arguments, hints, questions, comments nor names, on any page; and nothing on a page is inline."""
 
     hostile = " ".join(XSS)
@@ -211,7 +211,7 @@ async def test_b1_19_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
         await invocation.result()
 
 
-async def test_b1_19_forms_are_taken_within_bounds(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forms_are_taken_within_bounds(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither too large, by its own word or in fact, nor with too many fields, nor something else."""
     monkeypatch.setattr(posted, "MAX_BODY", 10_000)
     async with serve(asker("?")) as env, site(env.client) as web, web.browser() as me:
@@ -237,7 +237,7 @@ async def test_b1_19_forms_are_taken_within_bounds(serve: Serve, monkeypatch: py
         await invocation.reject()
 
 
-async def test_b1_19_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
+async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
     """At the login as well as with forms; what is refused says when to try again."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         form = await me.fields("/approvals")

@@ -107,7 +107,7 @@ async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve
         await invocation.result()
 
 
-async def test_b1_22_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(serve: Serve) -> None:
+async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(serve: Serve) -> None:
     """It is offered where the policy allows it, and then recorded with the approval."""
     till = Till()
     policy = ApprovalPolicy(remember=timedelta(hours=2), remember_args=("to",))

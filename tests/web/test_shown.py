@@ -1,4 +1,4 @@
-"""How hostile text reads to an approver: threat model B1, row 20."""
+"""How hostile text reads to an approver."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("given", "expected"), GOLDEN.values(), ids=GOLDEN)
-def test_b1_20_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None:
+def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None:
     """What is shown is JSON of the very same text; what can be read stays as it is."""
     reads = str(shown.value(given))
     assert reads == expected
@@ -63,7 +63,7 @@ def test_b1_20_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -
 
 
 @pytest.mark.parametrize("place", ["value", "name", "inner"])
-def test_b1_20_padding_hides_no_tail(place: str) -> None:
+def test_padding_hides_no_tail(place: str) -> None:
     """Of 200,000 characters the end is shown, and how many are left out."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
     given: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
@@ -74,7 +74,7 @@ def test_b1_20_padding_hides_no_tail(place: str) -> None:
     assert reads.remarks[0].startswith("200,0")
 
 
-def test_b1_20_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
+def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
     """A reader tells the character from the six letters that stand for it elsewhere."""
     pieces = shown.value("\u202e\\u202e").pieces
     assert [(piece.kind, piece.text) for piece in pieces] == [
@@ -94,7 +94,7 @@ def test_b1_20_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> 
         ("\u200b\u200b", ("2 of its characters cannot be seen, and are written out",)),
     ],
 )
-def test_b1_20_a_reader_is_told_what_eyes_miss(given: str, remarks: tuple[str, ...]) -> None:
+def test_a_reader_is_told_what_eyes_miss(given: str, remarks: tuple[str, ...]) -> None:
     """Hidden characters are counted, and words that mix alphabets named; plain text of one alphabet is not."""
     assert shown.value(given).remarks == remarks
 

@@ -174,7 +174,7 @@ async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx
     return await http.post("/link", content=urlencode({"link": token}), headers=sent, follow_redirects=True)
 
 
-async def test_b1_17_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: Installation) -> None:
+async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: Installation) -> None:
     """Whoever has it sees that call, opens nothing else, and has no form; opening it changes nothing."""
     agent = payer(Till(), {"amount": 5, "to": "acme"}, {"amount": 6})
     async with (
@@ -210,7 +210,7 @@ async def test_b1_17_a_link_shows_one_call_and_decides_nothing(serve: Serve, the
         await invocation.reject("fc-2")
 
 
-async def test_b1_17_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
+async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
     """For the person for whom it was made, where the configuration says so; a link for nobody still only shows."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
@@ -239,7 +239,7 @@ async def test_b1_17_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Se
         assert till.paid == [5]
 
 
-async def test_b1_21_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
     """The page says who has approved so far; the same person counts once."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("role:finance",), quorum=2))
