@@ -40,6 +40,7 @@ from activities.child_outcome import ChildWatcher
 from activities.command import DRAIN, parser
 from activities.hooks import close_plugins
 from activities.identity import SignsLinks, Verifies, identity_of, links_of
+from activities.lacking import lacking
 from activities.models.choice import DEMO, Models, has_key
 from activities.notify import Notifier
 from activities.review import Reviewer
@@ -356,6 +357,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     try:
         identity, channels = identity_of(options.identity), channels_of(options.channels)
+        for lack in lacking(registry, channels, verifies=identity is not None):
+            log.warning("policy.not_kept", problem=lack)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
             return 0

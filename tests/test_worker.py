@@ -61,6 +61,17 @@ def logged(done: subprocess.CompletedProcess[str]) -> list[JsonObject]:
     return [json.loads(line) for line in done.stderr.splitlines()]
 
 
+NEEDY = """
+    from waystation import ApprovalPolicy, ApprovalRule
+
+    root_agent = Agent(
+        name="clerk",
+        tools=[FunctionTool(pay, approval=ApprovalPolicy(approvers=("ann",), notify=("desk",)))],
+        approval_rules=[ApprovalRule(ApprovalPolicy(notify=("board", "desk")))],
+    )
+"""
+
+
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a package for each mistake, and one without."""
@@ -232,6 +243,21 @@ def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
     done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
     assert done.returncode == 2
     assert "leave --address out, or --embedded" in done.stderr
+
+
+def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None:
+    """A call of such a tool would wait for people who cannot prove who they are, or who are not told."""
+    (tmp_path / "agents" / "clerk").mkdir(parents=True)
+    (tmp_path / "agents" / "clerk" / "agent.py").write_text(dedent(AGENT) + dedent(NEEDY))
+    (tmp_path / "channels.toml").write_text("[channels.desk]\nurls = ['json://127.0.0.1:9']\n")
+    done = run("check", "--agents", str(tmp_path / "agents"), "--channels", str(tmp_path / "channels.toml"))
+    said = [line["problem"] for line in logged(done) if line["event"] == "policy.not_kept"]
+    assert done.returncode == 0
+    assert [problem.partition("; ")[0] for problem in said] == [
+        "The policy of tool 'pay' of agent 'clerk' takes only answers with a verified identity, "
+        "and nobody can prove theirs here",
+        "Approval rule 1 of agent 'clerk' has channels told that are not configured here: board",
+    ]
 
 
 def test_a_traceback_is_legible_in_json() -> None:

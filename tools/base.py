@@ -13,7 +13,7 @@ from tools.context import ToolContext
 from waystation.core.answer import usual_hint
 from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject, encode
-from waystation.core.policy import ApprovalPolicy, Decision
+from waystation.core.policy import LONGEST, ApprovalPolicy, Decision
 
 OnError = Literal["tell", "raise"]
 MAX_RESPONSE_SCHEMA_BYTES = 16_000
@@ -156,6 +156,8 @@ class BaseTool:
                 problems.append(f"`{setting}` is {value!r}; use a timedelta, such as timedelta(seconds=30).")
             elif value is not None and value <= timedelta():
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
+            elif value is not None and value > LONGEST:
+                problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
         if type(self.retries) is not int or self.retries < 0:
             problems.append(f"`retries` is {self.retries!r}; use a whole number of at least 0.")
         if self.effect is not None and self.effect not in get_args(Effect):

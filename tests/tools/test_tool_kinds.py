@@ -36,9 +36,12 @@ def test_settings_are_kept_as_attributes() -> None:
 
 
 def test_long_running_functions_have_the_same_settings() -> None:
-    """All but those of a confirmation, which ADK does not take either."""
+    """All but those of a confirmation, which ADK does not take either; and what an answer has to be."""
     settings = set(inspect.signature(FunctionTool).parameters)
-    assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {"require_confirmation", "hint"}
+    assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {
+        "require_confirmation",
+        "hint",
+    } | {"response_schema"}
     with pytest.raises(TypeError, match="require_confirmation"):
         LongRunningFunctionTool(ask, require_confirmation=True)  # type: ignore[call-arg]
 
@@ -60,6 +63,7 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
             {"deadline": timedelta()},
             "Tool 'ask': `deadline` is datetime.timedelta(0); use a duration above zero.",
         ),
+        ({"deadline": timedelta.max}, "Tool 'ask': `deadline` is 999999999 days; use at most 36500, a hundred years."),
         ({"retries": -1}, "Tool 'ask': `retries` is -1; use a whole number of at least 0."),
         ({"retries": True}, "Tool 'ask': `retries` is True; use a whole number of at least 0."),
         ({"effect": "never"}, "Tool 'ask': `effect` is 'never'; use 'read', 'repeatable' or 'once'."),

@@ -16,6 +16,8 @@ from waystation.core.payload import JsonObject, Recorded, digest
 ROLE = "role:"
 OPERATOR = "role:waystation-operator"
 MAX_QUORUM = 50
+LONGEST = timedelta(days=36500)
+"""Calendars end some time after that."""
 MAX_NOTICES = 50
 NO_SILENT_APPROVAL = "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
 
@@ -148,6 +150,9 @@ class ApprovalPolicy(Declared):
         named = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*named, *self.operators):
             yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
+        late = max((each for each in (self.deadline, self.remember) if each), default=timedelta())
+        if late > LONGEST:
+            yield f"has a duration of {late.days} days; at most {LONGEST.days}, a hundred years, can be reckoned with."
         people = {who for who in named if not who.startswith(ROLE)}
         if self.approvers and len(people) == len(set(named)) < self.quorum:
             yield (
