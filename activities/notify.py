@@ -7,7 +7,6 @@ deliver a notice again: by its id a program sees that it is the same one.
 import asyncio
 import secrets
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote
 
 import structlog
 from temporalio import activity
@@ -22,7 +21,7 @@ from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.log import Log
-from waystation.core.notice import NoticeReport, NotifyInput
+from waystation.core.notice import NoticeReport, NotifyInput, address
 from waystation.core.payload import digest
 
 events = structlog.get_logger("waystation.activities")
@@ -127,9 +126,7 @@ class Notifier:
         if inbox is None:
             return None
         approval_id = ids.approval(log.invocation_id, call.id)
-        if self._sign is None:
-            return f"{inbox}/approvals/{quote(approval_id, safe='')}"
-        return f"{inbox}/link/{self._sign(approval_id, channel.person)}"
+        return address(inbox, approval_id, self._sign(approval_id, channel.person) if self._sign else None)
 
 
 class _Told:

@@ -79,8 +79,8 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
         assert got.verified
         assert got.body["type"] == "waystation.approval.asked"
         data = got.body["data"]
-        page, _, token = data.pop("link").rpartition("/")
-        assert page == "https://approvals.example.com/link"
+        page, _, token = data.pop("link").partition("#link=")
+        assert page == f"https://approvals.example.com/approvals/{quote(call.approval_id, safe='')}"
         assert links.read(token).approval_id == call.approval_id
         assert data == {
             "approval_id": call.approval_id,
@@ -311,7 +311,7 @@ async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tu
         assert body is not None
         text = body.get_content()
         assert "Agent: payer, for user" in text
-        token = text.split("/link/")[1].split()[0].split("<")[0]
+        token = text.split("#link=")[1].split()[0].split("<")[0]
         assert links.read(token).person == "dana@example.com"
         await invocation.approve()
         await invocation.result()

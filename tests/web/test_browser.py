@@ -16,6 +16,7 @@ from tests.web.test_guarding import XSS
 from tests.workflows.outside import Till, until
 from tools import FunctionTool
 from waystation.agents import Agent
+from waystation.core.notice import address
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity.init import write
 from waystation.testing import ScriptedModel, calls, says
@@ -217,7 +218,7 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
             page = await context.new_page()
             asked: list[str] = []
             page.on("request", lambda request: asked.append(request.url))
-            await page.goto(f"{path_of(id)}#link={token}")
+            await page.goto(address(web.url, id, token))
             await page.get_by_text("payer asks to run pay").wait_for()
             assert await page.locator("form").count() == 0
             assert [url for url in asked if token in url.partition("#")[0]] == []

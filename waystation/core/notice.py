@@ -1,6 +1,7 @@
 """People are told that a call waits, that nobody has answered yet, and how it ended. It never delays the agent."""
 
 from typing import Literal
+from urllib.parse import quote
 
 from waystation.core.model_call import Position
 from waystation.core.payload import Recorded
@@ -34,3 +35,12 @@ class NoticeReport(Recorded):
     """Names of channels, and the type of the error of each."""
     mark: str = ""
     """Tells the attempts of one notice apart."""
+
+
+def address(inbox: str, approval_id: str, token: str | None) -> str:
+    """Return where the inbox shows a call; the token of a link opens it for strangers.
+
+    It stands behind the `#`, which browsers send to no server: it is in no log of a proxy.
+    """
+    page = f"{inbox}/approvals/{quote(approval_id, safe='')}"
+    return f"{page}#link={token}" if token else page
