@@ -1,6 +1,7 @@
 """One server for the session; one worker and one task queue for each test."""
 
 import contextlib
+import gc
 import itertools
 import logging
 import os
@@ -26,6 +27,12 @@ _queues = itertools.count()
 
 # Workers run in the process of the tests, some of which read standard output.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays for good: a look at all of it takes long enough to seem a deadlock."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ TALKS: list[tuple[str, str, tuple[JsonObject | str, ...]]] = [
     ("calendar_agent", "What is on?", ("reject",)),
     ("document_analysis_agent", "Keep a.txt: Cats are nice.", ()),
     ("main_agent", "URGENT: the dashboard is empty", ()),
+    ("payments_agent", "Pay 500 to Rose for the rent", ({"action": "approve", "comment": "due"},)),
     ("reimbursement_agent", "Please reimburse 200$ for meals", ("approve",)),
     ("stock_price_agent", "What does NOPE cost?", ()),
     ("summarizer_agent", "Summarise: It rained. Nobody came.", ()),
