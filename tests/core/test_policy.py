@@ -39,7 +39,7 @@ def test_a_policy_that_asks_no_less_satisfies_another(given: JsonObject, wanted:
 def test_true_is_no_duration(field: str) -> None:
     """`remember=True` would be for one second."""
     with pytest.raises(ValidationError, match=r"is no duration; use a timedelta, such as timedelta\(hours=1\)"):
-        ApprovalPolicy(**{field: True})
+        ApprovalPolicy.model_validate({field: True})
 
 
 @pytest.mark.parametrize(
