@@ -134,4 +134,4 @@ async def verify_tree(invocation: Invocation) -> None:
     for event in (event for history in histories for event in history.events):
         child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
         if child:
-            await verify_tree(invocation._client.invocation(child))
+            await verify_tree(invocation.client.invocation(child))

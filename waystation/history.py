@@ -20,7 +20,7 @@ from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.payload import decode
 from waystation.core.projection import Projection
-from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
+from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import UNREADABLE, is_reference, retrieved
 
@@ -284,16 +284,15 @@ def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
             return None
 
 
-def carried_by(first: HistoryEvent) -> Carried | None:
-    """Return what a run has from the run that it continues, given its first event.
+def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
+    """Return a run's input and what it has from the run that it continues, given its first event.
 
     Raises:
         ForeignHistory: It cannot be read.
     """
     started = first.workflow_execution_started_event_attributes
     _check_content(started.input.payloads)
-    found = facts.Started(_data(started.input.payloads), continues=bool(continues(first))).carried()
-    return found[1] if found else None
+    return facts.Started(_data(started.input.payloads), continues=bool(continues(first))).carried()
 
 
 def run_id_of(events: Iterable[HistoryEvent]) -> str:

@@ -1,11 +1,12 @@
 """Histories in files.
 
-A file holds the events of one run, as `temporal workflow show -o json` and the Web UI's download write them. Where
-there are earlier runs, they stand beside it under a name that Temporal's own programs pass over.
+A file holds the events of one run, as `temporal workflow show -o json` and the Web UI's download write them. Earlier
+runs, and the agents that it called, stand beside it under names that Temporal's own programs pass over.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,32 @@ from waystation.core.payload import JsonObject
 
 EARLIER = "earlierRuns"
 """Each as a file of it alone would be, oldest first."""
+CALLED = "calledAgents"
+"""The invocations of agents that it called, each as a file of its own would be, in the order of the calls."""
 _WANTED = (
     "Save one with `waystation history` or `temporal workflow show -o json`, or download it, not decoded, from the "
     "Web UI."
 )
 
 
-def written(histories: Sequence[WorkflowHistory]) -> JsonObject:
-    """Return what a file is to hold of the runs of a workflow, given oldest first."""
-    *earlier, latest = (history.to_json_dict() for history in histories)
-    return {**latest, EARLIER: earlier} if earlier else latest
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a file holds of a workflow."""
+
+    histories: Sequence[WorkflowHistory]
+    """Of its runs, oldest first, as the server has them."""
+    called: Sequence["Saved"] = ()
 
 
-def read(path: Path) -> list[WorkflowHistory]:
-    """Return the histories of the runs that a file holds, oldest first, as the server had them.
+def written(saved: Saved) -> JsonObject:
+    """Return what a file is to hold."""
+    *earlier, latest = (history.to_json_dict() for history in saved.histories)
+    beside = {EARLIER: earlier, CALLED: [written(each) for each in saved.called]}
+    return {**latest, **{name: held for name, held in beside.items() if held}}
+
+
+def read(path: Path) -> Saved:
+    """Return what a file holds.
 
     Raises:
         ForeignHistory: It holds something else.
@@ -38,11 +51,23 @@ def read(path: Path) -> list[WorkflowHistory]:
     name = repr(str(path))
     try:
         found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+        return _saved(found, name, path)
+    except RecursionError:
+        raise ForeignHistory(f"{name} is no history: it is nested too deeply. {_WANTED}") from None
+    except ValueError:
         raise ForeignHistory(f"{name} is no history: it is no JSON. {_WANTED}") from None
-    earlier = found.get(EARLIER) if isinstance(found, dict) else None
-    runs = [*(earlier if isinstance(earlier, list) else ()), found]
-    return [_parsed(run, name if len(runs) == 1 else f"{name}, run {n},", path) for n, run in enumerate(runs, 1)]
+
+
+def _saved(found: Any, name: str, path: Path) -> Saved:
+    runs = [*_beside(found, EARLIER), found]
+    histories = [_parsed(run, name if len(runs) == 1 else f"{name}, run {n},", path) for n, run in enumerate(runs, 1)]
+    called = enumerate(_beside(found, CALLED), 1)
+    return Saved(histories, [_saved(each, f"{name}, called agent {number},", path) for number, each in called])
+
+
+def _beside(found: Any, key: str) -> list[Any]:
+    held = found.get(key) if isinstance(found, dict) else None
+    return held if isinstance(held, list) else []
 
 
 def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:

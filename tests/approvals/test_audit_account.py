@@ -10,8 +10,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
 from waystation.audit import account
-from waystation.audit.gathering import log_before
-from waystation.client.chain import opened
+from waystation.client.chain import before_file, opened
 from waystation.core.answer import Answer
 from waystation.core.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
 from waystation.core.errors import ForeignHistory
@@ -162,11 +161,11 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
 async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
     """Hazard: no audit. At every point of every kept history it is the beginning of what is told in the end."""
     store = Blobs(KEPT / "store")
-    histories = await opened(read(KEPT / f"{name}.json"), offloading(store))
+    histories = await opened(read(KEPT / f"{name}.json").histories, offloading(store))
 
     async def told(events: Any) -> list[JsonObject]:
         cut = WorkflowHistory(histories[0].workflow_id, events)
-        return account(log_in([cut], await log_before([cut], store.get)))
+        return account(log_in([cut], await before_file([cut], store.get)))
 
     (history,) = histories
     whole = await told(history.events)

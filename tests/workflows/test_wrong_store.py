@@ -128,6 +128,7 @@ async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_in
         async def taken_up() -> bool:  # a run that was cut a moment ago has no workflow task yet
             return len((await invocation.history()).events) > 3
 
+        await quiet(invocation)  # it may wait, and be cut after that
         await until(taken_up, "the latest run taken up")
         await quiet(invocation)
         assert await runs(invocation) > 1

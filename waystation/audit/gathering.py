@@ -1,23 +1,23 @@
 """Accounts of an invocation and of the agents that it called, live or from exported histories; and how they compare."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.audit.account import account
 from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
-from waystation.core.continued import Fetch, extend
+from waystation.core.continued import Fetch
 from waystation.core.errors import ForeignHistory
 from waystation.core.ids import session_invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.history import carried_by, log_of
+from waystation.history import log_of
 from waystation.history_files import read as read_history
 
 if TYPE_CHECKING:
@@ -99,25 +99,15 @@ async def of_files(
         StoreFailed: Part of one was archived, and is not to be had.
         OSError: One cannot be read.
     """
-    from waystation.client.chain import opened
+    from waystation.client.chain import before_file, opened
 
     gathered = Gathered(arguments)
     called: list[str] = []
     for path in paths:
-        histories = await opened(read_history(path), converter)
-        called += gathered.add(log_of(histories, await log_before(histories, fetch)))
+        histories = await opened(read_history(path).histories, converter)
+        called += gathered.add(log_of(histories, await before_file(histories, fetch)))
     gathered.lacking = [id for id in called if id not in gathered.accounts]
     return gathered
-
-
-async def log_before(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log | None:
-    """Return the log of earlier runs than those in the file; None when there are none."""
-    carried = carried_by(histories[0].events[0])
-    if carried is None:
-        return None
-    log = Log(histories[0].workflow_id)
-    await extend(log, carried, fetch)
-    return log
 
 
 def compare(sheet: Sheet, live: Gathered) -> int:

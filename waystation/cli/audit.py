@@ -130,7 +130,7 @@ def verify(
 async def _gathered(target: "Target", sources: Sequence[str], *, arguments: bool) -> "Gathered":
     from waystation.audit.gathering import of_files, of_invocation
     from waystation.cli.exits import Exit, Problem
-    from waystation.cli.histories import is_file
+    from waystation.cli.recordings import is_file
     from waystation.core.errors import ForeignHistory
     from waystation.storage import Blobs
     from waystation.storage.driver import offloading

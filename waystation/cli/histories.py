@@ -1,10 +1,8 @@
 """Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 
 from rich import box
 from rich.table import Table
@@ -12,22 +10,18 @@ from rich.text import Text
 from temporalio.client import WorkflowHistory
 
 from waystation.cli import render
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.exits import Exit
 from waystation.cli.output import Output
+from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
-from waystation.client import chain
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import ForeignHistory, NotReplayable
+from waystation.core.errors import NotReplayable
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.state import StateFold
-from waystation.core.wire import SESSION_WORKFLOW
-from waystation.history import log_of
-from waystation.history_files import read, written
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading, shortened
+from waystation.history_files import written
+from waystation.replay.recording import Recording
 
 MAX_PROBLEM = 600
 """Characters of the reason why a history does not replay."""
@@ -54,12 +48,9 @@ def states(log: Log) -> Iterator[tuple[Event, JsonObject]]:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One invocation, and whether the present code would do what its runs recorded."""
+    """A recording, and whether the present code would do what it says."""
 
-    source: str
-    histories: Sequence[WorkflowHistory]
-    """Of its runs, oldest first."""
-    log: Log
+    recording: Recording
     problem: str | None
     attempted: bool = True
     """Whether it was replayed at all: not when some of it cannot be had."""
@@ -74,100 +65,49 @@ class Replayed:
     @property
     def length(self) -> int:
         """How many events of history there are."""
-        return sum(len(history.events) for history in self.histories)
+        return sum(len(history.events) for history in self.recording.histories)
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
         return {
-            "source": self.source,
-            "invocation_id": self.log.invocation_id,
+            "source": self.recording.source,
+            "invocation_id": self.recording.id,
             "replays": self.problem is None,
             "problem": self.problem,
-            "runs": len(self.histories),
+            "runs": len(self.recording.histories),
             "history_events": self.length,
-            "steps": [{"event": event.to_json(), "state": held} for event, held in states(self.log)],
+            "steps": [{"event": event.to_json(), "state": held} for event, held in states(self.recording.log)],
         }
 
 
 async def history(client: AgentClient, out: Output, *, id: str) -> Exit:
-    """Write the histories of all runs of a workflow as a file holds them."""
-    out.record(written(await client.invocation(id).histories()))
+    """Write the histories of all runs of a workflow, and of the agents that it called, as a file holds them."""
+    out.record(written(await client.invocation(id).saved()))
     return Exit.OK
 
 
 async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit:
     """Replay histories against the present code, and write the state at each of their events."""
-    client: AgentClient | None = None
+    recordings = Recordings(target)
     failed = False
     for source in sources:
-        in_file = is_file(source)
-        try:
-            if in_file:
-                replayed = await _replayed_file(source, target.store)
+        recording = await recordings.get(source)
+        for each in (recording, *recording.below()):
+            replayed = await replayed_runs(each)
+            failed = failed or replayed.problem is not None
+            if out.json:
+                out.record(replayed.to_json())
             else:
-                client = client or await target.connect()
-                replayed = await _replayed_invocation(source, client)
-        except ForeignHistory as error:
-            text = str(error) if source in str(error) else f"{source}: {error}"
-            raise Problem(Exit.USAGE if in_file else Exit.UNKNOWN, text) from None
-        failed = failed or replayed.problem is not None
-        if out.json:
-            out.record(replayed.to_json())
-        else:
-            _write(out, replayed)
+                _write(out, replayed)
     return Exit.FAILED if failed else Exit.OK
 
 
-def is_file(source: str) -> bool:
-    """Whether a source names a file, and no invocation."""
-    return source.endswith(".json") or Path(source).is_file()
-
-
-async def _replayed_file(source: str, store: str | None) -> Replayed:
-    try:
-        found = read(Path(source))
-    except OSError as error:
-        raise Problem(Exit.USAGE, f"Cannot read {source!r}: {error.strerror}.") from None
-    converter = offloading(Blobs(store), short_forms=True)
-    histories = await chain.opened(found, converter)
-    return await replayed_runs(source, histories, lacking=shortened(converter))
-
-
-async def _replayed_invocation(id: str, client: AgentClient) -> Replayed:
-    invocation = client.invocation(id)
-    converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
-    histories = await chain.opened(await invocation.histories(), converter)
-    before = None
-    if not _without_log(histories):
-        before = await chain.before(client.temporal, id, histories[0].events[0], client.blobs.get)
-    return await replayed_runs(id, histories, before, lacking=shortened(converter))
-
-
-def _without_log(histories: Sequence[WorkflowHistory]) -> bool:
-    """Whether they are of a session or a scope, which replay as invocations do and have no events of an agent."""
-    kind = histories[0].events[0].workflow_execution_started_event_attributes.workflow_type.name
-    return kind in (SESSION_WORKFLOW, SCOPE_WORKFLOW)
-
-
-async def replayed_runs(
-    source: str,
-    histories: Sequence[WorkflowHistory],
-    before: Log | None = None,
-    *,
-    lacking: Mapping[str, str] = MappingProxyType({}),
-) -> Replayed:
-    """Replay the runs of a workflow; `before` is the log of an invocation's runs that are not among them.
-
-    Not when they hold only short forms of values; `lacking` says of which, and why.
-
-    Raises:
-        ForeignHistory: It is not one of ours, or it is damaged.
-    """
-    log = Log(histories[0].workflow_id) if _without_log(histories) else log_of(histories, before)
-    if lacking:
+async def replayed_runs(recording: Recording) -> Replayed:
+    """Replay the runs of a workflow. Not when they hold only short forms of values."""
+    if lacking := recording.lacking:
         problem = f"{len(lacking)} of its large values cannot be had; --store says where workers keep them."
-        return Replayed(source, histories, log, f"{problem} {next(iter(lacking.values()))}", attempted=False)
-    return Replayed(source, histories, log, await _problem(histories))
+        return Replayed(recording, f"{problem} {next(iter(lacking.values()))}", attempted=False)
+    return Replayed(recording, await _problem(recording.histories))
 
 
 async def _problem(histories: Sequence[WorkflowHistory]) -> str | None:
@@ -190,13 +130,14 @@ def _reason(error: NotReplayable) -> str:
 
 
 def _write(out: Output, replayed: Replayed) -> None:
-    runs = f" in {len(replayed.histories)} runs" if len(replayed.histories) > 1 else ""
-    told = f"  {render.safe(replayed.source)}, {replayed.length} events of history{runs}"
+    recording = replayed.recording
+    runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
+    told = f"  {render.safe(recording.source)}, {replayed.length} events of history{runs}"
     out.line(Text.assemble(replayed.verdict, told))
     if replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
-    if replayed.log.events:
-        out.table(state_table(replayed.log))
+    if recording.events:
+        out.table(state_table(recording.log))
 
 
 def state_table(log: Log) -> Table:

@@ -29,6 +29,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.answer import Action, PendingCall
 from waystation.core.errors import WaystationError
 from waystation.embedded import EmbeddedServer
+from waystation.replay.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = "reimbursement_agent"
@@ -86,14 +87,14 @@ class Demo:
                         await large.answer(action, by="demo")
                     async with asyncio.timeout(STEP_LIMIT_S):
                         await watching[1]
-                    history = await large.history()
-                    approved = await self._conclude(large, history)
+                    recording = await Recording.of(large)
+                    approved = await self._conclude(large, recording.histories[-1])
             finally:
                 for task in watching:
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
         self._heading("Debug it: replay the recorded history against the code as it is now")
-        return await self._replay(history, approved)
+        return await self._replay(recording, approved)
 
     # The steps.
 
@@ -195,12 +196,12 @@ class Demo:
             raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
         return approved
 
-    async def _replay(self, history: WorkflowHistory, approved: bool) -> Exit:
-        replayed = await replayed_runs(history.workflow_id, [history])
-        size = sum(event.ByteSize() for event in history.events)
+    async def _replay(self, recording: Recording, approved: bool) -> Exit:
+        replayed = await replayed_runs(recording)
+        size = sum(event.ByteSize() for history in recording.histories for event in history.events)
         verdict = "replays against the present code" if replayed.problem is None else replayed.problem
-        self._fact("history", f"{len(history.events)} events, {size / 1000:.0f} kB; it {verdict}")
-        self._out.table(state_table(replayed.log))
+        self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; it {verdict}")
+        self._out.table(state_table(replayed.recording.log))
         return Exit.OK if replayed.problem is None else Exit.FAILED
 
     # How it reads.

@@ -49,6 +49,7 @@ from waystation.core.wire import (
     InvocationResult,
 )
 from waystation.history import log_of
+from waystation.history_files import Saved
 from waystation.search_attributes import at_start, registered
 from waystation.storage import Blobs
 
@@ -198,7 +199,8 @@ class Invocation:
     """One invocation of an agent, as seen from outside."""
 
     def __init__(self, client: AgentClient, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
-        self._client = client
+        self.client = client
+        """Through which it is seen."""
         self.handle = handle
         """Temporal's own handle."""
         self.existed = existed
@@ -212,7 +214,7 @@ class Invocation:
     @property
     def converter(self) -> DataConverter:
         """How the client reads payloads."""
-        return self._client.temporal.data_converter
+        return self.client.temporal.data_converter
 
     async def result(self) -> InvocationResult:
         """Wait for the end and return the result.
@@ -231,12 +233,16 @@ class Invocation:
     async def log(self) -> Log:
         """Return the log as of now, rebuilt from history. No worker has to run."""
         latest = await chain.opened([await self.history()], self.converter)
-        client = self._client
+        client = self.client
         return log_of(latest, await chain.before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
 
     async def histories(self) -> list[WorkflowHistory]:
         """Return what Temporal still has of all runs, oldest first."""
-        return await chain.histories(self._client.temporal, await self.history())
+        return await chain.histories(self.client.temporal, await self.history())
+
+    async def saved(self) -> Saved:
+        """Return what `waystation history` writes: `histories`, and those of the agents that it called."""
+        return await chain.saved(self.client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
         """Return the state as of now. No worker has to run."""
@@ -263,7 +269,7 @@ class Invocation:
 
     async def follow(self) -> AsyncIterator[Log]:
         """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
-        async for log in chain.follow(self._client.temporal, self.handle, self._client.blobs.get):
+        async for log in chain.follow(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 
     async def pending(self) -> list[PendingCall]:
@@ -312,7 +318,7 @@ class Invocation:
         call = (self.id, function_call_id or await self._only_pending())
         kept = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
         receipt = await self.approve(call[1], **answer)
-        await self._client._approve_all(other for other in kept.calls if tuple(other) != call)
+        await self.client._approve_all(other for other in kept.calls if tuple(other) != call)
         return receipt
 
     async def answer(
@@ -348,8 +354,8 @@ class Invocation:
         answer = {key: value for key, value in given.items() if value is not None}
         if token is not None:
             approval_id = ids.approval(self.id, ids.requesting_call(given["function_call_id"]))
-            namespace = self._client.temporal.namespace
-            answer["token"] = self._client.proof.of(token, namespace=namespace, approval_id=approval_id, answer=answer)
+            namespace = self.client.temporal.namespace
+            answer["token"] = self.client.proof.of(token, namespace=namespace, approval_id=approval_id, answer=answer)
         check_size(encode(answer))
         try:
             if signal:

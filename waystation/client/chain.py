@@ -3,7 +3,7 @@
 An invocation whose history grows long goes on in further runs. Each says which run it continues, and what came before.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -14,7 +14,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core.continued import Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
+from waystation.core.wire import WORKFLOW
 from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of
+from waystation.history_files import Saved
 
 
 async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
@@ -28,15 +30,36 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
     """
     earlier: list[WorkflowHistory] = []
     log = Log(id)
-    carried = carried_by(first)
-    while carried:
-        history = await run_of(client, id, carried.run_id)
+    given = carried_by(first)
+    while given:
+        history = await run_of(client, id, given[1].run_id)
         if history is None:
-            await extend(log, carried, fetch)
+            await extend(log, given[1], fetch)
             break
         earlier.append(history)
-        carried = carried_by(history.events[0])
+        given = carried_by(history.events[0])
     return log_of(earlier[::-1], log)
+
+
+async def before_file(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log | None:
+    """Return the log of earlier runs than those that a file holds; None when there are none.
+
+    Raises:
+        ForeignHistory: The file is damaged.
+        StoreFailed: The store does not have it.
+    """
+    given = carried_by(histories[0].events[0])
+    if given is None:
+        return None
+    log = Log(histories[0].workflow_id)
+    await extend(log, given[1], fetch)
+    return log
+
+
+def restored(history: WorkflowHistory) -> Log:
+    """Return the log as a run has it when it begins: without what came before, when it continues another run."""
+    started, carried = carried_by(history.events[0]) or (None, None)
+    return carried.snapshot.restored(history.workflow_id, started) if carried and started else Log(history.workflow_id)
 
 
 async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory | None:
@@ -62,6 +85,28 @@ async def histories(client: Client, last: WorkflowHistory) -> list[WorkflowHisto
                 raise
             break
     return found
+
+
+async def saved(client: Client, last: WorkflowHistory) -> Saved:
+    """Return all runs up to `last`, as `histories` does, and those of the agents that were called."""
+    runs = await histories(client, last)
+    ids = dict.fromkeys(id for run in runs for id in called_by(run))
+    called = []
+    for id in ids:
+        try:
+            called.append(await saved(client, await client.get_workflow_handle(id).fetch_history()))
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+    return Saved(runs, called)
+
+
+def called_by(history: WorkflowHistory) -> list[str]:
+    """Return the ids of the agents that a run of an invocation has called."""
+    if history.events[0].workflow_execution_started_event_attributes.workflow_type.name != WORKFLOW:
+        return []
+    initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
+    return [child.workflow_id for child in initiated if child.workflow_type.name == WORKFLOW]
 
 
 async def opened(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:

@@ -157,7 +157,7 @@ async def stream_file(
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    histories = await opened(await asyncio.to_thread(read, Path(path)), converter)
+    histories = await opened((await asyncio.to_thread(read, Path(path))).histories, converter)
     for event in log_of(histories).events[start:]:
         yield event
 

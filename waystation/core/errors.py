@@ -43,6 +43,7 @@
     ├── ScopeNameTooLong          the names of an app and a user do not fit into the id of their state
     ├── ScopesNotRead             code read a `user:` or `app:` key of which nobody knew that it would
     ├── ForeignHistory            a history is not one of ours, or cannot be read
+    ├── NoSuchEvent               an invocation has no event of that number, or the recording does not go back to it
     └── NotReplayable             recorded and present code disagree
 
 Messages of InvocationError end up in histories and logs: they are short and carry no content of the conversation.
@@ -283,6 +284,14 @@ class ScopesNotRead(WaystationError):
 
 class ForeignHistory(WaystationError):
     """A history was not recorded by Waystation, or cannot be read."""
+
+
+class NoSuchEvent(WaystationError):
+    """A recording does not hold an event; they are numbered from 1, and 0 is before the first."""
+
+    def __init__(self, source: str, number: int, first: int, last: int) -> None:
+        self.number, self.first, self.last = number, first, last
+        super().__init__(f"{source!r} has no event {number}: what is recorded there goes from {first} to {last}.")
 
 
 class NotReplayable(WaystationError):

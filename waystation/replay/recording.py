@@ -1,0 +1,153 @@
+"""One invocation as it was recorded, on a server or in a file, to be looked at from any of its moments."""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+
+from waystation.client import chain
+from waystation.core.errors import NoSuchEvent, StoreFailed
+from waystation.core.event import Event
+from waystation.core.log import Log
+from waystation.core.wire import WORKFLOW
+from waystation.history import log_of
+from waystation.history_files import Saved, read
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading, shortened
+
+if TYPE_CHECKING:
+    from waystation.client.agent_client import Invocation
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was recorded of an invocation, or of a session or a scope, which have no log of an agent.
+
+    Moments are named by events, numbered from 1 as `waystation events` lists them; 0 is before the first.
+    """
+
+    source: str
+    """The id, or the file."""
+    histories: Sequence[WorkflowHistory]
+    """Of its runs, oldest first, with payloads that codec and store have opened."""
+    log: Log
+    called: Mapping[str, "Recording"] = field(default_factory=dict)
+    """The agents that it called, by the ids of the calls; those whose histories are not there are left out."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Digests of large values of which only short forms could be had, each with the reason."""
+
+    @classmethod
+    async def of(cls, invocation: "Invocation") -> "Recording":
+        """Return what the server has, whether the invocation goes on or is over.
+
+        Raises:
+            ForeignHistory: It is not one of ours, or a newer version's.
+            StoreFailed: A part that was archived cannot be had.
+            RPCError: The server does not know it, or does not answer.
+        """
+        client = invocation.client
+        converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
+        return await _recording(invocation.id, await invocation.saved(), converter, client.blobs)
+
+    @classmethod
+    async def read(
+        cls, path: Path | str, *, store: str | None = None, converter: DataConverter = DataConverter.default
+    ) -> "Recording":
+        """Return what a file holds, such as `waystation history`, the `temporal` CLI or the Web UI writes.
+
+        Args:
+            path: The file.
+            store: Where the workers keep large payloads: a folder or the URL of an object store.
+            converter: As the workers', for payloads that a codec has encoded.
+
+        Raises:
+            ForeignHistory: It holds something else, is truncated or damaged, or a newer version's.
+            OSError: It cannot be read.
+        """
+        saved = await asyncio.to_thread(read, Path(path))
+        blobs = Blobs(store)
+        return await _recording(str(path), saved, offloading(blobs, short_forms=True, converter=converter), blobs)
+
+    @property
+    def id(self) -> str:
+        """The workflow's id."""
+        return self.histories[0].workflow_id
+
+    @property
+    def kind(self) -> str:
+        """The workflow's type: `AgentInvocation`, `AgentSession` or `AgentScope`."""
+        return _kind(self.histories)
+
+    def below(self) -> Iterator["Recording"]:
+        """Yield the agents that it called, and those that they called."""
+        for each in self.called.values():
+            yield each
+            yield from each.below()
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Those that the recording holds, the first of which has the number `events_before` + 1."""
+        return self.log.events
+
+    def at(self, number: int) -> Log:
+        """Return the log as it was right after event `number`.
+
+        Raises:
+            NoSuchEvent: There is no such event, or it is before what the recording holds.
+        """
+        first, last = self._events_made[0], self._events_made[-1]
+        if not first <= number <= last:
+            raise NoSuchEvent(self.source, number, first, last)
+        return self.after(bisect_left(self._events_made, number))
+
+    def after(self, entries: int) -> Log:
+        """Return the log as it was after so many of the entries that the recording holds."""
+        log = self._start()
+        for entry in self.log.entries[:entries]:
+            log.append(entry.ref, entry.time, entry.body)
+        return log
+
+    @property
+    def events_before(self) -> int:
+        """How many events precede what the recording holds; none, unless earlier runs are lost."""
+        return self._events_made[0]
+
+    @cached_property
+    def _events_made(self) -> list[int]:
+        """How many events there were after each number of entries."""
+        log = self._start()
+        made = [log.events_before + len(log.events)]
+        for entry in self.log.entries:
+            log.append(entry.ref, entry.time, entry.body)
+            made.append(log.events_before + len(log.events))
+        return made
+
+    def _start(self) -> Log:
+        """Return the log before the first entry that the recording holds."""
+        return chain.restored(self.histories[0]) if self.log.entries_before else Log(self.id)
+
+
+async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:
+    histories = await chain.opened(saved.histories, converter)
+    log = Log(histories[0].workflow_id)
+    if _kind(histories) == WORKFLOW:
+        try:
+            before = await chain.before_file(histories, blobs.get)
+        except StoreFailed:
+            before = None  # what is left of it is in the snapshot with which the first of the runs begins
+        log = log_of(histories, before)
+    called: dict[str, Recording] = {}
+    for each in saved.called:
+        id = each.histories[0].workflow_id
+        called[id.rpartition("/")[2]] = await _recording(id, each, converter, blobs)
+    return Recording(source, histories, log, called, dict(shortened(converter)))
+
+
+def _kind(histories: Sequence[WorkflowHistory]) -> str:
+    return histories[0].events[0].workflow_execution_started_event_attributes.workflow_type.name
