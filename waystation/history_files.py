@@ -52,9 +52,7 @@ def read(path: Path) -> Saved:
     try:
         found = json.loads(path.read_bytes())
         return _saved(found, name, path)
-    except RecursionError:
-        raise ForeignHistory(f"{name} is no history: it is nested too deeply. {_WANTED}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ForeignHistory(f"{name} is no history: it is no JSON. {_WANTED}") from None
 
 

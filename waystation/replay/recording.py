@@ -15,7 +15,8 @@ from waystation.client import chain
 from waystation.core.errors import NoSuchEvent, StoreFailed
 from waystation.core.event import Event
 from waystation.core.log import Log
-from waystation.core.wire import WORKFLOW
+from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
+from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import log_of
 from waystation.history_files import Saved, read
 from waystation.storage import Blobs
@@ -136,7 +137,7 @@ class Recording:
 async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:
     histories = await chain.opened(saved.histories, converter)
     log = Log(histories[0].workflow_id)
-    if _kind(histories) == WORKFLOW:
+    if _kind(histories) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
             before = await chain.before_file(histories, blobs.get)
         except StoreFailed:
