@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from activities.annotate import Annotator, Asking, problem_of
 from activities.answer import closing_of, output_of, stored, structured
 from activities.around_agent import Around, UserMessageChanged
-from activities.compaction import Compactor
+from activities.compaction import Compactor, Compacts
 from activities.contexts import Contexts
 from activities.definition import definition_digest
 from activities.heartbeat import beating
@@ -26,9 +26,9 @@ from activities.instructions import InstructionFailed
 from activities.models.choice import Models
 from activities.partials import telling
 from activities.request import model_name, request_of, speakers, tools_for
-from activities.scopes import ScopeKeeper
-from activities.sessions import Sessions
-from activities.view import Views
+from activities.scopes import ReadsScopes
+from activities.sessions import Conversations
+from activities.view import Logs
 from tools.base import BaseTool
 from tools.context import CallbackContext
 from tools.output_schema import explained
@@ -63,6 +63,8 @@ MAX_REPLY_BYTES = 2_000_000
 """Content and annotations together. The server fails, and then repeats, an activity whose result is over 2 MiB."""
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 
+Seen: TypeAlias = Callable[[LlmRequest, str], None]
+
 
 class ModelCaller:
     """Carries out the activity `call_model`."""
@@ -70,20 +72,25 @@ class ModelCaller:
     def __init__(
         self,
         registry: Registry,
-        views: Views,
-        sessions: Sessions,
+        views: Logs,
+        sessions: Conversations,
         models: Models,
         *,
         search_attributes: bool,
         services: Services = NO_SERVICES,
-        scopes: ScopeKeeper | None = None,
+        scopes: ReadsScopes | None = None,
         notify: Sequence[str] = (),
+        compactor: Compacts | None = None,
+        seen: Seen = lambda _request, _definition: None,
     ) -> None:
-        """`notify` names the channels that are told of whatever waits, unless a policy names others."""
+        """`notify` names the channels that are told of whatever waits, unless a policy names others.
+
+        `seen` is told of each request as the agent's declaration makes it, with the digest of that.
+        """
         self._registry, self._views, self._models, self._sessions = registry, views, models, sessions
         self._search_attributes, self._services, self._scopes = search_attributes, services, scopes
         self._notify = tuple(notify)
-        self._compactor = Compactor(models)
+        self._compactor, self._seen = compactor or Compactor(models), seen
 
     async def call(self, given: ModelCallInput) -> bytes:
         """Return an encoded `ModelReply`.
@@ -128,6 +135,7 @@ class ModelCaller:
                         on_text,
                         compaction,
                         given.wrap_up,
+                        self._seen,
                     )
                     reply = await turn.reply(reply)
                     spending = _spending(info.attempt, agent, log)
@@ -198,6 +206,7 @@ class _Turn:
     compaction: Compaction | None
     wrap_up: str | None
     """Why it has to answer now; it is then given no tools."""
+    seen: Seen
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Return `entered` with what the model said."""
@@ -205,9 +214,10 @@ class _Turn:
         tools = {} if self.wrap_up else await tools_for(self.agent, self.contexts)
         attempt = activity.info().attempt
         request = await request_of(self.agent, self.work, self.contexts, tools, attempt, self.compaction, self.wrap_up)
+        definition = definition_digest(self.agent, request)
+        self.seen(request, definition)
         response = await self._response(request, tools, context)
         reply = await self._annotated(response, tools, context, entered)
-        definition = definition_digest(self.agent, request)
         return reply.model_copy(update={"definition": definition, "compaction": self.compaction})
 
     async def _response(self, request: LlmRequest, tools: dict[str, BaseTool], context: CallbackContext) -> LlmResponse:

@@ -22,8 +22,8 @@ from activities.contexts import Contexts
 from activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
 from activities.hooks import Hooks
 from activities.request import tools_for
-from activities.sessions import Sessions
-from activities.view import Views
+from activities.sessions import Conversations
+from activities.view import Logs
 from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
@@ -55,7 +55,7 @@ class ToolCaller:
     """Carries out the activities named `<agent>.<tool>`."""
 
     def __init__(
-        self, registry: Registry, views: Views, sessions: Sessions, *, services: Services = NO_SERVICES
+        self, registry: Registry, views: Logs, sessions: Conversations, *, services: Services = NO_SERVICES
     ) -> None:
         self._registry, self._views, self._sessions, self._services = registry, views, sessions, services
 

@@ -8,7 +8,7 @@ import functools
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from pydantic import ValidationError
@@ -42,6 +42,15 @@ MAX_KEPT = 1_000
 
 class NoSummary(WaystationError):
     """The summarizer gave nothing that can stand for events."""
+
+
+class Compacts(Protocol):
+    """What model calls ask for summaries."""
+
+    async def compaction(
+        self, root: Root, agent: LlmAgent, work: Work, said: Conversation, step: str
+    ) -> Compaction | None:
+        """Return the summary that is due before the model call `step`."""
 
 
 class Compactor:

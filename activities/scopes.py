@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import structlog
 from temporalio import activity
@@ -38,6 +39,13 @@ MAX_SIGNAL_BYTES = 1_000_000
 SEEN_WITHIN_S = 15.0
 """How long to wait until a signal stands in the history: the server holds it back while a workflow task runs, for up to
 10 s when the worker that runs it was lost."""
+
+
+class ReadsScopes(Protocol):
+    """Where model calls have `user:` and `app:` state from when an invocation begins."""
+
+    async def read(self, started: InvocationInput) -> JsonObject:
+        """Return what the user's and the app's state hold, with their prefixes."""
 
 
 class ScopeKeeper:

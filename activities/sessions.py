@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from temporalio import activity
@@ -54,6 +54,13 @@ class _Known:
     run_id: str = ""
     reader: SessionReader | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Conversations(Protocol):
+    """Where activities have from what was said before an invocation."""
+
+    async def conversation(self, log: Log) -> Conversation:
+        """Return an invocation's log after what was said before it."""
 
 
 class Sessions:

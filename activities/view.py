@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
@@ -40,6 +41,19 @@ class _Run:
     """What it has from the run that it continues; None once that is part of the log."""
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Logs(Protocol):
+    """Where activities have the log from that they go on with."""
+
+    async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
+        """Return the log at `position`, or further on."""
+
+    async def keep(self, data: bytes) -> None:
+        """Keep a large result."""
+
+    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+        """Remember a result that this process made."""
 
 
 class Views:

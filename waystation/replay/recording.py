@@ -105,7 +105,11 @@ class Recording:
         first, last = self._events_made[0], self._events_made[-1]
         if not first <= number <= last:
             raise NoSuchEvent(self.source, number, first, last)
-        return self.after(bisect_left(self._events_made, number))
+        return self.after(self.entries_until(number))
+
+    def entries_until(self, event: int) -> int:
+        """Return how many of the entries that the recording holds there are up to the one that made an event."""
+        return bisect_left(self._events_made, event)
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""

@@ -1,0 +1,234 @@
+"""The model calls and tool calls of a recording: what each was given, the moment before it, and what came of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from waystation.core import ids
+from waystation.core.entry import (
+    CallLost,
+    CallReturned,
+    Entry,
+    Failure,
+    ModelLost,
+    ModelReplied,
+)
+from waystation.core.errors import WaystationError
+from waystation.core.log import Log
+from waystation.core.model_call import ModelCallInput, ModelReply, Position
+from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.history import content
+from waystation.replay.recording import Recording
+
+
+class NoSuchStep(WaystationError):
+    """An event was not made by such a step, or what the step was given is not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """An activity as it stands in a history."""
+
+    run_id: str
+    data: bytes
+    """Its input."""
+    task_queue: str
+    heartbeat_timeout: timedelta | None
+    attempt: int
+    """That which reported; 1 when none did."""
+
+    def about(self) -> dict[str, Any]:
+        """Return what of it stands in an activity's info."""
+        return {
+            "workflow_run_id": self.run_id,
+            "task_queue": self.task_queue,
+            "heartbeat_timeout": self.heartbeat_timeout,
+            "attempt": self.attempt,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStep:
+    """A model call."""
+
+    number: int
+    log: Log
+    """As it was just before."""
+    given: ModelCallInput
+    scheduled: Scheduled
+    reply: ModelReply | None
+    failure: Failure | None
+    """Why there is no reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    """A run of a tool call."""
+
+    function_call_id: str
+    log: Log
+    """As it was just before; or, when it never ran, as it was last."""
+    given: ToolCallInput
+    scheduled: Scheduled | None
+    """None: it never ran, because nobody has approved it, or the invocation ended before."""
+    outcome: ToolOutcome | None
+    failure: Failure | None
+    """Why there is no outcome, when it ran and none came."""
+
+
+def model_step(recording: Recording, number: int) -> ModelStep:
+    """Return model call `number`.
+
+    Raises:
+        NoSuchStep: There is none, or its run's history is lost.
+    """
+    activity_id = ids.model_replied(number)
+    scheduled = _scheduled(recording, activity_id)
+    if scheduled is None:
+        raise NoSuchStep(f"The histories of {recording.source!r} hold no model call {number}.")
+    try:
+        given = ModelCallInput.model_validate_json(scheduled.data)
+    except ValidationError:
+        raise NoSuchStep(f"The input of model call {number} of {recording.source!r} cannot be read.") from None
+    reply, failure = None, None
+    for entry in recording.log.entries:
+        match entry.body:
+            case ModelReplied(number=found, reply=reply_found) if found == number:
+                reply = reply_found
+            case ModelLost(number=found, failure=lost) if found == number:
+                failure = lost
+    log = _before(recording, given, activity_id)
+    return ModelStep(number=number, log=log, given=given, scheduled=scheduled, reply=reply, failure=failure)
+
+
+def tool_step(recording: Recording, function_call_id: str, run: int | None = None) -> ToolStep:
+    """Return a run of a tool call, by default its last.
+
+    Raises:
+        NoSuchStep: There is no such call.
+    """
+    call = recording.log.calls.get(function_call_id)
+    if call is None:
+        known = ", ".join(recording.log.calls) or "none"
+        raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
+    wanted = range(call.run, -1, -1) if run is None else [run]
+    for number in wanted:
+        activity_id = ids.performance(function_call_id, number)
+        if scheduled := _scheduled(recording, activity_id):
+            break
+    else:
+        return _never_ran(recording, function_call_id)
+    try:
+        given = ToolCallInput.model_validate_json(scheduled.data)
+    except ValidationError:
+        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} calls no tool but an agent.") from None
+    outcome, failure = None, None
+    for entry in recording.log.entries:
+        match entry.body:
+            case CallReturned(outcome=returned, run=at) if returned.function_call_id == call.id and at == number:
+                outcome = returned
+            case CallLost(function_call_id=id, failure=lost, run=at) if id == call.id and at == number:
+                failure = lost
+    return ToolStep(
+        function_call_id=function_call_id,
+        log=_before(recording, given, activity_id),
+        given=given,
+        scheduled=scheduled,
+        outcome=outcome,
+        failure=failure,
+    )
+
+
+def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
+    """Return a call of which no run is recorded, as it would have run at the last moment of the recording."""
+    log = recording.after(len(recording.log.entries))
+    call = log.calls[function_call_id]
+    if call.call.kind in ("agent", "answered"):
+        what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
+        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}; there is no tool to run.")
+    plan = call.call
+    given = ToolCallInput(
+        at=log.length,
+        new=(),
+        function_call_id=call.id,
+        confirmation=call.tool_confirmation(),
+        root=log.root,
+        run=call.run,
+        effect=plan.effect,
+        timeout_s=plan.timeout_s,
+        retries=plan.retries,
+        digest=call.approved_digest,
+    )
+    return ToolStep(function_call_id=call.id, log=log, given=given, scheduled=None, outcome=call.outcome, failure=None)
+
+
+def maker(recording: Recording, event: int) -> Entry:
+    """Return the entry that made an event.
+
+    Raises:
+        NoSuchEvent: There is none.
+    """
+    recording.at(event)  # which says what events there are
+    return recording.log.entries[recording.entries_until(event) - 1]
+
+
+def model_number(recording: Recording, event: int) -> int | None:
+    """Return the number of the model call that gave an event; None when another step did."""
+    body = maker(recording, event).body
+    return body.number if isinstance(body, ModelReplied | ModelLost) else None
+
+
+def calls_in(recording: Recording, event: int) -> list[str]:
+    """Return the ids of the tool calls that an event makes, or brings responses to, in the order in which it does."""
+    found = recording.at(event).events[event - 1 - recording.events_before]
+    parts = (found.content or {}).get("parts") or ()
+    named = dict.fromkeys(
+        str(held["id"])
+        for part in parts
+        for held in (part.get("functionCall"), part.get("functionResponse"))
+        if held and held.get("id") in recording.log.calls
+    )
+    return list(named)
+
+
+def _scheduled(recording: Recording, activity_id: str) -> Scheduled | None:
+    """Return the activity that was scheduled last under an id; a reset may have had it scheduled twice."""
+    found: Scheduled | None = None
+    for history in recording.histories:
+        run_id = history.events[0].workflow_execution_started_event_attributes.original_execution_run_id
+        for event in history.events:
+            scheduled = event.activity_task_scheduled_event_attributes
+            if (
+                event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+                and scheduled.activity_id == activity_id
+            ):
+                timeout = scheduled.heartbeat_timeout.ToTimedelta() if scheduled.HasField("heartbeat_timeout") else None
+                found = Scheduled(
+                    run_id=run_id,
+                    data=content(scheduled.input.payloads),
+                    task_queue=scheduled.task_queue.name,
+                    heartbeat_timeout=timeout or None,
+                    attempt=max(1, *_attempts(history.events, event.event_id)),
+                )
+    return found
+
+
+def _attempts(events: Sequence[HistoryEvent], scheduled_id: int) -> Iterator[int]:
+    yield 1
+    for event in events:
+        started = event.activity_task_started_event_attributes
+        if started.scheduled_event_id == scheduled_id:
+            yield started.attempt
+
+
+def _before(recording: Recording, position: Position, activity_id: str) -> Log:
+    """Return the log as it was when an activity was scheduled."""
+    entries = position.at + len(position.new) - recording.log.entries_before
+    if entries < 0:
+        raise NoSuchStep(f"The log before {activity_id!r} of {recording.source!r} is lost with an earlier run.")
+    return recording.after(entries)
