@@ -52,6 +52,7 @@ _OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.MessageUnconfirmed: Exit.UNCONFIRMED,
     errors.ForeignHistory: Exit.UNKNOWN,
+    errors.NoSuchEvent: Exit.UNKNOWN,
     errors.NotReplayable: Exit.FAILED,
 }
 

@@ -44,6 +44,7 @@
     ├── ScopesNotRead             code read a `user:` or `app:` key of which nobody knew that it would
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     ├── NoSuchEvent               an invocation has no event of that number, or the recording does not go back to it
+    ├── NoPrompt                  at some moment no model was asked, nor would one have been
     └── NotReplayable             recorded and present code disagree
 
 Messages of InvocationError end up in histories and logs: they are short and carry no content of the conversation.
@@ -292,6 +293,10 @@ class NoSuchEvent(WaystationError):
     def __init__(self, source: str, number: int, first: int, last: int) -> None:
         self.number, self.first, self.last = number, first, last
         super().__init__(f"{source!r} has no event {number}: what is recorded there goes from {first} to {last}.")
+
+
+class NoPrompt(WaystationError):
+    """At a moment of a recording no model was asked, nor would one have been next."""
 
 
 class NotReplayable(WaystationError):

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
@@ -19,6 +20,8 @@ from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import log_of
 from waystation.history_files import Saved, read
+from waystation.replay.moment import Moment, Point, course
+from waystation.replay.shown import Shown
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading, shortened
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recording:
+class Recording(Shown):
     """What was recorded of an invocation, or of a session or a scope, which have no log of an agent.
 
     Moments are named by events, numbered from 1 as `waystation events` lists them; 0 is before the first.
@@ -102,14 +105,29 @@ class Recording:
         Raises:
             NoSuchEvent: There is no such event, or it is before what the recording holds.
         """
-        first, last = self._events_made[0], self._events_made[-1]
+        return self.moment(number).log
+
+    def moment(self, number: int | None = None) -> Moment:
+        """Return the moment right after event `number`; the last one if that is left out.
+
+        Raises:
+            NoSuchEvent: There is no such event, or it is before what the recording holds.
+        """
+        first, last = self.course[0].events, self.course[-1].events
+        if number is None:
+            return Moment(self, last, len(self.log.entries))
         if not first <= number <= last:
             raise NoSuchEvent(self.source, number, first, last)
-        return self.after(self.entries_until(number))
+        return Moment(self, number, self.entries_until(number))
+
+    def moments(self) -> Iterator[Moment]:
+        """Yield the moment after each event, in order."""
+        for number in range(self.events_before + 1, self.course[-1].events + 1):
+            yield self.moment(number)
 
     def entries_until(self, event: int) -> int:
         """Return how many of the entries that the recording holds there are up to the one that made an event."""
-        return bisect_left(self._events_made, event)
+        return bisect_left(self.course, event, key=lambda point: point.events)
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""
@@ -121,21 +139,22 @@ class Recording:
     @property
     def events_before(self) -> int:
         """How many events precede what the recording holds; none, unless earlier runs are lost."""
-        return self._events_made[0]
+        return self.course[0].events
 
     @cached_property
-    def _events_made(self) -> list[int]:
-        """How many events there were after each number of entries."""
-        log = self._start()
-        made = [log.events_before + len(log.events)]
-        for entry in self.log.entries:
-            log.append(entry.ref, entry.time, entry.body)
-            made.append(log.events_before + len(log.events))
-        return made
+    def course(self) -> Sequence[Point]:
+        """What the log held before the first entry of the recording, and after each."""
+        return course(self._start(), self.log.entries)
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""
         return chain.restored(self.histories[0]) if self.log.entries_before else Log(self.id)
+
+    def __rich__(self) -> RenderableType:
+        """Return its events, numbered."""
+        from waystation.replay import views
+
+        return views.recording(self)
 
 
 async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:

@@ -173,7 +173,7 @@ def maker(recording: Recording, event: int) -> Entry:
     Raises:
         NoSuchEvent: There is none.
     """
-    recording.at(event)  # which says what events there are
+    recording.moment(event)  # which says what events there are
     return recording.log.entries[recording.entries_until(event) - 1]
 
 

@@ -1,0 +1,271 @@
+"""What changed between two moments or two prompts, and where two invocations part.
+
+Ids and times are no differences, nor is what only a model's provider says of itself: what happened is compared.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any, overload
+
+from rich.console import RenderableType
+
+from waystation.core.answer import PendingCall
+from waystation.core.event import Event
+from waystation.core.payload import JsonObject
+from waystation.replay.moment import Moment
+from waystation.replay.prompt import Prompt
+from waystation.replay.recording import Recording
+from waystation.replay.shown import Shown
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs between two JSON objects, key by key."""
+
+    added: JsonObject
+    changed: dict[str, tuple[Any, Any]]
+    """The value before, and the one after."""
+    removed: JsonObject
+
+    @classmethod
+    def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> "Changes":
+        """Return what became of `before`."""
+        both = [key for key in after if key in before]
+        return cls(
+            {key: value for key, value in after.items() if key not in before},
+            {key: (before[key], after[key]) for key in both if not alike(before[key], after[key])},
+            {key: value for key, value in before.items() if key not in after},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        changed = {key: {"before": before, "after": after} for key, (before, after) in self.changed.items()}
+        return {"added": self.added, "changed": changed, "removed": self.removed}
+
+
+@dataclass(frozen=True)
+class MomentDifference(Shown):
+    """What happened between two moments."""
+
+    before: Moment
+    after: Moment
+
+    @cached_property
+    def state(self) -> Changes:
+        """What became of the state."""
+        return Changes.between(self.before.state, self.after.state)
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The events after the one up to the other; none when time goes backwards."""
+        return self.after.events[len(self.before.events) :]
+
+    @property
+    def began_to_wait(self) -> Sequence[PendingCall]:
+        """Calls that waited for a person only at the later one."""
+        return _others(self.after.pending, self.before.pending)
+
+    @property
+    def waits_no_more(self) -> Sequence[PendingCall]:
+        """Calls that waited for a person only at the earlier one."""
+        return _others(self.before.pending, self.after.pending)
+
+    def __bool__(self) -> bool:
+        return bool(self.state or self.events or self.began_to_wait or self.waits_no_more)
+
+    def __rich__(self) -> RenderableType:
+        """Return the keys that were added, changed and removed."""
+        from waystation.replay import views
+
+        return views.moment_difference(self)
+
+
+@dataclass(frozen=True)
+class PromptDifference(Shown):
+    """What one prompt has that another has not."""
+
+    before: Prompt
+    after: Prompt
+
+    @cached_property
+    def contents(self) -> Sequence[tuple[str, JsonObject]]:
+        """Contents only in one of them, in order, each with `-` or `+`."""
+        old, new = self.before.contents, self.after.contents
+        found: list[tuple[str, JsonObject]] = []
+        keys = [_text(each) for each in old], [_text(each) for each in new]
+        for kind, a, b, c, d in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+            if kind != "equal":
+                found += [("-", each) for each in old[a:b]] + [("+", each) for each in new[c:d]]
+        return found
+
+    @cached_property
+    def instruction(self) -> Sequence[str]:
+        """The instruction's lines as a unified listing; none if it is the same."""
+        old, new = ((each.instruction or "").splitlines() for each in (self.before, self.after))
+        return list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+
+    @cached_property
+    def tools(self) -> Changes:
+        """Tools by name."""
+        old, new = ({str(each.get("name")): each for each in prompt.tools} for prompt in (self.before, self.after))
+        return Changes.between(old, new)
+
+    @cached_property
+    def config(self) -> Changes:
+        """Settings, the model's name among them."""
+        old, new = ({"model": prompt.model, **prompt.config} for prompt in (self.before, self.after))
+        return Changes.between(old, new)
+
+    def __bool__(self) -> bool:
+        return bool(self.contents or self.instruction or self.tools or self.config)
+
+    def __rich__(self) -> RenderableType:
+        """Return what was added, changed and removed."""
+        from waystation.replay import views
+
+        return views.prompt_difference(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Events of two invocations that stand beside each other, by number; None where one has nothing like it."""
+
+    left: int | None
+    right: int | None
+    same: bool
+
+
+@dataclass(frozen=True)
+class RecordingDifference(Shown):
+    """The events of two invocations side by side."""
+
+    left: Recording
+    right: Recording
+
+    @cached_property
+    def pairs(self) -> Sequence[Pair]:
+        """All events of both, in order."""
+        return list(_paired(self.left.events, self.right.events, self.left.events_before, self.right.events_before))
+
+    @cached_property
+    def first(self) -> Pair | None:
+        """Where they part; None when the same happened in both."""
+        return next((pair for pair in self.pairs if not pair.same), None)
+
+    @cached_property
+    def state(self) -> Changes:
+        """What the right one's state has otherwise right after they parted; at their ends, when they never did."""
+        numbers = (self.first.left, self.first.right) if self.first else (None, None)
+        return Changes.between(self._at(self.left, numbers[0]).state, self._at(self.right, numbers[1]).state)
+
+    def _at(self, recording: Recording, number: int | None) -> Moment:
+        if number is not None or self.first is None:
+            return recording.moment(number)
+        index = self.pairs.index(self.first)
+        numbers = [pair.left if recording is self.left else pair.right for pair in self.pairs[:index]]
+        last = next((each for each in reversed(numbers) if each is not None), recording.events_before)
+        return recording.moment(last)
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    def __rich__(self) -> RenderableType:
+        """Return both listings, and where they part."""
+        from waystation.replay import views
+
+        return views.recording_difference(self)
+
+
+@overload
+def difference(before: Moment, after: Moment) -> MomentDifference: ...
+@overload
+def difference(before: Prompt, after: Prompt) -> PromptDifference: ...
+@overload
+def difference(before: Recording, after: Recording) -> RecordingDifference: ...
+def difference(before: Any, after: Any) -> Any:
+    """Return what is different in `after`: two moments, two prompts or two recordings. It is false if nothing is."""
+    match before, after:
+        case Moment(), Moment():
+            return MomentDifference(before, after)
+        case Prompt(), Prompt():
+            return PromptDifference(before, after)
+        case Recording(), Recording():
+            return RecordingDifference(before, after)
+    names = f"{type(before).__name__} and {type(after).__name__}"
+    raise TypeError(f"{names} cannot be compared; give two moments, two prompts or two recordings.")
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON; True and 1 are not."""
+    return one is other or _text(one) == _text(other)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _others(some: Sequence[PendingCall], but: Sequence[PendingCall]) -> list[PendingCall]:
+    known = {(call.function_call_id, call.requested_at) for call in but}
+    return [call for call in some if (call.function_call_id, call.requested_at) not in known]
+
+
+def _paired(left: Sequence[Event], right: Sequence[Event], first_left: int, first_right: int) -> Iterator[Pair]:
+    """Pair what is the same, and in between what is of one kind."""
+    said = [_happened(event) for event in left], [_happened(event) for event in right]
+    kinds = [_kind(event) for event in left], [_kind(event) for event in right]
+    for kind, a, b, c, d in _blocks(*said):
+        if kind == "equal":
+            yield from (Pair(first_left + a + i + 1, first_right + c + i + 1, True) for i in range(b - a))
+            continue
+        for _, e, f, g, h in difflib.SequenceMatcher(None, kinds[0][a:b], kinds[1][c:d]).get_opcodes():
+            lefts = (first_left + a + x + 1 for x in range(e, f))
+            rights = (first_right + c + y + 1 for y in range(g, h))
+            yield from (Pair(x, y, False) for x, y in zip_longest(lefts, rights))
+
+
+def _blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield what is equal and what is not. Most invocations begin alike, which is found without searching."""
+    alike = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
+    if alike:
+        yield "equal", 0, alike, 0, alike
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, one[alike:], other[alike:]).get_opcodes():
+        yield kind, a + alike, b + alike, c + alike, d + alike
+
+
+def _kind(event: Event) -> str:
+    """Return who did what kind of thing."""
+    parts = (event.content or {}).get("parts") or ()
+    named = [(kind, part[kind].get("name")) for part in parts for kind in part if isinstance(part[kind], dict)]
+    return _text([event.author, event.branch, named or sorted({kind for part in parts for kind in part})])
+
+
+def _happened(event: Event) -> str:
+    """Return what happened, without ids and times."""
+    parts = [_plain(part) for part in (event.content or {}).get("parts") or ()]
+    actions = event.actions.model_dump(
+        mode="json",
+        exclude_defaults=True,
+        exclude={"requested_tool_confirmations", "requested_auth_configs", "compaction"},
+    )
+    summary = event.actions.compaction.compacted_content if event.actions.compaction else None
+    return _text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
+
+
+def _plain(part: JsonObject) -> JsonObject:
+    """Return a part without what tells calls apart."""
+    kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
+    for kind in ("functionCall", "functionResponse"):
+        if isinstance(kept.get(kind), dict):
+            kept[kind] = {key: value for key, value in kept[kind].items() if key != "id"}
+    args = kept["functionCall"].get("args") if "functionCall" in kept else None
+    if isinstance(args, dict) and isinstance(original := args.get("originalFunctionCall"), dict):
+        original = {key: value for key, value in original.items() if key != "id"}
+        kept["functionCall"] = {**kept["functionCall"], "args": {**args, "originalFunctionCall": original}}
+    return kept

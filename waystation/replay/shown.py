@@ -1,0 +1,37 @@
+"""How what is read from recordings shows itself: in a terminal through rich, in a notebook as the same in HTML."""
+
+import abc
+import io
+
+from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
+
+PAGE = 110
+"""Columns in a notebook."""
+_PRE = "font-family:ui-monospace,Menlo,Consolas,monospace;line-height:1.35;white-space:pre-wrap;margin:0"
+# Readable on a light page and on a dark one; what has no style has the page's own colour.
+_THEME = TerminalTheme(
+    (255, 255, 255),
+    (0, 0, 0),
+    [
+        *[(90, 90, 90), (200, 40, 40), (20, 130, 60), (160, 110, 0)],
+        *[(50, 90, 210), (165, 60, 165), (0, 125, 145), (120, 120, 120)],
+    ],
+)
+
+
+class Shown(abc.ABC):
+    """Something with a representation in rich, from which that of notebooks is made."""
+
+    @abc.abstractmethod
+    def __rich__(self) -> RenderableType:
+        """Return what rich prints."""
+
+    def _repr_html_(self) -> str:
+        """Return the same as HTML without scripts; texts of models, tools and users are escaped."""
+        console = Console(
+            record=True, width=PAGE, file=io.StringIO(), force_jupyter=False, highlight=False, markup=False, emoji=False
+        )
+        console.print(self.__rich__())
+        code = f'<pre style="{_PRE}">{{code}}</pre>'
+        return console.export_html(theme=_THEME, inline_styles=True, code_format=code)
