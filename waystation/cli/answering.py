@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waystation.cli.identity import TokenFile, token_of
+from waystation.cli.looking import At
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -62,7 +63,8 @@ FILTERS = {"agent": ByAgent, "tool": ByTool, "person": ByPerson, "older_than": O
 
 def pending(
     ctx: typer.Context,
-    id: Annotated[str | None, typer.Argument(metavar="ID", help="An invocation; all of them if left out.")] = None,
+    id: Annotated[str | None, typer.Argument(metavar="ID|FILE", help="An invocation; all of them if left out.")] = None,
+    at: At = None,
     agent: ByAgent = None,
     tool: ByTool = None,
     person: ByPerson = None,
@@ -71,7 +73,11 @@ def pending(
     json: AsJson = False,
 ) -> None:
     """Print what waits for a person. No worker has to run."""
+    from waystation.cli.looking import look_at_pending
     from waystation.cli.main import _perform
+
+    if look_at_pending(ctx, id, at, json=json):
+        return
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.waiting import Wanted, pending

@@ -9,14 +9,15 @@ from waystation.core.event import Event, text_of
 from waystation.core.partial import PARTIAL
 from waystation.core.payload import JsonObject
 
-HANGING = " " * len("00:00:00  ")
+CLOCK = len("00:00:00  ")
 
 
 class GrowingText:
     """Writes the events of a stream: pieces as they come, and of recorded events what the pieces have not said."""
 
-    def __init__(self, out: Output) -> None:
-        self._out = out
+    def __init__(self, out: Output, *, numbered: bool = False) -> None:
+        """Write to `out`; with the numbers of events, if wanted."""
+        self._out, self._numbered = out, numbered
         self._said: dict[int, str | None] = {}
         """By model call: what was written of it; None when some was missed."""
         self._open: int | None = None
@@ -36,7 +37,7 @@ class GrowingText:
             self._filling.add(text[len(said) :].rstrip())
             event = _without_text(event)
         self.interrupt()
-        self._out.event(event)
+        self._out.event(event, numbered=self._numbered)
 
     def interrupt(self) -> None:
         """Finish the line, so that something else can be written."""
@@ -48,7 +49,9 @@ class GrowingText:
         number = int(facts.get("model_call") or 0)
         if facts.get("void"):
             self.interrupt()
-            self._out.line(Text(f"{HANGING}void: attempt {facts.get('attempt')} was given up", style="dim"))
+            self._out.line(
+                Text(f"{self._hanging(event)}void: attempt {facts.get('attempt')} was given up", style="dim")
+            )
             self._said.pop(number, None)
         elif facts.get("complete"):
             # What was begun before the line of another call is not one piece with what follows.
@@ -63,14 +66,18 @@ class GrowingText:
         if self._filling is None or self._open != number:
             self.interrupt()
             self._open = number
-            prefix = Text(f"{self._out.margin}{render.clock(event.timestamp)}  ", style="dim")
+            before = render.number(event) if self._numbered else ""
+            prefix = Text(f"{self._out.margin}{before}{render.clock(event.timestamp)}  ", style="dim")
             prefix.append(render.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
             self._out.console.print(prefix, end="", soft_wrap=True)
-            self._filling = Filling(self._out, prefix.cell_len - len(self._out.margin), HANGING)
+            self._filling = Filling(self._out, prefix.cell_len - len(self._out.margin), self._hanging(event))
         elif missed:
             self._filling.add("…")
         self._filling.add(piece)
         self._said[number] = None if missed or said is None else said + piece
+
+    def _hanging(self, event: Event) -> str:
+        return " " * (CLOCK + (len(render.number(event)) if self._numbered else 0))
 
 
 def _without_text(event: Event) -> Event:

@@ -16,6 +16,7 @@ from waystation.cli import INTERRUPTED
 from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
 from waystation.cli.identity import identity_commands
+from waystation.cli.looking import LOOKING
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
@@ -133,36 +134,8 @@ def run(
     _perform(ctx, action, json=json, invocation=id)
 
 
-@app.command()
-def events(
-    ctx: typer.Context,
-    id: Id,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the invocation ends.")] = False,
-    stream: Stream = False,
-    json: AsJson = False,
-) -> None:
-    """Print what happened in an invocation. No worker has to run."""
-
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.watch import events
-
-        return await events(client, out, target, id=id, follow=follow, stream=stream)
-
-    _perform(ctx, action, json=json, invocation=id)
-
-
-@app.command()
-def state(ctx: typer.Context, id: Id, json: AsJson = False) -> None:
-    """Print the state of an invocation. No worker has to run."""
-
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.histories import state
-
-        return await state(client, out, id=id)
-
-    _perform(ctx, action, json=json, invocation=id)
-
-
+for looking in LOOKING:
+    app.command()(looking)
 for answering in (pending, *ANSWERING, authorize):
     app.command()(answering)
 

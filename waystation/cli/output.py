@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -71,12 +71,17 @@ class Output:
                 self.line(prefix + piece)
                 prefix = Text(" " * width)
 
-    def event(self, event: Event, *, tag: Text | None = None) -> None:
+    def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
         """Write an event; `tag` stands between its time and what it says."""
         lines = [line.styled() for line in render.lines_of(event)]
-        prefix = Text(render.clock(event.timestamp) + "  ", style="dim")
+        number = render.number(event) if numbered else ""
+        prefix = Text(f"{number}{render.clock(event.timestamp)}  ", style="dim")
         if lines:
             self.hanging(prefix + tag if tag else prefix, lines)
+
+    def show(self, shown: RenderableType) -> None:
+        """Write what rich shows."""
+        self.console.print(shown)
 
     def waits(self, calls: Sequence[PendingCall], target: Target) -> None:
         """Write what waits for a person, and how to answer it."""

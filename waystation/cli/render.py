@@ -177,6 +177,11 @@ def _response_line(response: JsonObject) -> Line:
     return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
 
 
+def number(event: Event) -> str:
+    """Return the number of an event, which other commands take, as it stands before a line; blank for partial text."""
+    return f"{'' if event.index is None else event.index + 1:>3}  "
+
+
 def clock(timestamp: float) -> str:
     """Return a time of today as such, any other with its date; in local time."""
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()

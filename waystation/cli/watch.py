@@ -159,7 +159,7 @@ async def run(
 async def events(client: AgentClient, out: Output, target: Target, *, id: str, follow: bool, stream: bool) -> Exit:
     """Write the events of an invocation, and what it waits for."""
     invocation = client.invocation(id)
-    growing = GrowingText(out)
+    growing = GrowingText(out, numbered=True)
     log: Log | None = None
     shown = 0
     async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):

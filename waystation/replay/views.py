@@ -115,7 +115,7 @@ def wait(call: PendingCall, at: "Moment") -> Text:
         ("⏸ ", "yellow"),
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
         f"  {render.asked(call)} [{call.function_call_id}]",
-        (f"\n  for {span(since)}, until {_date(call.deadline)}", _DIM),
+        (f"\n  {f'for {span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
     )
     ended = _answered(call, at)
     return text.append(f"; {ended}" if ended else "", _DIM)

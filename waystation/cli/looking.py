@@ -1,0 +1,164 @@
+"""The options of the commands that look back: `events`, `state`, `prompt`, `diff`. What they do is in `travel`."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from waystation.cli.output import Output
+    from waystation.cli.target import Target
+    from waystation.client.agent_client import AgentClient
+    from waystation.replay.recording import Recording
+
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
+Source = Annotated[str, typer.Argument(metavar="ID|FILE", help="An invocation, or its history as JSON.")]
+At = Annotated[int | None, typer.Option("--at", metavar="N", min=0, help="As it was right after event N; 0: before 1.")]
+Between = Annotated[
+    tuple[int, int] | None, typer.Option("--diff", metavar="N M", help="What changed from event N to event M.")
+]
+Called = Annotated[
+    str | None, typer.Option("--called", metavar="CALL", help="The agent that this call began, such as fc-1.")
+]
+
+
+def events(
+    ctx: typer.Context,
+    source: Source,
+    at: At = None,
+    diff: Between = None,
+    called: Called = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the invocation ends.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Follow, and show text while a model says it.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Print what happened in an invocation, each event with its number. No worker has to run."""
+    if _in_the_past(source, at, diff, called):
+        if follow or stream:
+            raise typer.BadParameter("only what goes on can be followed, not a file or a moment", param_hint="--follow")
+        from waystation.cli.travel import events as past
+
+        _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
+        return
+    from waystation.cli.main import _perform
+
+    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
+        from waystation.cli.watch import events
+
+        return await events(client, out, target, id=source, follow=follow, stream=stream)
+
+    _perform(ctx, action, json=json, invocation=source)
+
+
+def state(
+    ctx: typer.Context,
+    source: Source,
+    at: At = None,
+    diff: Between = None,
+    called: Called = None,
+    json: AsJson = False,
+) -> None:
+    """Print the state of an invocation. No worker has to run."""
+    if _in_the_past(source, at, diff, called):
+        from waystation.cli.travel import state as past
+
+        _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
+        return
+    from waystation.cli.main import _perform
+
+    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
+        from waystation.cli.histories import state
+
+        return await state(client, out, id=source)
+
+    _perform(ctx, action, json=json, invocation=source)
+
+
+def prompt(
+    ctx: typer.Context,
+    source: Source,
+    at: At = None,
+    diff: Between = None,
+    called: Called = None,
+    agents: Annotated[
+        list[Path] | None, typer.Option("--agents", metavar="DIR", help="Where the agent is found, as for a worker.")
+    ] = None,
+    callbacks: Annotated[
+        bool, typer.Option("--callbacks", help="Run `before_model` callbacks here; without it they do not run.")
+    ] = False,
+    session: Annotated[
+        str | None, typer.Option(metavar="ID|FILE", help="Of a file: the session's history, for what was said before.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Print what the model was shown: the prompt that gave event N, or, where no model replied, the next one after it.
+
+    Without --agents only the contents: instruction, tools and settings are the agent's, and no history holds them.
+    """
+    from waystation.cli.travel import Prompting
+    from waystation.cli.travel import prompt as shown
+
+    asking = Prompting(agents or (), callbacks, session, called)
+    _look(ctx, source, lambda found, out, target: shown(found, out, target, at, diff, asking), json=json, called=called)
+
+
+def diff(
+    ctx: typer.Context,
+    left: Annotated[str, typer.Argument(metavar="A", help="An invocation, or its history as JSON.")],
+    right: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    every: Annotated[bool, typer.Option("--all", help="Show everything that is the same, too.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the events of two invocations side by side, and where they first differ. Ids and times are no difference.
+
+    The exit code is 0 when the same happened in both, else 1.
+    """
+    from waystation.cli.main import _guarded
+
+    async def action(out: "Output", target: "Target") -> int:
+        from waystation.cli.travel import diff
+
+        return await diff(target, out, left, right, every=every)
+
+    _guarded(ctx, action, json=json, invocation=left)
+
+
+def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, *, json: bool) -> bool:
+    """Print what waited at a moment, or in a file; return whether that is what was asked for."""
+    if source is None and at is not None:
+        raise typer.BadParameter("name the invocation, or the file, whose moment it is", param_hint="--at")
+    if source is None or not _in_the_past(source, at):
+        return False
+    from waystation.cli.travel import pending as past
+
+    _look(ctx, source, lambda found, out, _target: past(found, out, at), json=json)
+    return True
+
+
+LOOKING: tuple[Callable[..., None], ...] = (events, state, prompt, diff)
+
+
+def _in_the_past(source: str, *options: Any) -> bool:
+    from waystation.cli.recordings import is_file
+
+    return any(option is not None for option in options) or is_file(source)
+
+
+def _look(
+    ctx: typer.Context,
+    source: str,
+    action: "Callable[[Recording, Output, Target], Awaitable[int]]",
+    *,
+    json: bool,
+    called: str | None = None,
+) -> None:
+    """Perform a command on a recording."""
+    from waystation.cli.main import _guarded
+
+    async def looked(out: "Output", target: "Target") -> int:
+        from waystation.cli.travel import found
+
+        return await action(await found(target, out, source, called), out, target)
+
+    _guarded(ctx, looked, json=json, invocation=source)

@@ -1,0 +1,176 @@
+"""`--at`, `--diff`, `prompt` and `diff`: what an invocation was at its moments."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from temporalio.service import RPCError
+
+from waystation.cli import render
+from waystation.cli.exits import Exit, Problem
+from waystation.cli.output import Output
+from waystation.cli.recordings import Recordings, is_file
+from waystation.cli.target import Target
+from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject
+from waystation.replay import views
+from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference, difference
+from waystation.replay.moment import Moment
+from waystation.replay.prompt import Prompt, prompt_at
+from waystation.replay.recording import Recording
+
+CONTEXT = 2
+"""So many events that are the same are shown around those that differ."""
+
+
+async def found(target: Target, out: Output, source: str, called: str | None = None) -> Recording:
+    """Return a recording, or one of an agent that it called; `called` may name several calls, `fc-1/fc-2`.
+
+    Raises:
+        Problem: There is no such recording.
+    """
+    recording = await Recordings(target).get(source)
+    if recording.lacking:
+        out.remark(
+            f"{len(recording.lacking)} large values are shown in short form; --store says where workers keep them."
+        )
+    for call in called.split("/") if called else ():
+        if call not in recording.called:
+            known = ", ".join(recording.called) or "none"
+            raise Problem(Exit.UNKNOWN, f"{recording.source!r} has no agent that {call!r} called; such calls: {known}.")
+        recording = recording.called[call]
+    return recording
+
+
+async def events(recording: Recording, out: Output, at: int | None, diff: tuple[int, int] | None) -> Exit:
+    """Write the events up to a moment, or those between two, and what then waited."""
+    moment = recording.moment(diff[1] if diff else at)
+    shown = difference(recording.moment(diff[0]), moment).events if diff else moment.events
+    for event in shown:
+        out.record(event.to_json()) if out.json else out.event(event, numbered=True)
+    if not out.json:
+        out.line()
+        _write_waits(out, moment)
+        if diff:
+            out.show(difference(recording.moment(diff[0]), moment))
+    return Exit.OK
+
+
+async def state(recording: Recording, out: Output, at: int | None, diff: tuple[int, int] | None) -> Exit:
+    """Write the state at a moment, or what became of it between two."""
+    if diff is None:
+        held = recording.moment(at).state
+        out.record(held) if out.json else out.line(render.state(held))
+        return Exit.OK
+    found = difference(*(recording.moment(number) for number in diff))
+    out.record(_changed(found)) if out.json else out.show(found)
+    return Exit.OK
+
+
+async def pending(recording: Recording, out: Output, at: int | None) -> Exit:
+    """Write what waited for a person at a moment."""
+    moment = recording.moment(at)
+    if out.json:
+        for call in moment.pending:
+            out.record(call.model_dump(mode="json"))
+    else:
+        out.line(views.where(moment))
+        _write_waits(out, moment)
+        if not moment.pending:
+            out.line("Nothing waited for a person.")
+    return Exit.OK
+
+
+def _write_waits(out: Output, moment: Moment) -> None:
+    for call in moment.pending:
+        out.show(views.wait(call, moment))
+
+
+def _changed(found: MomentDifference) -> JsonObject:
+    return {"from": found.before.number, "to": found.after.number, **found.state.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """How a prompt is asked for."""
+
+    agents: Sequence[Path]
+    callbacks: bool = False
+    session: str | None = None
+    called: str | None = None
+
+
+async def prompt(
+    recording: Recording,
+    out: Output,
+    target: Target,
+    at: int | None,
+    diff: tuple[int, int] | None,
+    asking: Prompting,
+) -> Exit:
+    """Write a prompt, or what one has that another has not."""
+    session = await _session(recording, out, target, asking.session)
+
+    async def one(number: int | None) -> Prompt:
+        return await prompt_at(
+            recording,
+            number,
+            agents=asking.agents or None,
+            callbacks=asking.callbacks,
+            session=session,
+            store=target.store,
+        )
+
+    if diff is None:
+        shown = await one(at)
+        out.record(asdict(shown)) if out.json else out.show(shown)
+        return Exit.OK
+    differing = difference(await one(diff[0]), await one(diff[1]))
+    out.record(_prompts(differing)) if out.json else out.show(differing)
+    return Exit.OK
+
+
+async def _session(recording: Recording, out: Output, target: Target, given: str | None) -> Recording | None:
+    """Return what is recorded of the session that an invocation belongs to, where it can be had."""
+    link = recording.log.input.session if recording.log.input else None
+    if given is not None:
+        return await Recordings(target).get(given)
+    if link is None or is_file(recording.source):
+        return None
+    try:
+        return await Recordings(target).get(link.id)
+    except (WaystationError, RPCError) as error:
+        out.remark(f"The session {link.id!r} cannot be read: {error}")
+        return None
+
+
+def _prompts(found: PromptDifference) -> JsonObject:
+    return {
+        "from": found.before.at,
+        "to": found.after.at,
+        "contents": [{"sign": sign, "content": content} for sign, content in found.contents],
+        "instruction": list(found.instruction),
+        "tools": found.tools.to_json(),
+        "config": found.config.to_json(),
+    }
+
+
+async def diff(target: Target, out: Output, left: str, right: str, *, every: bool) -> Exit:
+    """Write the events of two recordings beside each other, and where they part."""
+    recordings = Recordings(target)
+    differing = difference(await recordings.get(left), await recordings.get(right))
+    if out.json:
+        out.record(_sides(differing))
+    else:
+        out.show(views.recording_difference(differing, context=None if every else CONTEXT))
+    return Exit.FAILED if differing else Exit.OK
+
+
+def _sides(found: RecordingDifference) -> JsonObject:
+    return {
+        "left": found.left.source,
+        "right": found.right.source,
+        "first": {"left": found.first.left, "right": found.first.right} if found.first else None,
+        "state": found.state.to_json(),
+        "pairs": [{"left": pair.left, "right": pair.right, "same": pair.same} for pair in found.pairs],
+    }
