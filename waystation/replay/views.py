@@ -210,7 +210,7 @@ def _part(part: JsonObject) -> Text:
 
 
 def _section(title: str, *body: RenderableType) -> RenderableType:
-    return Group(Text(""), Text(title, _BOLD), *(Padding(each, (0, 0, 0, 2)) for each in body))
+    return Group(Text(""), Text(title, _BOLD), *(Padding(each, (0, 0, 0, 2), expand=False) for each in body))
 
 
 def moment_difference(shown: "MomentDifference") -> RenderableType:
