@@ -117,6 +117,12 @@ async def test_an_event_names_its_step(event: int, number: int | None, calls: li
     assert (model_number(recording, event), calls_in(recording, event)) == (number, calls)
 
 
+@pytest.mark.parametrize("event", [2, 3, 4, 5])
+async def test_an_approval_belongs_to_its_call(event: int) -> None:
+    """The event that asks a person, and the one with the answer, name the call, too."""
+    assert calls_in(await recorded("confirmation-edited"), event) == ["fc-1"]
+
+
 @pytest.mark.parametrize(
     "wrong", [lambda found: tool_step(found, "fc-9"), lambda found: model_step(found, 9)], ids=["call", "model"]
 )

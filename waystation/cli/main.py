@@ -17,6 +17,7 @@ from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
 from waystation.cli.identity import identity_commands
 from waystation.cli.looking import LOOKING
+from waystation.cli.rerunning import rerun
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
 
@@ -187,6 +188,7 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
     _perform(ctx, action, json=json)
 
 
+app.command()(rerun)
 app.command()(web)
 app.command()(chat)
 app.command()(sessions)

@@ -1,5 +1,8 @@
 """Replay histories against the code at hand, and rebuild what they recorded."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from waystation.replay.difference import (
     Changes,
     MomentDifference,
@@ -13,8 +16,13 @@ from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import replay
 
+if TYPE_CHECKING:
+    from waystation.replay.rerun import Workshop, rerun_model, rerun_tool
+    from waystation.replay.rerun_result import ModelRerun, ToolRerun
+
 __all__ = [
     "Changes",
+    "ModelRerun",
     "Moment",
     "MomentDifference",
     "Pair",
@@ -22,7 +30,26 @@ __all__ = [
     "PromptDifference",
     "Recording",
     "RecordingDifference",
+    "ToolRerun",
+    "Workshop",
     "difference",
     "prompt_at",
     "replay",
+    "rerun_model",
+    "rerun_tool",
 ]
+
+_WITH_AGENTS = {
+    "ModelRerun": "rerun_result",
+    "ToolRerun": "rerun_result",
+    "Workshop": "rerun",
+    "rerun_model": "rerun",
+    "rerun_tool": "rerun",
+}
+"""What loads all that a worker loads, and so only when it is asked for; with its module."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WITH_AGENTS:
+        return getattr(import_module(f"{__name__}.{_WITH_AGENTS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,9 +15,14 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.call_model import ModelCaller
 from activities.call_tool import ToolCaller
+from activities.contexts import Contexts
+from activities.hooks import close_plugins
 from activities.models.choice import Models
+from activities.request import tools_for
 from activities.sessions import Conversations
+from tools.base import BaseTool
 from tools.services import NO_SERVICES, Services
+from tools.toolbox import close_toolsets
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core.compaction import Compaction
@@ -99,6 +104,26 @@ class Bench:
         caller = ToolCaller(self.registry, _Recorded(log), self._conversations, services=self._services)
         data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, given)
         return ToolOutcome.model_validate_json(data)
+
+    async def tool(self, step: ToolStep) -> BaseTool | None:
+        """Return the tool that a call would run now; None when the agent has it no more.
+
+        Raises:
+            UnknownAgent: The agent is not there.
+        """
+        call, log = step.log.calls[step.function_call_id], step.log
+        root, agent = self.registry.find(step.given.root, call.agent)
+        if not isinstance(agent, LlmAgent):
+            return None
+        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes)
+        return (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
+
+    async def close(self) -> None:
+        """Close what toolsets, plugins and models hold open."""
+        roots = self.registry.roots.values()
+        await close_toolsets([root.agent for root in roots])
+        await close_plugins([plugin for root in roots for plugin in root.plugins])
+        await self._models.close()
 
     async def call_model(self, step: ModelStep, *, asks: Asks | None = None) -> tuple[ModelReply, Asked | None]:
         """Run a model call with the callbacks around it; also return the request, unless no model was asked.

@@ -13,6 +13,7 @@ from waystation.core import ids
 from waystation.core.entry import (
     CallLost,
     CallReturned,
+    Ended,
     Entry,
     Failure,
     ModelLost,
@@ -180,20 +181,23 @@ def maker(recording: Recording, event: int) -> Entry:
 def model_number(recording: Recording, event: int) -> int | None:
     """Return the number of the model call that gave an event; None when another step did."""
     body = maker(recording, event).body
-    return body.number if isinstance(body, ModelReplied | ModelLost) else None
+    if isinstance(body, Ended):  # because the model gave no answer: that makes no event of its own
+        lost = [entry.body.number for entry in recording.log.entries if isinstance(entry.body, ModelLost)]
+        return lost[-1] if lost else None
+    return body.number if isinstance(body, ModelReplied) else None
 
 
 def calls_in(recording: Recording, event: int) -> list[str]:
-    """Return the ids of the tool calls that an event makes, or brings responses to, in the order in which it does."""
+    """Return the ids of the tool calls that an event makes, asks for, or brings responses to, in its order."""
     found = recording.at(event).events[event - 1 - recording.events_before]
     parts = (found.content or {}).get("parts") or ()
     named = dict.fromkeys(
-        str(held["id"])
+        ids.requesting_call(str(held.get("id")))
         for part in parts
         for held in (part.get("functionCall"), part.get("functionResponse"))
-        if held and held.get("id") in recording.log.calls
+        if held
     )
-    return list(named)
+    return [id for id in named if id in recording.log.calls]
 
 
 def _scheduled(recording: Recording, activity_id: str) -> Scheduled | None:

@@ -1,0 +1,244 @@
+"""What came of running a recorded step again, beside what was recorded."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.core.entry import Failure
+from waystation.core.event import EventActions, parts_of, text_of
+from waystation.core.model_call import ModelReply
+from waystation.core.payload import JsonObject
+from waystation.core.tool_call import ToolOutcome
+from waystation.replay.shown import Shown
+
+ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
+"""Stands for a value that is on one side only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One value that is not what was recorded."""
+
+    place: str
+    """Where it is, such as `response.items[0].price`."""
+    recorded: Any
+    now: Any
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON, without the side that has no value."""
+        sides = {"recorded": self.recorded, "now": self.now}
+        return {"place": self.place, **{name: value for name, value in sides.items() if value is not ABSENT}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun(Shown):
+    """A step that was run again."""
+
+    source: str
+    """Where the recording is from."""
+    what: str
+    """The step in a few words."""
+    failure: Failure | None = None
+    """Why it gave nothing now: the activity failed, as it would on a worker."""
+    remarks: Sequence[str] = ()
+    """What one has to know before relying on the comparison."""
+
+    def sides(self) -> tuple[JsonObject, JsonObject]:
+        """Return what was recorded and what came now, as JSON, without what differs each time."""
+        raise NotImplementedError
+
+    def durations(self) -> tuple[float | None, float | None]:
+        """Return how long it took, in seconds, as recorded and now."""
+        raise NotImplementedError
+
+    @property
+    def differences(self) -> list[Differing]:
+        """What is not as it was recorded; how long it took, and marks that no two runs share, left out."""
+        return list(_differing(*self.sides(), ""))
+
+    @property
+    def same(self) -> bool:
+        """Whether all of it is as it was recorded."""
+        return not self.differences
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        recorded, now = self.sides()
+        taken, takes = self.durations()
+        return {
+            "source": self.source,
+            "step": self.what,
+            "same": self.same,
+            "recorded": {**recorded, "duration_s": taken},
+            "now": {**now, "duration_s": takes},
+            "differences": [each.to_json() for each in self.differences],
+            "remarks": list(self.remarks),
+        }
+
+    def __rich__(self) -> RenderableType:
+        """Return a table with both sides; what differs stands out."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+        table.add_column("", style="dim", overflow="fold")
+        table.add_column("recorded", overflow="fold")
+        table.add_column("now", overflow="fold")
+        recorded, now = self.sides()
+        differences = self.differences
+        for name in dict.fromkeys([*recorded, *now]):
+            found = [each for each in differences if _top(each.place) == name]
+            if not found:
+                table.add_row(name, _value(recorded[name]), Text("the same", style="dim"))
+            for each in found:
+                table.add_row(render.safe(each.place), _value(each.recorded, "red"), _value(each.now, "green"))
+        durations = [f"{taken:.3f} s" if taken is not None else "" for taken in self.durations()]
+        table.add_row("duration", *durations)
+        verdict = Text("as recorded", style="bold green") if self.same else Text("differs", style="bold yellow")
+        told = Text.assemble(verdict, f"  {render.safe(self.what)}, run again on this machine")
+        return Group(told, table, *(Text(render.safe(remark), style="dim") for remark in self.remarks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRerun(Rerun):
+    """A tool call that was run again."""
+
+    agent: str
+    tool: str
+    function_call_id: str
+    args: JsonObject
+    """With which it ran now."""
+    idempotency_key: str
+    """That of the recorded run."""
+    recorded: ToolOutcome | None
+    recorded_failure: Failure | None
+    """Why nothing was recorded of it."""
+    now: ToolOutcome | None
+
+    def sides(self) -> tuple[JsonObject, JsonObject]:
+        """Return what the tool answered and changed."""
+        return _outcome(self.recorded, self.recorded_failure), _outcome(self.now, self.failure)
+
+    def durations(self) -> tuple[float | None, float | None]:
+        """Return how long the tool ran."""
+        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRerun(Rerun):
+    """A model call that was made again."""
+
+    agent: str
+    number: int
+    """Which of the invocation's model calls it is."""
+    request: JsonObject | None
+    """What the model was given now; None when it was not asked."""
+    edited: Sequence[Differing] = ()
+    """What of the request was edited."""
+    changed: bool | None = None
+    """Whether the agent's definition has changed since; None when nobody can tell."""
+    recorded: ModelReply | None
+    recorded_failure: Failure | None
+    now: ModelReply | None
+
+    def sides(self) -> tuple[JsonObject, JsonObject]:
+        """Return what the model said and used."""
+        return _reply(self.recorded, self.recorded_failure), _reply(self.now, self.failure)
+
+    def durations(self) -> tuple[float | None, float | None]:
+        """Return how long the model took."""
+        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        edited = [each.to_json() for each in self.edited]
+        return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
+
+    def __rich__(self) -> RenderableType:
+        """Return what was edited, and a table with both sides."""
+        if not self.edited:
+            return super().__rich__()
+        edited = Text("edited  ", style="bold").append(", ".join(render.safe(each.place) for each in self.edited))
+        return Group(edited, super().__rich__())
+
+
+def differing(one: Any, other: Any) -> list[Differing]:
+    """Return where two JSON values differ."""
+    return list(_differing(one, other, ""))
+
+
+def _outcome(outcome: ToolOutcome | None, failure: Failure | None) -> JsonObject:
+    if outcome is None:
+        return _failed(failure)
+    held: JsonObject = {"response": outcome.response}
+    held |= _actions(outcome.actions)
+    if outcome.error_type:
+        held["error"] = outcome.error_type
+    if not outcome.final:
+        held["waits"] = True
+    for name, parts in (("media", outcome.parts), ("beside", outcome.beside)):
+        if parts:
+            held[name] = list(parts)
+    return held
+
+
+def _reply(reply: ModelReply | None, failure: Failure | None) -> JsonObject:
+    if reply is None:
+        return _failed(failure)
+    held: JsonObject = {"text": text_of(reply.content)}
+    if calls := parts_of(reply.content, "functionCall"):
+        held["calls"] = [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls]
+    if reply.usage:
+        held["usage"] = reply.usage.model_dump(mode="json", exclude_defaults=True)
+    held |= {
+        name: value
+        for name, value in (
+            ("finish reason", reply.finish_reason),
+            ("error", reply.error_code),
+            ("error message", reply.error_message),
+            ("model", reply.model_version),
+        )
+        if value
+    }
+    return held | _actions(reply.actions)
+
+
+def _actions(actions: EventActions | None) -> JsonObject:
+    held = actions.model_dump(mode="json", exclude_defaults=True) if actions else {}
+    return {"state" if name == "state_delta" else name.replace("_", " "): value for name, value in held.items()}
+
+
+def _failed(failure: Failure | None) -> JsonObject:
+    if failure is None:
+        return {}
+    return {"failed": failure.error_type or failure.kind, **({"reason": failure.message} if failure.message else {})}
+
+
+def _differing(one: Any, other: Any, place: str) -> Iterator[Differing]:
+    match one, other:
+        case dict(), dict():
+            for key in dict.fromkeys([*one, *other]):
+                at = f"{place}.{key}" if place else str(key)
+                yield from _differing(one.get(key, ABSENT), other.get(key, ABSENT), at)
+        case list(), list() if len(one) == len(other):
+            for index, (left, right) in enumerate(zip(one, other, strict=True)):
+                yield from _differing(left, right, f"{place}[{index}]")
+        case _:
+            # 1 and True are equal to Python, and not to a model.
+            if type(one) is not type(other) or one != other:
+                yield Differing(place, one, other)
+
+
+def _top(place: str) -> str:
+    return place.split(".", 1)[0].split("[", 1)[0]
+
+
+def _value(value: Any, style: str = "") -> Text:
+    if value is ABSENT:
+        return Text("nothing", style="dim")
+    if isinstance(value, str):
+        return Text("\n".join(map(render.safe, render.clipped(value).splitlines())) or '""', style=style)
+    return Text(render.short_json(value), style=style)
