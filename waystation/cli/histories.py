@@ -1,13 +1,13 @@
 """Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
 
-import re
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
-from temporalio.client import WorkflowHistory
 
 from waystation.cli import render
 from waystation.cli.exits import Exit
@@ -15,17 +15,16 @@ from waystation.cli.output import Output
 from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import NotReplayable
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
 from waystation.history_files import written
+from waystation.replay.divergence import shown
 from waystation.replay.recording import Recording
 
-MAX_PROBLEM = 600
-"""Characters of the reason why a history does not replay."""
-_CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
+if TYPE_CHECKING:
+    from waystation.replay.replayer import Divergence
 
 
 async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
@@ -51,16 +50,21 @@ class Replayed:
     """A recording, and whether the present code would do what it says."""
 
     recording: Recording
-    problem: str | None
-    attempted: bool = True
-    """Whether it was replayed at all: not when some of it cannot be had."""
+    divergence: "Divergence | None" = None
+    lacking: str | None = None
+    """Why it was not replayed at all, when some of it cannot be had."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it does not replay, when it does not."""
+        return self.lacking or (str(self.divergence) if self.divergence else None)
 
     @property
     def verdict(self) -> Text:
         """What came of it, in a word or two."""
         if self.problem is None:
             return Text("replays", style="bold green")
-        return Text("differs" if self.attempted else "not replayed", style="bold red")
+        return Text("not replayed" if self.lacking else "differs", style="bold red")
 
     @property
     def length(self) -> int:
@@ -74,6 +78,7 @@ class Replayed:
             "invocation_id": self.recording.id,
             "replays": self.problem is None,
             "problem": self.problem,
+            "divergence": self.divergence.to_json() if self.divergence else None,
             "runs": len(self.recording.histories),
             "history_events": self.length,
             "steps": [{"event": event.to_json(), "state": held} for event, held in states(self.recording.log)],
@@ -104,29 +109,12 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
 
 async def replayed_runs(recording: Recording) -> Replayed:
     """Replay the runs of a workflow. Not when they hold only short forms of values."""
+    from waystation.replay.replayer import divergence_of  # here, because it loads the workflows
+
     if lacking := recording.lacking:
         problem = f"{len(lacking)} of its large values cannot be had; --store says where workers keep them."
-        return Replayed(recording, f"{problem} {next(iter(lacking.values()))}", attempted=False)
-    return Replayed(recording, await _problem(recording.histories))
-
-
-async def _problem(histories: Sequence[WorkflowHistory]) -> str | None:
-    """Return what the present code would do otherwise, in the first run that differs."""
-    from waystation.replay import replay  # here, because it loads the workflows
-
-    for number, history in enumerate(histories, 1):
-        try:
-            await replay(history)
-        except NotReplayable as error:
-            return _reason(error) if len(histories) == 1 else f"Run {number} of {len(histories)}: {_reason(error)}"
-    return None
-
-
-def _reason(error: NotReplayable) -> str:
-    """Return what differs, without the names of the types that carried the message."""
-    text = " ".join(str(error).split())
-    found = _CORE_MESSAGE.search(text)
-    return (found[1] if found else text)[:MAX_PROBLEM]
+        return Replayed(recording, lacking=f"{problem} {next(iter(lacking.values()))}")
+    return Replayed(recording, await divergence_of(dataclasses.replace(recording, called={})))
 
 
 def _write(out: Output, replayed: Replayed) -> None:
@@ -134,10 +122,29 @@ def _write(out: Output, replayed: Replayed) -> None:
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
     told = f"  {render.safe(recording.source)}, {replayed.length} events of history{runs}"
     out.line(Text.assemble(replayed.verdict, told))
-    if replayed.problem:
+    if replayed.divergence:
+        out.line(divergence(replayed.divergence))
+    elif replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
     if recording.events:
         out.table(state_table(recording.log))
+
+
+def divergence(found: "Divergence") -> Text:
+    """Return where code and history part, in a few lines."""
+    where = [f"after event {found.event}"] if found.event is not None else []
+    after = f"   after {found.after}" if found.after else ""
+    where += [f"run {found.run} of {found.runs}"] if found.runs > 1 else []
+    text = Text("  recorded  ")
+    text.append(render.safe(found.recorded), style="green").append(f"{after}\n")
+    text.append("  now       ").append(render.safe(found.now), style="red")
+    text.append(f"\n  where     {', '.join([*where, f'history event {found.history_event}'])}")
+    text.append(f"\n  wanted by {found.line}" if found.line else "")
+    for part in found.parts:
+        text.append(f"\n  differs   {render.safe(part.name)}: ")
+        text.append(render.safe(shown(part.recorded)), style="green").append(" → ")
+        text.append(render.safe(shown(part.now)), style="red")
+    return text
 
 
 def state_table(log: Log) -> Table:

@@ -11,10 +11,11 @@ from waystation.replay.difference import (
     RecordingDifference,
     difference,
 )
+from waystation.replay.divergence import Part
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
-from waystation.replay.replayer import replay
+from waystation.replay.replayer import Divergence, divergence_of, replay
 
 if TYPE_CHECKING:
     from waystation.replay.rerun import Workshop, rerun_model, rerun_tool
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Changes",
+    "Divergence",
     "ModelRerun",
     "Moment",
     "MomentDifference",
     "Pair",
+    "Part",
     "Prompt",
     "PromptDifference",
     "Recording",
@@ -33,6 +36,7 @@ __all__ = [
     "ToolRerun",
     "Workshop",
     "difference",
+    "divergence_of",
     "prompt_at",
     "replay",
     "rerun_model",

@@ -1,0 +1,54 @@
+"""What earlier versions recorded otherwise than this one would, and what is therefore no difference.
+
+Everything else that differs is one: a version that has to record something else needs a line here, and a reason.
+"""
+
+from typing import Any
+
+from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY, WORKFLOW
+from waystation.replay.commands import Command
+
+ABSENT = object()
+"""Stands for a part that is not there."""
+_LEFT_OUT: tuple[Any, ...] = (None, "", False, 0, [], {})
+
+
+def is_no_difference(command: Command, name: str, recorded: Any, now: Any) -> bool:
+    """Whether a part of a command differs only because an earlier version recorded it.
+
+    Args:
+        command: As it was recorded.
+        name: The part, such as `input.args.amount`.
+        recorded: What it was then, or `ABSENT`.
+        now: What it is now, or `ABSENT`.
+    """
+    if recorded is ABSENT:
+        # Recorded types only gain optional fields, and some are written with their defaults, some without.
+        return now in _LEFT_OUT or _came_later(command, name)
+    match command.kind, command.name, name:
+        case "activity", _, "input.ended" if command.name == COLLECT_ACTIVITY:  # the activity finds out by itself
+            return now is ABSENT
+        case "activity", _, _ if command.name in _ONCE:
+            return bool(_ONCE[command.name].get(name) == recorded)
+        case "answer", _, "result.open":  # counted before what ended in the same workflow task
+            return isinstance(now, int) and bool(recorded == now + 1)
+        case "answer", _, "result.status":  # said before what ended in the same workflow task made room
+            return (recorded, now) == ("queued", "started")
+        case "fail", _, "details":  # what it used is told with a failure, too
+            return bool(recorded == 0)
+        case _:
+            return False
+
+
+_ONCE = {
+    COLLECT_ACTIVITY: {"heartbeat_timeout": 0.0},
+    SESSION_ARCHIVE_ACTIVITY: {"heartbeat_timeout": 0.0, "retry.maximum_attempts": 20, "retry.maximum_interval": 60.0},
+}
+"""Options of activities as they once were."""
+
+
+def _came_later(command: Command, name: str) -> bool:
+    if command.kind == "child" and command.name == WORKFLOW:
+        # A called agent has a share of the budget, and is found by search attributes, from its start.
+        return name == "input.budget" or name.startswith("search_attributes.Waystation")
+    return command.kind == "complete" and name == "result.spent"
