@@ -259,9 +259,6 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
             yield getattr(event, kind).accepted_request.input.args
         case "workflow_execution_update_admitted_event_attributes" as kind:
             yield getattr(event, kind).request.input.args
-        case "workflow_execution_update_completed_event_attributes" as kind:
-            if getattr(event, kind).outcome.HasField("success"):
-                yield getattr(event, kind).outcome.success
         case "workflow_execution_failed_event_attributes" | "child_workflow_execution_failed_event_attributes" as kind:
             failure = getattr(event, kind).failure
             if failure.HasField("application_failure_info"):

@@ -16,6 +16,8 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.bridge.proto.workflow_commands import ScheduleActivity, WorkflowCommand
 
+from waystation.storage.driver import is_reference
+
 Kind: TypeAlias = Literal[
     "activity",
     "timer",
@@ -131,7 +133,7 @@ def _recorded(event: HistoryEvent) -> Command | None:
                 "task_queue": child.task_queue.name,
                 "parent_close_policy": child.parent_close_policy,
                 "search_attributes": _map(child.search_attributes.indexed_fields),
-                "memo": _map(child.memo.fields),
+                "memo": _said(child.memo.fields),
             }
             return Command("child", child.workflow_type.name, child.workflow_id, given)
         case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
@@ -169,7 +171,7 @@ def _ending(event: HistoryEvent) -> Command | None:
             return Command("cancelled")
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
             goes_on = event.workflow_execution_continued_as_new_event_attributes
-            given = {"input": _contents(goes_on.input.payloads), "memo": _map(goes_on.memo.fields)}
+            given = {"input": _contents(goes_on.input.payloads), "memo": _said(goes_on.memo.fields)}
             return Command("continue", goes_on.workflow_type.name, fields=given)
         case _:
             return None
@@ -243,7 +245,7 @@ def _asked(command: WorkflowCommand, run: Run, queue: str) -> Command | None:
                 "task_queue": run.queue(child.task_queue, queue),
                 "parent_close_policy": int(child.parent_close_policy),
                 "search_attributes": _map(child.search_attributes.indexed_fields),
-                "memo": _map(child.memo),
+                "memo": _said(child.memo),
             }
             return Command("child", child.workflow_type, child.workflow_id, given)
         case "signal_external_workflow_execution":
@@ -277,18 +279,27 @@ def _asked(command: WorkflowCommand, run: Run, queue: str) -> Command | None:
             return Command("cancelled")
         case "continue_as_new_workflow_execution":
             goes_on = command.continue_as_new_workflow_execution
-            given = {"input": _contents(goes_on.arguments), "memo": _map(goes_on.memo)}
+            given = {"input": _contents(goes_on.arguments), "memo": _said(goes_on.memo)}
             return Command("continue", goes_on.workflow_type or run.type, fields=given)
         case _:
             return None
 
 
 def _contents(payloads: Iterable[Payload]) -> Contents:
-    return tuple(Content(each.metadata.get("encoding", b""), each.data) for each in payloads)
+    return tuple(Content(_encoding(each), each.data) for each in payloads)
+
+
+def _encoding(payload: Payload) -> bytes:
+    return b"elsewhere" if is_reference(payload) else payload.metadata.get("encoding", b"")
 
 
 def _map(fields: Mapping[str, Payload]) -> dict[str, Contents]:
     return {key: _contents([fields[key]]) for key in sorted(fields)}
+
+
+def _said(memo: Mapping[str, Payload]) -> dict[str, Contents]:
+    """Return the memo of a new run, without what is empty: the server leaves that out."""
+    return {key: held for key, held in _map(memo).items() if value_of(held[0]) is not None}
 
 
 def _failure(failure: Failure) -> dict[str, Any]:
