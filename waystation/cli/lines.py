@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -20,10 +20,11 @@ FURTHER = "  "
 class Lines:
     """Yields lines; None when there will be no more."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Callable[[], PromptSession[str]] | None = None) -> None:
+        """`session` gives what a person types into; by default what conversations use."""
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
         """Whether a person types in a terminal, who sees what is typed."""
-        self._prompt: PromptSession[str] | None = prompt() if self.typed else None
+        self._prompt: PromptSession[str] | None = (session or prompt)() if self.typed else None
         self._piped: asyncio.Queue[str | None] | None = None
 
     async def next(self) -> str | None:

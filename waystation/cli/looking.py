@@ -1,4 +1,4 @@
-"""The options of the commands that look back: `events`, `state`, `prompt`, `diff`. What they do is in `travel`."""
+"""The options of the commands that look back: `events`, `state`, `prompt`, `diff`, `debug`. See `travel`."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +20,16 @@ Between = Annotated[
 ]
 Called = Annotated[
     str | None, typer.Option("--called", metavar="CALL", help="The agent that this call began, such as fc-1.")
+]
+
+Agents = Annotated[
+    list[Path] | None, typer.Option("--agents", metavar="DIR", help="Where the agent is found, as for a worker.")
+]
+Callbacks = Annotated[
+    bool, typer.Option("--callbacks", help="Run `before_model` callbacks here; without it they do not run.")
+]
+Session = Annotated[
+    str | None, typer.Option(metavar="ID|FILE", help="Of a file: the session's history, for what was said before.")
 ]
 
 
@@ -81,15 +91,9 @@ def prompt(
     at: At = None,
     diff: Between = None,
     called: Called = None,
-    agents: Annotated[
-        list[Path] | None, typer.Option("--agents", metavar="DIR", help="Where the agent is found, as for a worker.")
-    ] = None,
-    callbacks: Annotated[
-        bool, typer.Option("--callbacks", help="Run `before_model` callbacks here; without it they do not run.")
-    ] = False,
-    session: Annotated[
-        str | None, typer.Option(metavar="ID|FILE", help="Of a file: the session's history, for what was said before.")
-    ] = None,
+    agents: Agents = None,
+    callbacks: Callbacks = False,
+    session: Session = None,
     json: AsJson = False,
 ) -> None:
     """Print what the model was shown: the prompt that gave event N, or, where no model replied, the next one after it.
@@ -99,7 +103,7 @@ def prompt(
     from waystation.cli.travel import Prompting
     from waystation.cli.travel import prompt as shown
 
-    asking = Prompting(agents or (), callbacks, session, called)
+    asking = Prompting(agents or (), callbacks, session)
     _look(ctx, source, lambda found, out, target: shown(found, out, target, at, diff, asking), json=json, called=called)
 
 
@@ -124,6 +128,25 @@ def diff(
     _guarded(ctx, action, json=json, invocation=left)
 
 
+def debug(
+    ctx: typer.Context,
+    source: Source,
+    at: At = None,
+    called: Called = None,
+    agents: Agents = None,
+    callbacks: Callbacks = False,
+    session: Session = None,
+) -> None:
+    """Step through what happened, event by event, forwards and backwards; `h` lists the commands.
+
+    Commands may also be piped in, one a line.
+    """
+    from waystation.cli.travel import Prompting, debug
+
+    asking = Prompting(agents or (), callbacks, session)
+    _look(ctx, source, lambda found, out, target: debug(found, out, target, at, asking), json=False, called=called)
+
+
 def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, *, json: bool) -> bool:
     """Print what waited at a moment, or in a file; return whether that is what was asked for."""
     if source is None and at is not None:
@@ -136,7 +159,7 @@ def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, *, j
     return True
 
 
-LOOKING: tuple[Callable[..., None], ...] = (events, state, prompt, diff)
+LOOKING: tuple[Callable[..., None], ...] = (events, state, prompt, diff, debug)
 
 
 def _in_the_past(source: str, *options: Any) -> bool:

@@ -8,8 +8,10 @@ from temporalio.service import RPCError
 
 from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
+from waystation.cli.lines import Lines
 from waystation.cli.output import Output
 from waystation.cli.recordings import Recordings, is_file
+from waystation.cli.stepping import Stepping, keys
 from waystation.cli.target import Target
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject
@@ -18,6 +20,7 @@ from waystation.replay.difference import MomentDifference, PromptDifference, Rec
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
+from waystation.replay.walk import Walk
 
 CONTEXT = 2
 """So many events that are the same are shown around those that differ."""
@@ -97,7 +100,17 @@ class Prompting:
     agents: Sequence[Path]
     callbacks: bool = False
     session: str | None = None
-    called: str | None = None
+
+    async def at(self, recording: Recording, number: int | None, target: Target, session: Recording | None) -> Prompt:
+        """Return the prompt at an event."""
+        return await prompt_at(
+            recording,
+            number,
+            agents=self.agents or None,
+            callbacks=self.callbacks,
+            session=session,
+            store=target.store,
+        )
 
 
 async def prompt(
@@ -111,21 +124,12 @@ async def prompt(
     """Write a prompt, or what one has that another has not."""
     session = await _session(recording, out, target, asking.session)
 
-    async def one(number: int | None) -> Prompt:
-        return await prompt_at(
-            recording,
-            number,
-            agents=asking.agents or None,
-            callbacks=asking.callbacks,
-            session=session,
-            store=target.store,
-        )
-
     if diff is None:
-        shown = await one(at)
+        shown = await asking.at(recording, at, target, session)
         out.record(asdict(shown)) if out.json else out.show(shown)
         return Exit.OK
-    differing = difference(await one(diff[0]), await one(diff[1]))
+    before, after = [await asking.at(recording, number, target, session) for number in diff]
+    differing = difference(before, after)
     out.record(_prompts(differing)) if out.json else out.show(differing)
     return Exit.OK
 
@@ -174,3 +178,16 @@ def _sides(found: RecordingDifference) -> JsonObject:
         "state": found.state.to_json(),
         "pairs": [{"left": pair.left, "right": pair.right, "same": pair.same} for pair in found.pairs],
     }
+
+
+async def debug(recording: Recording, out: Output, target: Target, at: int | None, asking: Prompting) -> Exit:
+    """Step through a recording."""
+    walk = Walk(recording)
+    if at is not None:
+        walk.go(at)
+
+    async def prompt(walk: Walk) -> Prompt:
+        session = await _session(walk.recording, out, target, asking.session)
+        return await asking.at(walk.recording, walk.moment.number, target, session)
+
+    return await Stepping(walk, out, prompt, Lines(keys)).run()

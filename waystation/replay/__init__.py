@@ -16,6 +16,7 @@ from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import Divergence, divergence_of, replay
+from waystation.replay.walk import Walk
 
 if TYPE_CHECKING:
     from waystation.replay.rerun import Workshop, rerun_model, rerun_tool
@@ -34,6 +35,7 @@ __all__ = [
     "Recording",
     "RecordingDifference",
     "ToolRerun",
+    "Walk",
     "Workshop",
     "difference",
     "divergence_of",

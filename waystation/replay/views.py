@@ -112,7 +112,6 @@ def wait(call: PendingCall, at: "Moment") -> Text:
     since = at.time - call.requested_at
     kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "asks for more budget"}
     text = Text.assemble(
-        ("⏸ ", "yellow"),
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
         f"  {render.asked(call)} [{call.function_call_id}]",
         (f"\n  {f'for {span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
@@ -190,7 +189,7 @@ def _tools(shown: "Prompt") -> Iterable[Text]:
 
 def content(shown: JsonObject) -> Text:
     """Return one content of a prompt, a part a line."""
-    role = Text(f"{render.safe(str(shown.get('role') or '?')):5} ", _BOLD)
+    role = Text.assemble((f"{render.safe(str(shown.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in shown.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
 
@@ -237,7 +236,7 @@ def prompt_difference(shown: "PromptDifference") -> RenderableType:
     if shown.tools:
         parts.append(_section("tools", changes(shown.tools)))
     if shown.contents:
-        lines = [Text(f"{sign} ", _of_sign(sign)) + content(each) for sign, each in shown.contents]
+        lines = [Text.assemble((f"{sign} ", _of_sign(sign)), content(each)) for sign, each in shown.contents]
         parts.append(_section("contents", *lines))
     if not shown:
         parts.append(Text("  the same", _DIM))

@@ -1,0 +1,217 @@
+"""The step debugger: a walk through a recording, and the terminal that moves it."""
+
+import asyncio
+import os
+import pty
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.conftest import Ran
+from tests.conftest import Serve
+from tools import AgentTool
+from waystation.agents import Agent
+from waystation.cli.main import app
+from waystation.core.entry import Body, CallReturned, DeadlinePassed, ModelCalled
+from waystation.core.errors import NoSuchEvent
+from waystation.replay import Recording, Walk
+from waystation.testing import ScriptedModel, calls, says
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "replay"
+
+
+async def walk(name: str) -> Walk:
+    """Return a walk through a kept history."""
+    return Walk(await Recording.read(KEPT / f"{name}.json", store=str(KEPT / "store")))
+
+
+def body(walk: Walk) -> Body | None:
+    """Return what was applied where a walk stands."""
+    return walk.moment.entry.body if walk.moment.entry else None
+
+
+async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> Ran:
+    """Run the command on a kept history with commands piped in."""
+    given = ["debug", str(KEPT / f"{name}.json"), *options]
+    lines = "\n".join(commands)
+    result = await asyncio.to_thread(CliRunner().invoke, app, given, input=lines, catch_exceptions=False)
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+async def test_a_walk_goes_from_event_to_event_and_back() -> None:
+    """It says where there is nowhere to go, and stays there."""
+    here = await walk("confirmation-approved")
+    assert (here.moment.number, here.previous()) == (0, False)
+    seen = []
+    while here.next():
+        seen.append(here.moment.number)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    back = []
+    while here.previous():
+        back.append(here.moment.number)
+    assert back == [5, 4, 3, 2, 1, 0]
+    here.go(4)
+    assert here.moment.event == here.recording.events[3]
+    with pytest.raises(NoSuchEvent):
+        here.go(7)
+    assert here.moment.number == 4
+
+
+async def test_steps_stop_where_no_event_was_made_too() -> None:
+    """A model that is called, a deadline that passes: each is a place, after the event before it."""
+    here = await walk("confirmation-expired")
+    places = [(here.made_event, body(here))]
+    while here.step():
+        places.append((here.made_event, body(here)))
+    assert any(isinstance(found, ModelCalled) and not made for made, found in places)
+    assert any(isinstance(found, DeadlinePassed) for _, found in places)
+    assert len([made for made, _ in places if made]) == here.moment.number
+    count = 0
+    while here.back():
+        count += 1
+    assert (count, here.moment.number) == (len(places) - 1, 0)
+
+
+async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
+    """Each in both directions."""
+    here = await walk("confirmation-approved")
+    assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
+    assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
+    here.first()
+    assert [(here.next_change(), dict(here.changes.added)) for _ in range(2)] == [
+        *((True, {"seed": 1}), (True, {"notes": {"x": True}})),
+    ]
+    assert here.next_change() is False
+    here.last()
+    assert (here.next_wait(back=True), here.moment.pending) == (True, ())
+    assert (here.next_wait(back=True), here.moment.number) == (True, 2)
+
+
+async def test_a_walk_searches_what_was_said_and_done() -> None:
+    """Without regard to upper and lower case; also what made no event."""
+    here = await walk("confirmation-approved")
+    assert (here.search("PAID."), here.moment.number) == (True, 6)
+    assert here.search("paid.") is False
+    assert (here.search("note(", back=True), here.moment.number) == (True, 2)
+    expired = await walk("confirmation-expired")
+    assert expired.search("call 1 of the model begins")
+    assert isinstance(body(expired), ModelCalled)
+
+
+async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> None:
+    """It comes out where it went in."""
+    counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
+    agent = Agent(
+        name="clerk",
+        model=ScriptedModel(calls(("counter", {"request": "count"})), says("four")),
+        tools=[AgentTool(counter)],
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        here = Walk(await Recording.of(invocation))
+    assert (here.out(), here.into()) == (False, False)
+    here.go(2)
+    assert (here.calls(), here.into(), here.recording.id, here.depth) == (["fc-1"], True, f"{invocation.id}/fc-1", 1)
+    assert (here.next(), here.search("it is 4"), here.out(), here.moment.number) == (True, True, True, 2)
+    assert here.into("fc-9") is False
+
+
+@pytest.mark.parametrize("name", ["parallel-tools", "continued", "budget-asks-approved", "branches-one-waits"])
+async def test_every_place_of_a_history_can_be_shown(name: str) -> None:
+    """Whatever was applied there; nothing of it needs a log that is built anew."""
+    here = await walk(name)
+    shown = [here._repr_html_()]
+    while here.step():
+        shown.append(here._repr_html_())
+    assert len(set(shown)) == len(shown)
+
+
+async def test_piped_commands_step_through_a_file() -> None:
+    """A screen after each move; what was changed, how long tools took and who answered is on it."""
+    ran = await debugged("confirmation-approved", "n", "w", "t", "", "last", "q")
+    screens = ran.out.split("(debug) ")
+    assert ran.code == 0
+    assert "before event 1 of 6" in screens[0]
+    assert "event 1 of 6" in screens[1]
+    assert ("waits for approval" in screens[2], "later approved" in screens[2]) == (True, True)
+    assert ("attempt 1" in screens[3], "ran " in screens[3], "input" in screens[3]) == (True, True, True)
+    assert "event 5 of 6" in screens[4]
+    assert "+  notes" in screens[4]
+    assert "completed" in screens[5]
+
+
+async def test_commands_that_cannot_be_followed_say_why() -> None:
+    """And the walk stays where it is."""
+    ran = await debugged(
+        "one-tool", "g 99", "g x", "p", "xyz", "/nowhere", "i", "o", "m", "e", "h", "3", ":state", "?go"
+    )
+    for text in (
+        *("has no event 99", "'x' is no number", "This is the beginning", "No command is named 'xyz'"),
+        *("'nowhere' is in nothing after this", "No agent that is recorded was called", "the outermost invocation"),
+        *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
+    ):
+        assert text in ran.out, text
+    assert ran.code == 0
+
+
+async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
+    """And has the agent at hand for prompts."""
+    package = tmp_path / "clerks"
+    package.mkdir()
+    code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
+    (package / "agent.py").write_text(code)
+    ran = await debugged("one-tool", "m", options=("--at", "2", "--agents", str(tmp_path)))
+    assert ("event 2 of 4" in ran.out, "Be brief." in ran.out, "model call 1" in ran.out) == (True, True, True)
+    missing = await debugged("one-tool", options=("--at", "22"))
+    assert missing.code == 6
+
+
+async def in_terminal(*command: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
+    """Run a command in a terminal; type each text once what comes before it is on the screen. Return all output."""
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
+    )
+    os.close(child)
+    shown, seen = "", 0
+
+    async def read() -> str:
+        return (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+
+    try:
+        async with asyncio.timeout(30):
+            for awaited, text in typed:
+                while awaited not in shown[seen:]:
+                    chunk = await read()
+                    if "\x1b[6n" in chunk:  # asked where the cursor is, as a terminal would be
+                        os.write(parent, b"\x1b[1;1R")
+                    shown += chunk
+                seen = len(shown)
+                os.write(parent, text)
+            code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        os.close(parent)
+    return code, shown
+
+
+async def test_in_a_terminal_keys_act_at_once() -> None:
+    """Arrows and letters move without Enter; what needs more is typed as a line."""
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "debug", str(KEPT / "confirmation-approved.json")),
+        typed=[
+            ("before event 1 of 6", b"n"),
+            ("event 1 of 6", b"\x1b[C"),
+            ("event 2 of 6", b"\x1b[D"),
+            ("event 1 of 6", b"g 5\r"),
+            ("event 5 of 6", b"/paid.\r"),
+            ("event 6 of 6", b"q"),
+        ],
+    )
+    assert code == 0, shown
