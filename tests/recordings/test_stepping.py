@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.conftest import Ran
+from tests.cli.conftest import Ran, command
 from tests.conftest import Serve
 from tools import AgentTool
 from waystation.agents import Agent
@@ -170,12 +170,12 @@ async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
     assert missing.code == 6
 
 
-async def in_terminal(*command: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
+async def in_terminal(*arguments: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
     """Run a command in a terminal; type each text once what comes before it is on the screen. Return all output."""
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
+        sys.executable, *arguments, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
     )
     os.close(child)
     shown, seen = "", 0
@@ -203,7 +203,7 @@ async def in_terminal(*command: str, typed: list[tuple[str, bytes]]) -> tuple[in
 
 async def test_in_a_terminal_keys_act_at_once() -> None:
     """Arrows and letters move without Enter; what needs more is typed as a line."""
-    code, shown = await in_terminal(
+    code, _ = await in_terminal(
         *("-m", "waystation.cli", "debug", str(KEPT / "confirmation-approved.json")),
         typed=[
             ("before event 1 of 6", b"n"),
@@ -214,4 +214,49 @@ async def test_in_a_terminal_keys_act_at_once() -> None:
             ("event 6 of 6", b"q"),
         ],
     )
+    assert code == 0
+
+
+async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
+    """Just before it is applied, with its result at hand; to quit is to replay the rest."""
+    path = str(KEPT / "confirmation-approved.json")
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
+        typed=[
+            ("(Pdb) ", b"p body.answer.action, self._log.event_count\r"),
+            ("('approve', 3)", b"n\r"),
+            ("workflows/invocation.py", b"p self._log.event_count\r"),
+            ("4", b"q\r"),
+        ],
+    )
     assert code == 0, shown
+    assert "Just before event 4 of confirmation-approved" in shown
+    assert "workflows/invocation.py" in shown[: shown.index("('approve', 3)")]
+
+
+async def test_pdb_is_left_for_the_walk_again() -> None:
+    """From inside the step debugger, at the place where it stands."""
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "debug", str(KEPT / "one-tool.json"), "--at", "3"),
+        typed=[
+            ("event 3 of 4", b":pdb\r"),
+            ("(Pdb) ", b"p body.outcome.response\r"),
+            ("{'sum': 3}", b"c\r"),
+            ("(debug)", b"p"),
+            ("event 2 of 4", b"q"),
+        ],
+    )
+    assert code == 0, shown
+
+
+async def test_pdb_needs_an_event_and_its_run() -> None:
+    """It is said what is missing."""
+    path = str(KEPT / "one-tool.json")
+    for options, code, text in (
+        ((path, "--pdb"), 2, "say at which event"),
+        ((path, "--pdb", "--at", "0"), 1, "nothing was applied before event 1"),
+        ((path, "--pdb", "--at", "9"), 6, "has no event 9"),
+    ):
+        ran = await command("debug", *options)
+        assert (ran.code, text in ran.err) == (code, True), options
+    assert "--at N --pdb" in (await debugged("one-tool", "n", "pdb")).out

@@ -136,11 +136,21 @@ def debug(
     agents: Agents = None,
     callbacks: Callbacks = False,
     session: Session = None,
+    pdb: Annotated[
+        bool, typer.Option("--pdb", help="With --at: Python's debugger, in the workflow code that made event N.")
+    ] = False,
 ) -> None:
     """Step through what happened, event by event, forwards and backwards; `h` lists the commands.
 
     Commands may also be piped in, one a line.
     """
+    if pdb:
+        if at is None:
+            raise typer.BadParameter("say at which event, with --at N", param_hint="--pdb")
+        from waystation.cli.breaking import stop_at
+
+        _look(ctx, source, lambda found, out, _target: stop_at(found.moment(at), out), json=False, called=called)
+        return
     from waystation.cli.travel import Prompting, debug
 
     asking = Prompting(agents or (), callbacks, session)

@@ -35,6 +35,7 @@ COMMANDS = (
     ("w, t, c", "next wait, tool result, change of the state; capitals go back"),
     ("m", "the model's prompt there"),
     ("e", "the event as JSON"),
+    (":pdb", "Python's debugger, in the workflow code that is about to do this"),
     (":state", "the whole state; :events all events so far"),
     ("i [CALL]", "into the agent that was called; o: out of it"),
     ("h", "these commands; q leaves"),
@@ -118,10 +119,22 @@ class Stepping:
             case "events" | "l":
                 for event in moment.events:
                     self._out.event(event, numbered=True)
+            case "pdb" if self._lines.typed:
+                await self._break()
+            case "pdb":
+                self._out.line("The lines piped in are commands of this; give --at N --pdb instead.", style="yellow")
             case "h":
                 self._help()
             case _:
                 self._out.line(f"No command is named {render.safe(word)!r}; h lists them.", style="yellow")
+
+    async def _break(self) -> None:
+        from waystation.cli.breaking import stop_at
+
+        try:
+            await stop_at(self._walk.moment, self._out)
+        except WaystationError as error:
+            self._out.line(str(error), style="yellow")
 
     def _go(self, number: str) -> None:
         try:
