@@ -160,7 +160,7 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
 
 async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
     """And has the agent at hand for prompts."""
-    package = tmp_path / "clerks"
+    package = tmp_path / "stepped_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
     (package / "agent.py").write_text(code)

@@ -150,7 +150,7 @@ async def test_commands_look_back_in_a_file() -> None:
 
 async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) -> None:
     """With --agents the instruction is there, and whether it is the recorded one."""
-    package = tmp_path / "clerks"
+    package = tmp_path / "travelled_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
     (package / "agent.py").write_text(code)
