@@ -177,10 +177,10 @@ class HistoryReader:
                 yield facts.Returned(ref, content(completed.result.payloads), followed=followed)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
-                yield facts.Lost(self._scheduled[failed.scheduled_event_id], _failure(failed.failure))
+                yield facts.Lost(self._scheduled[failed.scheduled_event_id], failure_of(failed.failure))
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
                 timed_out = event.activity_task_timed_out_event_attributes
-                yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], _failure(timed_out.failure))
+                yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], failure_of(timed_out.failure))
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 cancelled = event.activity_task_canceled_event_attributes
                 yield facts.Lost(self._scheduled[cancelled.scheduled_event_id], Failure(kind="cancelled"))
@@ -375,7 +375,7 @@ def _patch(event: HistoryEvent) -> str:
         return ""
 
 
-def _failure(failure: FailureProto) -> Failure:
+def failure_of(failure: FailureProto) -> Failure:
     """Return why an activity or a child ended, in the words the workflow's exceptions have for it."""
     if failure.HasField("timeout_failure_info"):
         return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
@@ -392,7 +392,7 @@ def _agent_failure(failure: FailureProto) -> Failure:
     details = []
     with suppress(ValueError):
         details = [decode(data) for data in _data(failure.application_failure_info.details.payloads)]
-    return _failure(failure).model_copy(update={"used": results.used(details)})
+    return failure_of(failure).model_copy(update={"used": results.used(details)})
 
 
 def _seconds(event: HistoryEvent) -> float:

@@ -17,6 +17,7 @@ from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
 from waystation.cli.identity import identity_commands
 from waystation.cli.looking import LOOKING
+from waystation.cli.reporting import report
 from waystation.cli.rerunning import rerun
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
@@ -189,6 +190,7 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
 
 
 app.command()(rerun)
+app.command()(report)
 app.command()(web)
 app.command()(chat)
 app.command()(sessions)

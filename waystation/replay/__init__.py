@@ -16,6 +16,7 @@ from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import Divergence, divergence_of, replay
+from waystation.replay.reports import Report, report
 from waystation.replay.walk import Walk
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "PromptDifference",
     "Recording",
     "RecordingDifference",
+    "Report",
     "ToolRerun",
     "Walk",
     "Workshop",
@@ -41,6 +43,7 @@ __all__ = [
     "divergence_of",
     "prompt_at",
     "replay",
+    "report",
     "rerun_model",
     "rerun_tool",
 ]

@@ -20,8 +20,8 @@ from waystation.core.summary import SECRET_NAMES
 from waystation.web import forms, shown
 from waystation.web.answer_form import Incomplete, answer_in, needs_comment, object_in, response_fields
 from waystation.web.answering import TWIN_LIMIT_S, Answering
+from waystation.web.call_story import DONE, story
 from waystation.web.call_view import (
-    DONE,
     Looked,
     around,
     asked,
@@ -31,7 +31,6 @@ from waystation.web.call_view import (
     looked_up,
     refused_to,
     size,
-    story,
 )
 from waystation.web.forms import Field
 from waystation.web.logins import Login

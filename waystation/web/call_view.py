@@ -1,7 +1,6 @@
 """One call as its page shows it: how it stands, what it is, who may answer, and what happened to it."""
 
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
@@ -15,44 +14,18 @@ from waystation.core.answer import Action, Answer, PendingCall, usual_hint
 from waystation.core.approval import allowed
 from waystation.core.authority import check_authority, check_claim
 from waystation.core.call import CallState
-from waystation.core.entry import (
-    AnswerCounted,
-    AnswerIgnored,
-    AnswerReviewed,
-    AnswerSubmitted,
-    CallLost,
-    CallReturned,
-    DeadlinePassed,
-    Entry,
-    NoticeDue,
-    Notified,
-)
 from waystation.core.errors import ForeignHistory, NotAllowed
 from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.policy import Verified
 from waystation.core.wire import WORKFLOW
 from waystation.web import shown
+from waystation.web.call_story import DONE, MAX_SAID, by
 from waystation.web.streams import Refused
 
 SAID = 8
 """Lines of the conversation beside a call."""
-MAX_SAID = 600
-"""Characters of each."""
 Standing = Literal["open", "decided", "expired", "closed"]
-DONE = {
-    "approve": "approved",
-    "reject": "rejected",
-    "edit": "approved with other arguments",
-    "respond": "answered",
-    "progress": "told of progress",
-    "claim": "taken on",
-    "release": "given back",
-    "view": "looked at",
-    "waive": "let through without the approval that it needed",
-    "cancel": "closed",
-}
-"""What an answer does to a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +130,6 @@ def refused_to(looked: "Looked", action: Action, name: str, who: Verified | None
     return ""
 
 
-def by(answer: Answer, who: Verified | None = None) -> str:
-    """Return who answered, and whether anybody vouches for it."""
-    if who is not None:
-        return f" by {shown.line(who.subject)} (identity verified)"
-    return f" by {shown.line(answer.by)} (as they say)" if answer.by else ""
-
-
 def hint(call: PendingCall) -> str:
     """Return what the tool's author has people read, when that is more than the usual words."""
     return call.hint if call.hint != usual_hint(call.tool) else ""
@@ -205,54 +171,3 @@ def asked(call: PendingCall) -> list[str]:
     if call.level:
         said.append(f"Others were asked besides, {call.level} {'times' if call.level > 1 else 'time'} so far.")
     return said
-
-
-def story(log: Log, state: CallState) -> list[tuple[str, str]]:
-    """Return what happened to a call: when, and what. Entries that a run before has summed up are not among it."""
-    sent = {ids.message(each.ref): each.body.answer for each in log.entries if isinstance(each.body, AnswerSubmitted)}
-    told = [(entry.time, text) for entry in log.entries for text in _told(entry, state, sent)]
-    if state.requested_at is not None:
-        told.append((state.requested_at, "began to wait for a person"))
-    # Stable, so that what came at one time stays in its order.
-    return [(render.clock(at), text) for at, text in sorted(told, key=lambda each: each[0])]
-
-
-def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterator[str]:
-    match entry.body:
-        case AnswerCounted(call_id, answer) if call_id == state.id:
-            yield _answered(answer)
-        case AnswerSubmitted(call_id, answer) if call_id == state.id:
-            yield f"“{answer.action}” was sent{by(answer)}, and is looked into"
-        case AnswerReviewed(ref, review, refused) if ref in sent and sent[ref].function_call_id == state.id:
-            yield _refused(refused, review.who) if refused else _answered(sent[ref], review.who)
-        case AnswerIgnored(_, _, call_id) as ignored if call_id and ids.requesting_call(call_id) == state.id:
-            yield _refused(ignored)
-        case NoticeDue(call_id, number) if call_id == state.id and state.policy:
-            notices = state.policy.notices()
-            further = number < len(notices) and notices[number].escalates
-            yield f"nobody had answered: {'others were asked, too' if further else 'a reminder was due'}"
-        case Notified(call_id, occasion, report) if call_id == state.id:
-            failed = f", but not by {', '.join(map(shown.line, report.failed))}" if report.failed else ""
-            by_way = ", ".join(map(shown.line, report.delivered)) or "nothing"
-            yield f"people were told ({shown.line(occasion)}) by {by_way}{failed}"
-        case DeadlinePassed(call_id) if call_id == state.id:
-            yield "the deadline passed without an answer"
-        case CallReturned(outcome) if outcome.function_call_id == state.id:
-            took = f" after {shown.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
-            failed = f", {shown.line(outcome.error_type)}" if outcome.error_type else ""
-            yield f"the tool returned{took}{failed}"
-        case CallLost(call_id, failure) if call_id == state.id:
-            yield f"the tool gave no report: {failure.kind.replace('_', ' ')}"
-        case _:
-            pass
-
-
-def _answered(answer: Answer, who: Verified | None = None) -> str:
-    comment = f": “{shown.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
-    return f"{DONE[answer.action]}{by(answer, who)}{comment}"
-
-
-def _refused(ignored: AnswerIgnored, who: Verified | None = None) -> str:
-    named = shown.line(who.subject) if who else f"{shown.line(ignored.by)} (as they say)" if ignored.by else ""
-    by_whom = f" by {named}" if named else ""
-    return f"an answer{by_whom} did not count, {ignored.reason}: {shown.line(ignored.message, MAX_SAID)}"

@@ -16,7 +16,8 @@ from waystation.core.answer import Action, PendingCall
 from waystation.web import shown
 from waystation.web.answering import MAX_COMMENT, Answering, Outcome
 from waystation.web.call_page import rows_of
-from waystation.web.call_view import DONE, Looked, asked, decisions, hint, looked_up, size
+from waystation.web.call_story import DONE
+from waystation.web.call_view import Looked, asked, decisions, hint, looked_up, size
 from waystation.web.logins import Login
 from waystation.web.posted import posted
 from waystation.web.rendering import page

@@ -5,6 +5,7 @@ begin with two backslashes there. Spaces other than the usual one, direction mar
 combining marks are all written so.
 """
 
+import itertools
 import json
 import re
 import unicodedata
@@ -58,6 +59,12 @@ def value(given: object, *, head: int = HEAD, tail: int = TAIL) -> Shown:
 def text(given: str, *, head: int = HEAD, tail: int = TAIL) -> Shown:
     """Return a name, or something that was said, as it stands; its lines stay lines."""
     return Shown(tuple(_clipped(given.replace("\r\n", "\n"), head, tail)), tuple(_remarks(given)))
+
+
+def pieces(given: str, head: int, tail: int) -> Iterator[Piece]:
+    """Yield a text as `text` does, without remarks; neighbours that are written out are one piece."""
+    for kind, alike in itertools.groupby(_clipped(given, head, tail), lambda piece: piece.kind):
+        yield Piece("".join(piece.text for piece in alike), kind)
 
 
 def line(given: str, length: int = 120) -> str:

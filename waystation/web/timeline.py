@@ -88,17 +88,18 @@ class Scale:
         return 0.0, 0.0
 
 
-def spans(log: Log, attempts: Mapping[str, int], now: float) -> list[Span]:
+def spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:
     """Return what took a while, in the order in which it began.
 
     Args:
-        log: With all of its entries.
+        log: The log.
         attempts: How often each activity was attempted, by its id.
         now: When whatever goes on is drawn to.
+        start: The log before the first of the entries, when they are not all that there were. It grows.
     """
     found: list[Span] = []
     running: dict[tuple[Kind, str], Span] = {}
-    grown = Log(log.invocation_id)
+    grown = start or Log(log.invocation_id)
     last = now
     for entry in log.entries:
         grown.append(entry.ref, entry.time, entry.body)
