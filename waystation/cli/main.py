@@ -17,6 +17,7 @@ from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
 from waystation.cli.identity import identity_commands
 from waystation.cli.looking import LOOKING
+from waystation.cli.replaying import replay
 from waystation.cli.reporting import report
 from waystation.cli.rerunning import rerun
 from waystation.cli.sessions import chat, session_commands, sessions
@@ -158,26 +159,6 @@ def history(ctx: typer.Context, id: Id) -> None:
 
 
 @app.command()
-def replay(
-    ctx: typer.Context,
-    sources: Annotated[list[str], typer.Argument(metavar="ID|FILE...", help="Invocations, or histories as JSON.")],
-    json: AsJson = False,
-) -> None:
-    """Replay histories against the present code, and print the state at each event.
-
-    A file is what `waystation history`, `temporal workflow show -o json` or the Web UI's download writes; for files no
-    server is needed.
-    """
-
-    async def action(out: "Output", target: "Target") -> int:
-        from waystation.cli.histories import replay
-
-        return await replay(target, out, sources=sources)
-
-    _guarded(ctx, action, json=json, invocation=next(iter(sources), None))
-
-
-@app.command()
 def setup(ctx: typer.Context, json: AsJson = False) -> None:
     """Create the search attributes by which invocations are found. May be repeated."""
 
@@ -189,6 +170,7 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
     _perform(ctx, action, json=json)
 
 
+app.command()(replay)
 app.command()(rerun)
 app.command()(report)
 app.command()(web)

@@ -12,11 +12,13 @@ from waystation.replay.difference import (
     difference,
 )
 from waystation.replay.divergence import Part
+from waystation.replay.gate import gate
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import Divergence, divergence_of, replay
 from waystation.replay.reports import Report, report
+from waystation.replay.verdict import Finding, GateReport
 from waystation.replay.walk import Walk
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Changes",
     "Divergence",
+    "Finding",
+    "GateReport",
     "ModelRerun",
     "Moment",
     "MomentDifference",
@@ -41,6 +45,7 @@ __all__ = [
     "Workshop",
     "difference",
     "divergence_of",
+    "gate",
     "prompt_at",
     "replay",
     "report",

@@ -55,6 +55,8 @@ class Difference:
     """Which of its commands asks for what is wanted now."""
     failure: str | None = None
     """Why the workflow task fails now."""
+    failure_type: str | None = None
+    """The error's name, then."""
 
 
 def first_difference(history: WorkflowHistory, activations: Sequence[Activation], queue: str) -> Difference | None:
@@ -78,8 +80,10 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
         while at < len(activations) and activations[at].started <= start:
             wanted.extend(activations[at].commands)
             if failure := activations[at].failure:
-                text = failure.message.strip() or failure.application_failure_info.type
-                return Difference(start, completed, _telling(recorded), None, activation=at, failure=text)
+                type = failure.application_failure_info.type
+                text = failure.message.strip() or type
+                recorded_then = _telling(recorded)
+                return Difference(start, completed, recorded_then, None, activation=at, failure=text, failure_type=type)
             at += 1
         if at == first:
             if recorded and at < len(activations):

@@ -56,6 +56,8 @@ class Divergence:
     """Which line of the workflow code wants it, such as `workflows/perform.py:110 in call_tool`."""
     parts: Sequence[Part] = ()
     """In what the two differ, when they ask for the same with other particulars."""
+    failure: str | None = None
+    """Name of the error with which the workflow task fails now, when it does."""
     run: int = 1
     """Which of the runs of the workflow it is."""
     runs: int = 1
@@ -82,6 +84,7 @@ class Divergence:
             "after": self.after,
             "history_event": self.history_event,
             "line": self.line,
+            "failure": self.failure,
             "parts": [part.to_json() for part in self.parts],
         }
 
@@ -226,6 +229,7 @@ async def _told(
         history_event=difference.recorded.event_id if difference.recorded else difference.completed,
         line=line,
         parts=difference.parts,
+        failure=difference.failure_type,
         run=run + 1,
         runs=len(histories),
     )

@@ -1,0 +1,229 @@
+"""Whether this build can go on with everything that is open in a namespace."""
+
+import asyncio
+import json
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.history.v1 import History
+from temporalio.client import WorkflowExecution, WorkflowHistory
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client import chain
+from waystation.client.agent_client import AgentClient
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import JsonObject
+from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
+from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.replay.verdict import Finding, GateReport
+from waystation.storage.driver import offloading, shortened
+
+KINDS = " OR ".join(f"WorkflowType = '{name}'" for name in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW))
+OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
+CLOSED = f"ExecutionStatus != 'Running' AND ({KINDS})"
+PAGE = 200
+START_LIMIT_S = 120.0
+"""How long a process may take to load the agents."""
+LIMIT_S = 120.0
+"""How long the replay of one history may take: one of 50,000 events takes some seconds."""
+PROGRAM = (sys.executable, "-m", "waystation.replay.process")
+REQUEST = struct.Struct(">II")
+"""To the process: lengths of the workflow's id and of its history, which follow."""
+ANSWER = struct.Struct(">I")
+"""From the process: length of the JSON that follows."""
+_STDERR_CHARS = 400
+
+
+async def gate(
+    client: AgentClient,
+    *,
+    agents: Sequence[Path] = (),
+    sample: int = 0,
+    processes: int | None = None,
+    limit_s: float = LIMIT_S,
+    progress: Callable[[GateReport, int], None] | None = None,
+    program: Sequence[str] = PROGRAM,
+) -> GateReport:
+    """Replay every open invocation, session and scope of a namespace against this build.
+
+    In processes of their own, so that one history that hangs or crashes is reported like any other. No more histories
+    are held than are worked on.
+
+    Args:
+        client: Of the namespace; with the store of its workers.
+        agents: Folders with the agents to be deployed. With them it is looked, too, whether the tools are there that
+            open calls need, and take their arguments.
+        sample: Of how many of those that were closed last to do the same.
+        processes: How many processes replay; by default one for each core.
+        limit_s: How long the replay of one may take.
+        progress: Called after each, with what was found so far and how many there are in all.
+        program: What replays; takes the folders as arguments.
+
+    Raises:
+        RPCError: The server does not answer.
+        RuntimeError: The replaying processes do not start.
+    """
+    report = GateReport(tools_checked=bool(agents))
+    total = (await client.temporal.count_workflows(OPEN)).count
+    idle: asyncio.Queue[Replica] = asyncio.Queue()
+    count = processes or os.cpu_count() or 1
+    replicas = [Replica([*program, *map(str, agents)], limit_s) for _ in range(count)]
+    try:
+        problems = await asyncio.gather(*(replica.start() for replica in replicas))
+        if problems[0]:
+            report.problems = problems[0]
+            return report
+        for replica in replicas:
+            idle.put_nowait(replica)
+        for query, limit in ((OPEN, None), (CLOSED, sample)):
+            if limit == 0:
+                continue
+            found = client.temporal.list_workflows(query, page_size=PAGE, limit=limit)
+            before = report.checked
+            await _each(client, found, idle, report, len(replicas), lambda: progress and progress(report, total))
+            report.sampled = report.checked - before if query == CLOSED else 0
+    finally:
+        for replica in replicas:
+            await replica.stop()
+    return report
+
+
+async def _each(
+    client: AgentClient,
+    executions: AsyncIterator[WorkflowExecution],
+    idle: "asyncio.Queue[Replica]",
+    report: GateReport,
+    replicas: int,
+    progress: Callable[[], object],
+) -> None:
+    """Look at each workflow; while one is replayed by each process, another one is fetched for it."""
+    next_one = asyncio.Lock()
+
+    async def work() -> None:
+        while True:
+            async with next_one:
+                execution = await anext(executions, None)
+            if execution is None:
+                return
+            said = await _judged(client, execution, idle)
+            report.add(said["verdict"], _finding(execution, said))
+            progress()
+
+    workers = [asyncio.create_task(work()) for _ in range(2 * replicas)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+def _finding(execution: WorkflowExecution, said: JsonObject) -> Finding | None:
+    if said["verdict"] == "replays":
+        return None
+    return Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said)
+
+
+async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyncio.Queue[Replica]") -> JsonObject:
+    handle = client.temporal.get_workflow_handle(execution.id, run_id=execution.run_id)
+    converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
+    try:
+        [history] = await chain.opened([await handle.fetch_history()], converter)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return {"verdict": "vanished", "problem": "The server no longer has it."}
+    except StoreFailed as error:
+        return {"verdict": "lacking", "problem": str(error)}
+    if lacking := shortened(converter):
+        first = next(iter(lacking.values()))
+        return {"verdict": "lacking", "problem": f"{len(lacking)} of its large values cannot be had: {first}"}
+    replica = await idle.get()
+    try:
+        return await replica.judged(history)
+    finally:
+        idle.put_nowait(replica)
+
+
+class Replica:
+    """A process that replays one history after another; one that hangs or crashes is followed by another."""
+
+    def __init__(self, command: Sequence[str], limit_s: float) -> None:
+        self._command, self._limit_s = command, limit_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._errors: Any = None
+
+    async def start(self) -> list[str]:
+        """Start it; return why it cannot load the agents.
+
+        Raises:
+            RuntimeError: It does not start.
+        """
+        self._errors = self._errors or tempfile.TemporaryFile()  # noqa: SIM115  # closed by `stop`
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._errors,
+            # The very code that runs here, however it was found.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        try:
+            said = await asyncio.wait_for(self._answer(), START_LIMIT_S)
+        except (TimeoutError, asyncio.IncompleteReadError):
+            await self._kill()
+            raise RuntimeError(f"The process that replays did not start: {self._last_words()}") from None
+        problems: list[str] = said["problems"]
+        return problems
+
+    async def judged(self, history: WorkflowHistory) -> JsonObject:
+        """Return what is to be said of a history."""
+        if self._process is None:
+            await self.start()
+        try:
+            return await asyncio.wait_for(self._asked(history), self._limit_s)
+        except TimeoutError:
+            await self._kill()
+            return {"verdict": "unchecked", "problem": f"Its replay hung for {self._limit_s:g} s."}
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await self._kill()
+            return {"verdict": "unchecked", "problem": f"Its replay crashed: {self._last_words()}"}
+
+    async def _asked(self, history: WorkflowHistory) -> JsonObject:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        id, events = history.workflow_id.encode(), History(events=history.events).SerializeToString()
+        self._process.stdin.write(REQUEST.pack(len(id), len(events)) + id + events)
+        await self._process.stdin.drain()
+        return await self._answer()
+
+    async def _answer(self) -> JsonObject:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        [length] = ANSWER.unpack(await self._process.stdout.readexactly(ANSWER.size))
+        said: JsonObject = json.loads(await self._process.stdout.readexactly(length))
+        return said
+
+    def _last_words(self) -> str:
+        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _STDERR_CHARS, 0))
+        said = " ".join(self._errors.read().decode(errors="replace").split())
+        return said or "it said nothing."
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def stop(self) -> None:
+        """End it."""
+        await self._kill()
+        if self._errors is not None:
+            self._errors.close()
