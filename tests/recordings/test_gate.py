@@ -332,7 +332,7 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
 
 @pytest.mark.parametrize(
     "arguments",
-    [["replay"], ["replay", "x", "--open"], ["replay", "x", "--sample", "3"], ["replay", "x", "--agents", "."]],
+    [[], ["x", "--open"], ["x", "--sample", "3"], ["x", "--agents", "."], ["x", "--processes", "2"]],
 )
 async def test_options_that_do_not_go_together_are_refused(arguments: list[str]) -> None:
     """Either what is named is replayed, or all that is open."""
