@@ -21,7 +21,7 @@ from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
-from waystation.replay import Report, gate
+from waystation.replay import GateReport, gate
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from workflows import perform
@@ -262,7 +262,7 @@ class Fetching(Interceptor):
     def __init__(self) -> None:
         self.fetched = 0
         self.held = 0
-        self.report = Report(tools_checked=False)
+        self.report = GateReport(tools_checked=False)
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         """Stand before the client's own calls."""
@@ -285,7 +285,7 @@ async def test_no_more_histories_are_held_than_are_worked_on(own_server: Embedde
     """Two for each process; what vanishes while the others are looked at is reported apart, and breaks nothing."""
     fetching = Fetching()
 
-    def told(report: Report, total: int) -> None:
+    def told(report: GateReport, total: int) -> None:
         del total
         fetching.report = report
 
