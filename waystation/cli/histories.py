@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waystation.cli import render
-from waystation.cli.exits import Exit
+from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
@@ -85,9 +85,22 @@ class Replayed:
         }
 
 
-async def history(client: AgentClient, out: Output, *, id: str) -> Exit:
-    """Write the histories of all runs of a workflow, and of the agents that it called, as a file holds them."""
-    out.record(written(await client.invocation(id).saved()))
+async def history(target: Target, out: Output, *, source: str, rules: Sequence[str] = ()) -> Exit:
+    """Write the histories of all runs of a workflow, and of the agents that it called, as a file holds them.
+
+    Raises:
+        Problem: A rule of redaction is none, or the source cannot be read.
+    """
+    saved, converter = await Recordings(target).saved(source)
+    if rules:
+        from waystation.replay.redacting import InvalidRule
+        from waystation.replay.redaction import redact
+
+        try:
+            saved = await redact(saved, rules, converter=converter)
+        except InvalidRule as error:
+            raise Problem(Exit.USAGE, str(error)) from None
+    out.record(written(saved))
     return Exit.OK
 
 

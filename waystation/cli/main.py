@@ -144,18 +144,26 @@ for answering in (pending, *ANSWERING, authorize):
 
 
 @app.command()
-def history(ctx: typer.Context, id: Id) -> None:
+def history(
+    ctx: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID|FILE", help="An invocation, or its history as JSON.")],
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Hide: secrets, text, or field:NAME such as field:email; may be repeated."),
+    ] = None,
+) -> None:
     """Print what Temporal recorded of an invocation, all of its runs, as JSON; `replay` takes it from a file.
 
-    Of an invocation with one run it is what `temporal workflow show -o json` prints.
+    Of an invocation with one run it is what `temporal workflow show -o json` prints. Redacted, it keeps its events,
+    ids, numbers and lengths, and replays.
     """
 
-    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
+    async def action(out: "Output", target: "Target") -> int:
         from waystation.cli.histories import history
 
-        return await history(client, out, id=id)
+        return await history(target, out, source=id, rules=redact or ())
 
-    _perform(ctx, action, json=True, invocation=id)
+    _guarded(ctx, action, json=True, invocation=id)
 
 
 @app.command()

@@ -1,12 +1,20 @@
 """What commands read: an invocation of the server, or a file."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from temporalio.converter import DataConverter
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory
+from waystation.history_files import Saved, read
 from waystation.replay.recording import Recording
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
 
 
 class Recordings:
@@ -21,17 +29,36 @@ class Recordings:
         Raises:
             Problem: It is none of ours, or cannot be read.
         """
-        in_file = is_file(source)
-        try:
-            if in_file:
+        with _problems(source):
+            if is_file(source):
                 return await Recording.read(source, store=self._target.store)
             self._client = self._client or await self._target.connect()
             return await Recording.of(self._client.invocation(source))
-        except ForeignHistory as error:
-            text = str(error) if source in str(error) else f"{source}: {error}"
-            raise Problem(Exit.USAGE if in_file else Exit.UNKNOWN, text) from None
-        except OSError as error:
-            raise Problem(Exit.USAGE, f"Cannot read {source!r}: {error.strerror}.") from None
+
+    async def saved(self, source: str) -> tuple[Saved, DataConverter]:
+        """Return the histories that a source names as they stand there, and what opens their payloads.
+
+        Raises:
+            Problem: It is none of ours, or cannot be read.
+        """
+        with _problems(source):
+            if is_file(source):
+                saved = await asyncio.to_thread(read, Path(source))
+                return saved, offloading(Blobs(self._target.store), short_forms=True)
+            client = self._client = self._client or await self._target.connect()
+            converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
+            return await client.invocation(source).saved(), converter
+
+
+@contextmanager
+def _problems(source: str) -> Iterator[None]:
+    try:
+        yield
+    except ForeignHistory as error:
+        text = str(error) if source in str(error) else f"{source}: {error}"
+        raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, text) from None
+    except OSError as error:
+        raise Problem(Exit.USAGE, f"Cannot read {source!r}: {error.strerror}.") from None
 
 
 def is_file(source: str) -> bool:

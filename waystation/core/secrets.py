@@ -73,6 +73,11 @@ def named_secret(name: str) -> bool:
     return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
 
 
+def looks_secret(text: str) -> bool:
+    """Whether a text has the form of a secret."""
+    return _SECRET_TEXTS.search(text) is not None
+
+
 def secret_keys(response: Any) -> list[str]:
     """Return the paths in a JSON value under which it holds what looks like a secret, such as `oauth2.accessToken`.
 
@@ -89,7 +94,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
         case list():
             for number, item in enumerate(value):
                 yield from _secret_paths(item, f"{path}[{number}]", named=named)
-        case str() if value and (named or _SECRET_TEXTS.search(value)):
+        case str() if value and (named or looks_secret(value)):
             yield path
         case int() | float() if named and not isinstance(value, bool):
             yield path

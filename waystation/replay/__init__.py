@@ -16,6 +16,7 @@ from waystation.replay.gate import gate
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
+from waystation.replay.redaction import redact
 from waystation.replay.replayer import Divergence, divergence_of, replay
 from waystation.replay.reports import Report, report
 from waystation.replay.verdict import Finding, GateReport
@@ -47,6 +48,7 @@ __all__ = [
     "divergence_of",
     "gate",
     "prompt_at",
+    "redact",
     "replay",
     "report",
     "rerun_model",
