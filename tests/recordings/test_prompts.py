@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
 from tools import AgentTool, FunctionTool, ToolContext
-from waystation.agents import Agent, BaseAgent
+from waystation.agents import Agent, BaseAgent, SequentialAgent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import Registry
@@ -148,6 +148,42 @@ async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> No
     found = await prompts(recording, app)
     assert any(event.actions.compaction for event in recording.events)
     assert [list(prompt.contents) for prompt in found] == [list(request.contents) for request in model.requests]
+    bare = [await prompt_at(recording, prompt.at) for prompt in found]
+    assert [list(prompt.contents) for prompt in bare] == [list(request.contents) for request in model.requests]
+
+
+async def test_where_agents_only_begin_others_the_prompt_is_of_the_first_that_has_a_model(serve: Serve) -> None:
+    """A sequence asks no model."""
+    first, second = ScriptedModel(says("one")), ScriptedModel(says("two"))
+    agent = SequentialAgent(name="both", sub_agents=[Agent(name="a", model=first), Agent(name="b", model=second)])
+    async with serve(agent) as env:
+        recording = await recorded(await env.client.start("both", "go"))
+    found = [await prompt_at(recording, number, agents=Registry.of(agent)) for number in (0, 1, 3)]
+    assert [prompt.agent for prompt in found] == ["a", "a", "b"]
+    assert [shown(prompt) for prompt in found[1:]] == [seen(first.requests[0]), seen(second.requests[0])]
+
+
+async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> None:
+    """It is in no event: it was read when the invocation began. What a callback wrote then is there as well."""
+
+    def learn(tool_context: ToolContext) -> str:
+        """Learn the name."""
+        tool_context.state["user:name"] = "Ann"
+        return "ok"
+
+    def prepare(callback_context: CallbackContext) -> None:
+        callback_context.state["day"] = "Monday"
+
+    model = ScriptedModel(calls(("learn", {})), says("noted"), says("Ann"))
+    text = "Serve {user:name?} on {day?}."
+    agent = Agent(name="clerk", model=model, instruction=text, tools=[learn], before_agent_callback=prepare)
+    async with serve(agent) as env:
+        user = f"ann-{env.client.task_queue}"
+        await recorded(await env.client.start("clerk", "I am Ann.", user_id=user))
+        recording = await recorded(await env.client.start("clerk", "Who am I?", user_id=user))
+    (prompt,) = await prompts(recording, agent)
+    assert "Serve Ann on Monday." in (prompt.instruction or "")
+    assert (shown(prompt), prompt.exact) == (seen(model.requests[2]), True)
 
 
 async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Serve) -> None:

@@ -39,7 +39,7 @@ def course(log: Log, entries: Sequence[Entry]) -> list[Point]:
 
 def _point(log: Log) -> Point:
     # The state is replaced and never changed in place, so that keeping it costs nothing.
-    return Point(log.event_count, log.state, () if log.ended else tuple(log.pending()))
+    return Point(log.event_count, log.state, tuple(log.pending()))
 
 
 @dataclass(frozen=True)
