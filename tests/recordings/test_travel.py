@@ -110,9 +110,9 @@ async def test_two_invocations_are_compared_by_what_happened() -> None:
     assert difference(left, left).first is None
 
 
-def made(call: str, *, message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
+def made(call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
     """Return a recording in which a tool is called, under some id, and keeps a value until the end."""
-    log = Log("made")
+    log = Log(id)
     log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
     part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
     asked = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
@@ -125,7 +125,7 @@ def made(call: str, *, message: str = "go", said: str = "done", kept: Any = 1) -
         if isinstance(body, ModelReplied):
             log.append(ids.model_called(body.number, 0), 0.0, ModelCalled(body.number))
         log.append(f"entry-{number}", 0.0, body)
-    return Recording("made", [WorkflowHistory("made", [])], log)
+    return Recording(id, [WorkflowHistory(id, [])], log)
 
 
 def test_ids_of_calls_are_no_difference() -> None:
@@ -134,6 +134,8 @@ def test_ids_of_calls_are_no_difference() -> None:
     apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
     assert apart.first == Pair(3, 3, same=False)
     assert (apart.state.changed, apart.state.added) == ({"k": (True, 1)}, {})
+    ids_in_texts = made("fc-1", id="first-1", said="see first-1"), made("fc-1", id="second-2", said="see second-2")
+    assert not difference(*ids_in_texts)
     begun = difference(made("fc-1"), made("fc-1", message="stop"))
     assert begun.first == Pair(1, 1, same=False)
     assert not Changes.between({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}})

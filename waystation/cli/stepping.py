@@ -161,7 +161,7 @@ class Stepping:
             self._out.console.clear()
         self._out.show(stops.stop(self._walk))
         if self._lines.typed:
-            keys = "n next  p previous  s step  w wait  t tool  c change  m prompt  /search  h help  q quit"
+            keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
             self._out.line(Text(f"\n{keys}", style="dim"))
 
     def _help(self) -> None:

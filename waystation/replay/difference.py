@@ -21,6 +21,9 @@ from waystation.replay.prompt import Prompt
 from waystation.replay.recording import Recording
 from waystation.replay.shown import Shown
 
+MIN_ID = 6
+"""Characters of an id that is passed over where it stands in a text; a shorter one may be there by chance."""
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -152,7 +155,7 @@ class RecordingDifference(Shown):
     @cached_property
     def pairs(self) -> Sequence[Pair]:
         """All events of both, in order."""
-        return list(_paired(self.left.events, self.right.events, self.left.events_before, self.right.events_before))
+        return list(_paired(self.left, self.right))
 
     @cached_property
     def first(self) -> Pair | None:
@@ -216,10 +219,11 @@ def _others(some: Sequence[PendingCall], but: Sequence[PendingCall]) -> list[Pen
     return [call for call in some if (call.function_call_id, call.requested_at) not in known]
 
 
-def _paired(left: Sequence[Event], right: Sequence[Event], first_left: int, first_right: int) -> Iterator[Pair]:
+def _paired(left: Recording, right: Recording) -> Iterator[Pair]:
     """Pair what is the same, and in between what is of one kind."""
-    said = [_happened(event) for event in left], [_happened(event) for event in right]
-    kinds = [_kind(event) for event in left], [_kind(event) for event in right]
+    said = [[_happened(event, each.id) for event in each.events] for each in (left, right)]
+    kinds = [[_kind(event) for event in each.events] for each in (left, right)]
+    first_left, first_right = left.events_before, right.events_before
     for kind, a, b, c, d in _blocks(*said):
         if kind == "equal":
             yield from (Pair(first_left + a + i + 1, first_right + c + i + 1, True) for i in range(b - a))
@@ -246,8 +250,8 @@ def _kind(event: Event) -> str:
     return _text([event.author, event.branch, named or sorted({kind for part in parts for kind in part})])
 
 
-def _happened(event: Event) -> str:
-    """Return what happened, without ids and times."""
+def _happened(event: Event, invocation_id: str) -> str:
+    """Return what happened, without ids and times. Tools put the invocation's id into their answers, too."""
     parts = [_plain(part) for part in (event.content or {}).get("parts") or ()]
     actions = event.actions.model_dump(
         mode="json",
@@ -255,7 +259,8 @@ def _happened(event: Event) -> str:
         exclude={"requested_tool_confirmations", "requested_auth_configs", "compaction"},
     )
     summary = event.actions.compaction.compacted_content if event.actions.compaction else None
-    return _text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
+    told = _text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
+    return told.replace(invocation_id, "…") if len(invocation_id) >= MIN_ID else told
 
 
 def _plain(part: JsonObject) -> JsonObject:
