@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Serve
+from tests.replay.scenarios import SCENARIOS
 from tests.workflows.outside import waiting
 from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent, SequentialAgent
@@ -184,6 +185,15 @@ async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> N
     (prompt,) = await prompts(recording, agent)
     assert "Serve Ann on Monday." in (prompt.instruction or "")
     assert (shown(prompt), prompt.exact) == (seen(model.requests[2]), True)
+
+
+async def test_a_model_that_was_told_to_wrap_up_had_no_tools() -> None:
+    """As it is recorded: what was used up is in the instruction."""
+    recording = await Recording.read(KEPT / "budget-wraps-up.json")
+    found = await prompts(recording, SCENARIOS["budget-wraps-up"].agent())
+    assert ([bool(prompt.tools) for prompt in found][-1], found[-1].exact) == (False, True)
+    assert found[0].tools
+    assert "Do not call tools" in (found[-1].instruction or "")
 
 
 async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Serve) -> None:

@@ -205,6 +205,15 @@ async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) 
     assert [each["sign"] for each in changed["contents"]] == ["+", "+"]
 
 
+async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None:
+    """It is said which of its invocations to name."""
+    async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
+        session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
+        await (await session.send("Hi.")).result()
+        ran = await command("--address", env.server.address, "events", session.id, "--at", "1")
+    assert (ran.code, f"such as {session.id}/1" in ran.err) == (6, True)
+
+
 async def test_the_diff_command_says_where_two_invocations_part() -> None:
     """As `diff` does with its exit code."""
     left, right = kept("confirmation-approved"), kept("confirmation-edited")

@@ -15,6 +15,7 @@ from waystation.cli.stepping import Stepping, keys
 from waystation.cli.target import Target
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject
+from waystation.core.wire import WORKFLOW
 from waystation.replay import views
 from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference, difference
 from waystation.replay.moment import Moment
@@ -33,6 +34,11 @@ async def found(target: Target, out: Output, source: str, called: str | None = N
         Problem: There is no such recording.
     """
     recording = await Recordings(target).get(source)
+    if recording.kind != WORKFLOW:
+        text = (
+            f"{source!r} is a history of {recording.kind!r}; name an invocation, such as {recording.id}/1 of a session."
+        )
+        raise Problem(Exit.UNKNOWN, text)
     if recording.lacking:
         out.remark(
             f"{len(recording.lacking)} large values are shown in short form; --store says where workers keep them."
