@@ -17,11 +17,16 @@ async def assert_replays(history: WorkflowHistory, converter: DataConverter | No
         NotReplayable: The present code would not do what was recorded.
     """
     await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter)
+    await replay(history, runner=strict_runner(), converter=converter)
+
+
+def strict_runner() -> SandboxedWorkflowRunner:
+    """Return the sandbox, which catches clocks and randomness."""
     # pydantic checks nothing at run time that could differ; importing it anew for each replay takes a second.
     passed_through = SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "annotated_types"
     )
-    await replay(history, runner=SandboxedWorkflowRunner(restrictions=passed_through), converter=converter)
+    return SandboxedWorkflowRunner(restrictions=passed_through)
 
 
 async def assert_projection_matches(invocation: Invocation) -> None:
@@ -42,6 +47,23 @@ async def assert_projection_matches(invocation: Invocation) -> None:
     assert log.state == state, f"state: history says {log.state}, the workflow holds {state}"
     pending = [call.model_dump(mode="json") for call in log.pending()]
     assert pending == await invocation.handle.query("pending"), f"pending: history says {pending}"
+
+
+async def assert_invocation_holds(invocation: Invocation) -> None:
+    """Replay all runs of an invocation and of those it called, and compare each with what its workflow holds.
+
+    Raises:
+        NotReplayable: The present code would not do what was recorded.
+        AssertionError: History and workflow differ.
+    """
+    histories = await invocation.histories()
+    for history in histories:
+        await assert_replays(history, invocation.converter)
+    await assert_projection_matches(invocation)
+    for event in (event for history in histories for event in history.events):
+        child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+        if child:
+            await assert_invocation_holds(invocation.client.invocation(child))
 
 
 def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:
