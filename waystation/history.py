@@ -132,7 +132,7 @@ class HistoryReader:
                 held = signal.input.payloads
                 yield facts.Signalled(signal.signal_name, _data(held), lacking_in(held))
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                if ref := ids.signal_not_found(_patch(event)):
+                if ref := ids.signal_not_found(patch_of(event)):
                     yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
                 # Only those that a reset sends again are recorded so; that they are accepted then repeats nothing.
@@ -366,7 +366,7 @@ def _check_content(payloads: Iterable[Payload]) -> None:
         raise StoreFailed("which large payloads are kept", problem)
 
 
-def _patch(event: HistoryEvent) -> str:
+def patch_of(event: HistoryEvent) -> str:
     """Return the name that `workflow.patched` was given; nothing for other marks."""
     details = event.marker_recorded_event_attributes.details
     try:

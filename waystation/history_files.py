@@ -1,7 +1,7 @@
 """Histories in files.
 
-A file holds the events of one run, as `temporal workflow show -o json` and the Web UI's download write them. Earlier
-runs, and the agents that it called, stand beside it under names that Temporal's own programs pass over.
+A file holds the events of one run, as `temporal workflow show -o json` and the Web UI's download, decoded or not, write
+them. Earlier runs, and the agents that it called, stand beside it under names that Temporal's own programs pass over.
 """
 
 import json
@@ -14,15 +14,15 @@ from temporalio.client import WorkflowHistory
 
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject
+from waystation.decoded_download import encoded, is_decoded
 
 EARLIER = "earlierRuns"
 """Each as a file of it alone would be, oldest first."""
 CALLED = "calledAgents"
 """The invocations of agents that it called, each as a file of its own would be, in the order of the calls."""
-_WANTED = (
-    "Save one with `waystation history` or `temporal workflow show -o json`, or download it, not decoded, from the "
-    "Web UI."
-)
+MAX_BYTES = 300_000_000
+"""Of a file. A run has at most 50 MB, by the server's limit, which are about 70 MB of JSON."""
+_WANTED = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,37 @@ def read(path: Path) -> Saved:
         OSError: It cannot be read.
     """
     name = repr(str(path))
+    if not path.is_file() and path.exists():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise ForeignHistory(f"{name} is {kind}; name a file with a history. {_WANTED}")
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise ForeignHistory(
+            f"{name} is {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read, and the server ends a run "
+            "before it has 50 MB. Save the runs one by one, with `temporal workflow show -o json --run-id`."
+        )
+    data = path.read_bytes()
     try:
-        found = json.loads(path.read_bytes())
-        return _saved(found, name, path)
-    except (ValueError, RecursionError):
-        raise ForeignHistory(f"{name} is no history: it is no JSON. {_WANTED}") from None
+        return _saved(json.loads(data), name, path)
+    except (ValueError, RecursionError) as error:
+        raise ForeignHistory(f"{name} is no history: {_no_json(data, error)}. {_WANTED}") from None
+
+
+def _no_json(data: bytes, error: Exception) -> str:
+    """Return what something is that is no JSON."""
+    begin = data[:200].lstrip().lower()
+    if not begin:
+        return "it is empty"
+    if begin.startswith(b"<"):
+        return "it is a page of HTML or XML, such as a proxy's error or a login, not JSON"
+    if begin.startswith(b"\x1f\x8b"):
+        return "it is compressed with gzip; unpack it"
+    if begin.startswith((b"{", b"[")):
+        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc.rstrip())
+        if at_end or not data[-200:].rstrip().endswith((b"}", b"]")):
+            return f"it is cut off after {len(data):,} bytes, in the middle of its JSON"
+        at = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        return f"it is no JSON that can be read{at}; it is damaged"
+    return "it is no JSON"
 
 
 def _saved(found: Any, name: str, path: Path) -> Saved:
@@ -69,10 +95,13 @@ def _beside(found: Any, key: str) -> list[Any]:
 
 
 def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:
+    found = _answer(found, name)
     events = found.get("events") if isinstance(found, dict) else None
     if not isinstance(events, list) or not events:
         raise ForeignHistory(f"{name} is no history: it has no list of `events`. {_WANTED}")
     try:
+        if is_decoded(events):
+            found = {"events": encoded(events)}
         history = WorkflowHistory.from_json(_workflow_id(events[0]) or path.stem, found)
     except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
         reason = " ".join(str(error).split())[:200]
@@ -80,6 +109,19 @@ def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:
     if gap := _gap(history):
         raise ForeignHistory(f"{name} is no history: {gap}. {_WANTED}")
     return history
+
+
+def _answer(found: Any, name: str) -> Any:
+    """Return the history in an answer of the server's HTTP API; anything else as it is."""
+    if isinstance(found, list) and found:
+        return {"events": found}  # which the Web UI takes for an import, too
+    if not isinstance(found, dict) or not isinstance(found.get("history"), dict):
+        return found
+    if found.get("nextPageToken"):
+        raise ForeignHistory(
+            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {_WANTED}"
+        )
+    return found["history"]
 
 
 def _gap(history: WorkflowHistory) -> str | None:
@@ -91,7 +133,7 @@ def _gap(history: WorkflowHistory) -> str | None:
         return "its first event has no `originalExecutionRunId`"
     for number, event in enumerate(history.events, 1):
         if event.event_id != number:
-            return f"event {number} is missing"
+            return f"event {number} is missing, and what is there goes on with {event.event_id}"
     return None
 
 

@@ -40,12 +40,12 @@ async def test_a_file_replays_without_a_server() -> None:
 async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: Path) -> None:
     """It is said what differs; other histories given with it are replayed all the same."""
     changed = tmp_path / "changed.json"
-    changed.write_text(KEPT.read_text().replace('"call_model"', '"call_another_model"'))
+    changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
     ran = await command("replay", str(changed), str(KEPT), "--json")
     assert ran.code == 1
     assert [record["replays"] for record in ran.records] == [False, True]
     problem = ran.records[0]["problem"]
-    assert "call_another_model" in problem
+    assert "call.another_model" in problem
     assert "Failure {" not in problem
     assert "differs" in (await command("replay", str(changed))).out
 
@@ -60,8 +60,8 @@ def _decoded(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("", "it is empty"),
+        ("[" * 100_000, "it is cut off"),
         ("{}", "no list of `events`"),
         ("[]", "no list of `events`"),
         ('{"events": []}', "no list of `events`"),

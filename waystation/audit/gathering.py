@@ -17,6 +17,7 @@ from waystation.core.ids import session_invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
+from waystation.foreign import check
 from waystation.history import log_of
 from waystation.history_files import read as read_history
 
@@ -105,6 +106,7 @@ async def of_files(
     called: list[str] = []
     for path in paths:
         histories = await opened(read_history(path).histories, converter)
+        check(histories, repr(str(path)))
         called += gathered.add(log_of(histories, await before_file(histories, fetch)))
     gathered.lacking = [id for id in called if id not in gathered.accounts]
     return gathered

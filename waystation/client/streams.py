@@ -22,6 +22,7 @@ from waystation.core.log import Log
 from waystation.core.partial import PartialText, PartialTexts, Piece
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
+from waystation.foreign import check
 from waystation.history import log_of
 from waystation.history_files import read
 
@@ -158,6 +159,7 @@ async def stream_file(
         ForeignHistory: It is not one of ours, or it is damaged.
     """
     histories = await opened((await asyncio.to_thread(read, Path(path))).histories, converter)
+    check(histories, repr(str(path)))
     for event in log_of(histories).events[start:]:
         yield event
 

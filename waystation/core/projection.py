@@ -259,7 +259,9 @@ class Projection:
             elif (taken := self._sources.take(ref)) is not None:
                 body = _worded(taken, self.log, now)
             else:
-                raise ForeignHistory(f"The history lacks the source of {ref!r}; it is truncated or damaged.")
+                raise ForeignHistory(
+                    f"The history lacks the source of {ref!r}; it is truncated, damaged or a newer version's."
+                )
             self._append(ref, now, body)
         if scheduled.model:
             called = ModelCalled(int(scheduled.ref[1:]), *_asked_for(scheduled))

@@ -13,11 +13,12 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.client import chain
-from waystation.core.errors import NoSuchEvent, StoreFailed
+from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW
+from waystation.foreign import check
 from waystation.history import log_of
 from waystation.history_files import Saved, read
 from waystation.replay.moment import Moment, Point, course
@@ -158,7 +159,8 @@ class Recording(Shown):
 
 
 async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:
-    histories = await chain.opened(saved.histories, converter)
+    histories = await _opened(source, saved.histories, converter)
+    check(histories, repr(source))
     log = Log(histories[0].workflow_id)
     if _kind(histories) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
@@ -171,6 +173,22 @@ async def _recording(source: str, saved: Saved, converter: DataConverter, blobs:
         id = each.histories[0].workflow_id
         called[id.rpartition("/")[2]] = await _recording(id, each, converter, blobs)
     return Recording(source, histories, log, called, dict(shortened(converter)))
+
+
+async def _opened(
+    source: str, histories: Sequence[WorkflowHistory], converter: DataConverter
+) -> Sequence[WorkflowHistory]:
+    try:
+        return await chain.opened(histories, converter)
+    except (WaystationError, OSError):
+        raise
+    except Exception as error:  # whatever a codec of others raises, such as for another key
+        if converter.payload_codec is None:
+            raise
+        raise ForeignHistory(
+            f"{source!r} has payloads that the codec at hand cannot open ({type(error).__name__}: {str(error)[:200]}). "
+            "Use the codec, and the key, of the workers that recorded it."
+        ) from error
 
 
 def _kind(histories: Sequence[WorkflowHistory]) -> str:
