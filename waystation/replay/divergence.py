@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import clip
 from waystation.replay.commands import Command, Content, Run, asked, tasks, value_of
-from waystation.replay.earlier import ABSENT, is_no_difference
+from waystation.replay.earlier import ABSENT, is_no_difference, is_the_replayers
 from waystation.replay.watching import Activation
 
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", b"binary/plain", b""})
@@ -73,7 +73,7 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
     done = tasks(history.events)
     starts = sorted(done)
     # Tasks without commands are replayed together with the one after them.
-    at = 0
+    at, updated = 0, False
     for start in starts:
         completed, recorded = done[start]
         first, wanted = at, list[WorkflowCommand]()
@@ -89,7 +89,8 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
             if recorded and at < len(activations):
                 return Difference(start, completed, _telling(recorded), None)
             continue
-        if found := _compared(recorded, asked(wanted, run, queue)):
+        updated = updated or any(command.kind == "accept" for command in recorded)
+        if found := _compared(recorded, asked(wanted, run, queue), updated):
             one, other, parts, swapped = found
             number, index = _place_of(other, activations[first:at]) if other else (at - first - 1, -1)
             return Difference(start, completed, one, other, parts, swapped, first + number, index)
@@ -109,12 +110,17 @@ def _place_of(command: Command, activations: Sequence[Activation]) -> tuple[int,
 _Found = tuple[Command | None, Command | None, Sequence[Part], bool]
 
 
-def _compared(recorded: Sequence[Command], now: Sequence[Command]) -> _Found | None:
+def _compared(recorded: Sequence[Command], now: Sequence[Command], updated: bool) -> _Found | None:
+    """Compare what one workflow task asks for; `updated` is whether there was an update by then."""
+
+    def counts(one: Command, part: Part) -> bool:
+        return not (is_no_difference(one, *part) or (updated and is_the_replayers(part.name)))
+
     for number in range(max(len(recorded), len(now))):
         one = recorded[number] if number < len(recorded) else None
         other = now[number] if number < len(now) else None
         if one and other and _about_the_same(one, other):
-            if parts := [part for part in differing(one, other) if not is_no_difference(one, *part)]:
+            if parts := [part for part in differing(one, other) if counts(one, part)]:
                 return one, other, parts[:DIFFERENCES], False
             continue
         # From here on all that the workflow task asks for is out of step.
