@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 import structlog
 
-from benchmarks import approvals, conversations, growth, ratios, recovery, startup, stream
+from benchmarks import approvals, conversations, growth, ratios, recovery, replay, startup, stream
 from benchmarks.plan import Plan
 from benchmarks.table import Row, markdown
 
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
     "stream": stream.measure,
     "conversations": conversations.measure,
     "approvals": approvals.measure,
+    "replay": replay.measure,
 }
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.enums.v1 import EventType, TimeoutType
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Request
@@ -21,6 +21,7 @@ from waystation.core.log import Log
 from waystation.core.payload import decode
 from waystation.core.projection import Projection
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
+from waystation.event_types import COMMANDS, OF_ACTIVITIES, SILENT, EventType
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import UNREADABLE, is_reference, retrieved
 
@@ -38,22 +39,6 @@ _ENDINGS: dict[int, EndStatus] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "timed_out",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
-_COMMANDS = frozenset(
-    {
-        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
-        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
-        EventType.EVENT_TYPE_TIMER_STARTED,
-        EventType.EVENT_TYPE_TIMER_CANCELED,
-        EventType.EVENT_TYPE_MARKER_RECORDED,
-        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
-        EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
-        EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
-        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
-    }
-)
-"""Events that a workflow task made."""
 TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
 """While nothing follows them they may be those of a further attempt, which is not in the history yet: the server shows
 them all the same, and gives their ids to what happens meanwhile."""
@@ -82,8 +67,10 @@ class HistoryReader:
             if event.event_id > self.last_event_id:
                 if event.event_type not in TASK_UNDER_WAY:
                     self.last_event_id = event.event_id
-                yield from self._conclude(event)
-                yield from self._read(event)
+                if self._completed:
+                    yield from self._conclude(event)
+                if event.event_type not in SILENT:
+                    yield from self._read(event)
         yield from self._conclude(None)
 
     def _conclude(self, following: HistoryEvent | None) -> Iterator[Fact]:
@@ -109,7 +96,7 @@ class HistoryReader:
         self._commands = False
 
     def _read(self, event: HistoryEvent) -> Iterator[Fact]:
-        self._commands = self._commands or event.event_type in _COMMANDS
+        self._commands = self._commands or event.event_type in COMMANDS
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 started = event.workflow_execution_started_event_attributes
@@ -151,7 +138,8 @@ class HistoryReader:
                 for fact in self._read_activity(event):
                     if not (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref)):
                         yield fact
-                yield from self._read_child(event)
+                if event.event_type not in OF_ACTIVITIES:
+                    yield from self._read_child(event)
         if ending := _ENDINGS.get(event.event_type):
             yield facts.Closed(ending, _seconds(event))
 

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from google.protobuf.duration_pb2 import Duration
 from pydantic_core import from_json
 from temporalio.api.common.v1 import Payload, RetryPolicy
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.bridge.proto.workflow_commands import ScheduleActivity, WorkflowCommand
 
+from waystation.event_types import COMMANDS, EventType
 from waystation.storage.driver import is_reference
 
 Kind: TypeAlias = Literal[
@@ -34,6 +34,13 @@ Kind: TypeAlias = Literal[
     "continue",
 ]
 ENDS: frozenset[Kind] = frozenset({"complete", "fail", "cancelled", "continue"})
+_COMPARED = COMMANDS | {
+    EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+}
 _PATCHES = "TemporalChangeVersion"
 """Search attribute by which the SDK lists the patches of a run."""
 
@@ -105,7 +112,7 @@ class Run:
 
 def recorded(event: HistoryEvent) -> Command | None:
     """Return the command that an event records, if it is one of those that are compared."""
-    made = _recorded(event)
+    made = _recorded(event) if event.event_type in _COMPARED else None
     return Command(made.kind, made.name, made.id, made.fields, event.event_id) if made else None
 
 
