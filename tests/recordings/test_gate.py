@@ -114,7 +114,7 @@ async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) ->
         await parked(env, "one")
         session = env.client.session(session_id="talk", agent="clerk")
         sent = await session.send("pay dana 200")
-        await waiting(env.client.invocation(sent.invocation_id), "fc-1")
+        await waiting(await sent.invocation(), "fc-1")
         report = await gate(
             env.client, agents=[agents], processes=2, progress=lambda found, total: seen.append((found.checked, total))
         )
@@ -189,7 +189,7 @@ async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> Non
     deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         sent = await env.client.session(session_id="talk", agent="clerk").send("pay dana 200")
-        await waiting(env.client.invocation(sent.invocation_id), "fc-1")
+        await waiting(await sent.invocation(), "fc-1")
         report = await gate(env.client, agents=[agents], processes=1)
     assert {(found.kind, found.misfits[0]["reason"]) for found in report.findings} == {
         ("AgentInvocation", "agent_gone"),

@@ -275,5 +275,5 @@ def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) ->
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
         return log_of([*histories[:run], cut], chain.restored(histories[0]))
-    except ForeignHistory:
+    except (ForeignHistory, StoreFailed):
         return None
