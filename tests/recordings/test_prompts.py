@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.genai import types
 
 from tests.conftest import Serve
 from tests.replay.scenarios import SCENARIOS
@@ -229,6 +230,25 @@ async def test_callbacks_run_only_when_asked_for(serve: Serve) -> None:
     prompt = await prompt_at(recording, 2, agents=Registry.of(agent), callbacks=True)
     assert (ran, shown(prompt), prompt.exact) == (["clerk"], seen(model.requests[0]), None)
     assert len(model.requests) == 1
+
+
+async def test_callbacks_are_shown_what_was_said_before_in_a_session(serve: Serve) -> None:
+    """As they were then."""
+
+    def look(callback_context: CallbackContext, llm_request: EditableRequest) -> None:
+        llm_request.contents[-1].parts = [*(llm_request.contents[-1].parts or ()), types.Part(text="!")]
+
+    model = ScriptedModel(says("Hello Ann."), says("You are Ann."))
+    agent = Agent(name="clerk", model=model, before_model_callback=look)
+    async with serve(agent) as env:
+        session = env.client.session(agent="clerk", session_id=f"c-{env.client.task_queue}", user_id="ann")
+        for text in ("I am Ann.", "Who am I?"):
+            await (await session.send(text)).result()
+        recording = await Recording.of(env.client.invocation(f"{session.id}/2"))
+        whole = await Recording.of(env.client.invocation(session.id))
+        prompt = await prompt_at(recording, 2, agents=Registry.of(agent), callbacks=True, session=whole)
+    assert shown(prompt) == seen(model.requests[1])
+    assert len(prompt.contents) == 3
 
 
 async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> None:

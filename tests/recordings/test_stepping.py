@@ -14,8 +14,8 @@ from tests.conftest import Serve
 from tools import AgentTool
 from waystation.agents import Agent
 from waystation.cli.main import app
-from waystation.core.entry import Body, CallReturned, DeadlinePassed, ModelCalled
-from waystation.core.errors import NoSuchEvent
+from waystation.core.entry import Body, CallLost, CallReturned, ChildReturned, DeadlinePassed, ModelCalled
+from waystation.core.errors import ModelOverloaded, NoSuchEvent
 from waystation.replay import Recording, Walk
 from waystation.testing import ScriptedModel, calls, says
 
@@ -90,6 +90,17 @@ async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
     assert (here.next_wait(back=True), here.moment.number) == (True, 2)
 
 
+@pytest.mark.parametrize("name", ["asks-for-confirmation", "parallel-tools", "called-agent", "needs-login"])
+async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
+    """Also where one report makes several events."""
+    here = await walk(name)
+    reports = [e for e in here.recording.log.entries if isinstance(e.body, CallReturned | CallLost | ChildReturned)]
+    stops = []
+    while here.next_tool():
+        stops.append(here.moment.entry)
+    assert stops == reports
+
+
 async def test_a_walk_searches_what_was_said_and_done() -> None:
     """Without regard to upper and lower case; also what made no event."""
     here = await walk("confirmation-approved")
@@ -115,9 +126,28 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
         here = Walk(await Recording.of(invocation))
     assert (here.out(), here.into()) == (False, False)
     here.go(2)
+    assert {"m1", "fc-1", "m2"} <= set(here.efforts)
     assert (here.calls(), here.into(), here.recording.id, here.depth) == (["fc-1"], True, f"{invocation.id}/fc-1", 1)
+    assert set(here.efforts) == {"m1"}
     assert (here.next(), here.search("it is 4"), here.out(), here.moment.number) == (True, True, True, 2)
     assert here.into("fc-9") is False
+
+
+async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> None:
+    """With what the attempt before failed with."""
+    model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
+    async with serve(Agent(name="clerk", model=model)) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        here = Walk(await Recording.of(invocation))
+    effort = here.efforts["m1"]
+    assert (effort.attempts, "busy" in effort.last_failure or "ModelOverloaded" in effort.last_failure) == (2, True)
+    assert effort.started
+    assert effort.ended
+    assert effort.scheduled <= effort.started <= effort.ended
+    assert effort.lasted_s == effort.ended - effort.scheduled
+    here.go(2)
+    assert "attempt 2" in here._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["parallel-tools", "continued", "budget-asks-approved", "branches-one-waits"])

@@ -13,7 +13,7 @@ from tests.workflows.outside import waiting
 from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.core import ids
-from waystation.core.entry import Began, Body, CallReturned, ModelCalled, ModelReplied
+from waystation.core.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
 from waystation.core.errors import NoSuchEvent
 from waystation.core.event import EventActions
 from waystation.core.log import Log
@@ -166,6 +166,19 @@ async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve)
         assert "\x1b" not in html
         assert "[bold]" in html or each is shown[4]
         assert "&lt;script&gt;" in html or each is shown[4]
+
+
+def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
+    """A notebook is not filled with fifty thousand lines."""
+    log = Log("long")
+    log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
+    for number in range(1, 301):
+        log.append(f"joined-{number}", 0.0, MessageJoined(f"message {number}"))
+    recording = Recording("long", [WorkflowHistory("long", [])], log)
+    shown = recording._repr_html_()
+    assert ("message 42" in shown, "message 150" in shown, "message 300" in shown) == (True, False, True)
+    assert "101 events between" in shown
+    assert "message 150" not in difference(recording, recording)._repr_html_()
 
 
 async def test_commands_look_back_in_a_file() -> None:

@@ -23,9 +23,6 @@ from waystation.replay.prompt import Prompt, prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.walk import Walk
 
-CONTEXT = 2
-"""So many events that are the same are shown around those that differ."""
-
 
 async def found(target: Target, out: Output, source: str, called: str | None = None) -> Recording:
     """Return a recording, or one of an agent that it called; `called` may name several calls, `fc-1/fc-2`.
@@ -172,7 +169,7 @@ async def diff(target: Target, out: Output, left: str, right: str, *, every: boo
     if out.json:
         out.record(_sides(differing))
     else:
-        out.show(views.recording_difference(differing, context=None if every else CONTEXT))
+        out.show(views.recording_difference(differing, context=None if every else views.CONTEXT))
     return Exit.FAILED if differing else Exit.OK
 
 

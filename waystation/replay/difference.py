@@ -183,7 +183,7 @@ class RecordingDifference(Shown):
         """Return both listings, and where they part."""
         from waystation.replay import views
 
-        return views.recording_difference(self)
+        return views.recording_difference(self, context=views.CONTEXT if len(self.pairs) > views.MAX_EVENTS else None)
 
 
 @overload

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _BOLD, _DIM = "bold", "dim"
 _GONE, _NEW = "red", "green"
+MAX_EVENTS = 200
+"""How many events are shown of a recording, or side by side with those that are the same in another one."""
+CONTEXT = 2
+"""So many events that are the same are shown around those that differ, when there are too many."""
 
 
 def said(event: Event) -> Text:
@@ -35,7 +39,14 @@ def recording(shown: "Recording") -> RenderableType:
     called = f", {len(shown.called)} called agents" if shown.called else ""
     count = len(shown.events)
     title = Text.assemble((render.safe(shown.id), _BOLD), f"  {count} event{'s' * (count != 1)}{runs}{called}")
-    return Group(title, _events(shown.events, shown.events_before))
+    if count <= MAX_EVENTS:
+        return Group(title, _events(shown.events, shown.events_before))
+    half = MAX_EVENTS // 2
+    first, last = (
+        _events(shown.events[:half], shown.events_before),
+        _events(shown.events[-half:], shown.moment().number - half),
+    )
+    return Group(title, first, Text(f"… {count - 2 * half} events between", _DIM), last)
 
 
 def _events(events: Iterable[Event], before: int) -> Table:
