@@ -12,7 +12,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The invocation failed, was cancelled or stopped early; or a history does not replay."""
+    """The invocation failed, was cancelled or stopped early; or a history does not replay, or two of them differ."""
     USAGE = 2
     ALREADY_ANSWERED = 3
     EXPIRED = 4

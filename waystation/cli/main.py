@@ -63,8 +63,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, a history does not replay, or "
-    "an audit was altered; "
+    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, a history does not replay, "
+    "two of them differ, or an audit was altered; "
     "2 usage; 3 already answered; 4 expired; 5 not allowed; 6 no such invocation or call; 7 no worker has confirmed "
     "the answer yet; 8 no server; 9 the session is closed; 10 it is busy; 130 interrupted.",
 )
