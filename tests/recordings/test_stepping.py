@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import pdb
 import pty
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from typer.testing import CliRunner
@@ -14,9 +16,19 @@ from tests.conftest import Serve
 from tools import AgentTool
 from waystation.agents import Agent
 from waystation.cli.main import app
-from waystation.core.entry import Body, CallLost, CallReturned, ChildReturned, DeadlinePassed, ModelCalled
+from waystation.core.entry import (
+    AnswerCounted,
+    Body,
+    CallLost,
+    CallReturned,
+    ChildReturned,
+    DeadlinePassed,
+    ModelCalled,
+)
 from waystation.core.errors import ModelOverloaded, NoSuchEvent
+from waystation.core.log import Log
 from waystation.replay import Recording, Walk
+from waystation.replay.breaking import break_at
 from waystation.testing import ScriptedModel, calls, says
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +186,12 @@ async def test_piped_commands_step_through_a_file() -> None:
     assert "completed" in screens[5]
 
 
+async def test_an_empty_line_repeats_the_latest_move() -> None:
+    """Here from tool to tool."""
+    screens = (await debugged("many-steps", "t", "", "")).out.split("(debug) ")
+    assert [f"event {number} of" in screens[index] for index, number in ((1, 3), (2, 5), (3, 7))] == [True] * 3
+
+
 async def test_commands_that_cannot_be_followed_say_why() -> None:
     """And the walk stays where it is."""
     ran = await debugged(
@@ -262,6 +280,24 @@ async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
     assert code == 0, shown
     assert "Just before event 4 of confirmation-approved" in shown
     assert "workflows/invocation.py" in shown[: shown.index("('approve', 3)")]
+
+
+async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_before() -> None:
+    """It stops once, in the run that makes the event, and what the code does otherwise is told."""
+    recording = (await walk("confirmation-approved")).recording
+    frames: list[FrameType] = []
+
+    class Noting(pdb.Pdb):
+        def set_trace(self, frame: FrameType | None = None, **_: object) -> None:
+            assert frame
+            frames.append(frame)
+
+    append = Log.append
+    assert await break_at(recording.moment(4), Noting) is None
+    assert Log.append is append
+    (frame,) = frames
+    assert isinstance(frame.f_locals["body"], AnswerCounted)
+    assert frame.f_locals["self"].event_count == 6  # the frame is looked at when all is over
 
 
 async def test_pdb_is_left_for_the_walk_again() -> None:

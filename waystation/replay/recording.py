@@ -140,7 +140,7 @@ class Recording(Shown):
     @property
     def events_before(self) -> int:
         """How many events precede what the recording holds; none, unless earlier runs are lost."""
-        return self.course[0].events
+        return self.log.events_before
 
     @cached_property
     def course(self) -> Sequence[Point]:
