@@ -48,7 +48,7 @@ def body(walk: Walk) -> Body | None:
 async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> Ran:
     """Run the command on a kept history with commands piped in."""
     given = ["debug", str(KEPT / f"{name}.json"), *options]
-    lines = "\n".join(commands)
+    lines = "".join(f"{each}\n" for each in commands)
     result = await asyncio.to_thread(CliRunner().invoke, app, given, input=lines, catch_exceptions=False)
     return Ran(result.exit_code, result.stdout, result.stderr)
 
