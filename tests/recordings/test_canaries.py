@@ -22,10 +22,10 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
 from waystation.history_files import Saved, written
-from waystation.replay import Recording, replay
+from waystation.replay import Recording, redaction, replay
 from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacting import Redactor, Rules
-from waystation.replay.redaction import redact
+from waystation.replay.redaction import NotRedacted, redact
 from waystation.storage.driver import offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
@@ -150,6 +150,15 @@ async def test_no_text_is_left_anywhere(planted: tuple[Saved, DataConverter], tm
     looked = recording.log.calls["fc-1"].response
     assert looked is not None
     assert len(looked["text"]) == len(canary("large")) * 2_000
+
+
+async def test_what_would_not_replay_is_not_written(
+    planted: tuple[Saved, DataConverter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here because the digests of calls stay those of the calls as they were."""
+    monkeypatch.setattr(redaction, "_learn_digests", lambda *_: None)
+    with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
+        await redact(planted[0], ["text"], converter=planted[1])
 
 
 async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[Saved, DataConverter]) -> None:

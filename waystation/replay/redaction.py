@@ -21,6 +21,7 @@ from waystation.history_files import Saved
 from waystation.replay.redacted_history import HistoryRedactor, type_of
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor, Rules
+from waystation.replay.replayer import divergence_of
 
 _NAMED = ("session", "user")
 """What the ids of workflows begin with that are made of the names of users."""
@@ -59,6 +60,7 @@ async def redact(saved: Saved, rules: Iterable[str], *, converter: DataConverter
     result = _redacted(opened, redactor)
     for before, after in zip(_all(opened), _all(result), strict=True):
         _check(before, after)
+        await _check_replay(before, after)
     return result
 
 
@@ -138,6 +140,18 @@ def _check(before: Saved, after: Saved) -> None:
             )
     if len(one.entries) != len(other.entries) or list(one.calls) != list(other.calls):
         raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")
+
+
+async def _check_replay(before: Saved, after: Saved) -> None:
+    """Look whether histories that replay do so still.
+
+    Raises:
+        NotRedacted: They do not.
+    """
+    for one, other in zip(before.histories, after.histories, strict=True):
+        found = await divergence_of(other)
+        if found and await divergence_of(one) is None:
+            raise NotRedacted(f"Redacted by these rules, {one.workflow_id!r} would not replay: {found}. Report this.")
 
 
 def _told(log: Log) -> list[tuple[str, str]]:
