@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
+from waystation.core.answer import PendingCall
 from waystation.core.call import CallState
 from waystation.core.continued import Carried
 from waystation.core.payload import JsonObject, Recorded
@@ -36,6 +37,7 @@ _KEPT = frozenset(
             "wrap_up",
             "wrapped_up",
             "status",
+            "long_running_tool_ids",
         ),
     }
 )
@@ -44,6 +46,7 @@ _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _NAMED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
 """Fields whose keys are not the engine's."""
 _CALL_ID = re.compile(r"(fc(-\d+){1,2}|budget-\d+)(-confirmation|-credential)?")
+_ASKING = frozenset({"originalFunctionCall", "functionCallId"})
 _ENTRIES = frozenset({"tail", "entries", "items"})
 _PARTS = frozenset({"parts", "beside"})
 _CONTENTS = frozenset({"content", "message", "compacted_content"})
@@ -108,6 +111,15 @@ class TypedRedactor:
     def _of_call(self, name: str, value: Any, path: tuple[str, ...]) -> Any:
         if name in ("id", "name"):
             return value
+        if name == "args" and isinstance(value, dict) and value.keys() & _ASKING:  # for a person; made by the engine
+            return {
+                key: {each: self._of_call(each, held, path) for each, held in item.items()}
+                if key == "originalFunctionCall" and isinstance(item, dict)
+                else item
+                if key == "functionCallId"
+                else self._redactor.free(item, (key,))
+                for key, item in value.items()
+            }
         if name == "parts" and isinstance(value, list):
             return [self.part(each, path) for each in value]
         return self._redactor.free(value, (name,))  # the same wherever it stands
@@ -117,6 +129,8 @@ class TypedRedactor:
             return [self._entry(each) for each in item]
         if name == "calls" and kind.__name__ == "Snapshot":
             return [self.of(CallState, each) for each in item]
+        if name == "posted" and isinstance(item, list):
+            return [self.of(PendingCall, each) for each in item]
         if name in ("args", "shown") and isinstance(item, dict):
             return self._redactor.free(item, ("args",))
         if name in ("response", "interim") and isinstance(item, dict):
@@ -211,7 +225,7 @@ def _values(hint: Any) -> Any:
     for each in _members(hint):
         if get_origin(each) is dict:
             _, values = get_args(each)
-            return None if values is Any else values
+            return None if values is Any else (values or type(None))
     return None
 
 

@@ -160,6 +160,8 @@ class Redactor:
 
     def stand_in(self, text: str) -> str:
         """Return what stands for a text, without looking for it in others."""
+        if known := self.digests.get(text) or self.derived.get(text):
+            return known
         if text in _KEPT or text in self.in_ids or not text.strip() or _USED_UP.fullmatch(text):
             return text
         if text.startswith(ROLE):

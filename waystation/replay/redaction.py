@@ -11,6 +11,7 @@ from temporalio.converter import DataConverter
 
 from waystation.client import chain
 from waystation.core.call import CallState
+from waystation.core.entry import AnswerIgnored
 from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.core.payload import digest
@@ -121,6 +122,10 @@ def _learn_derived(before: Saved, after: Saved, redactor: Redactor) -> None:
     for said, says in zip(*texts, strict=True) if texts else ():
         if said:
             redactor.derived[said] = says
+    one, other = logs
+    for was, entry in zip(one.entries if one else (), other.entries if other else (), strict=False):
+        if isinstance(was.body, AnswerIgnored) and isinstance(entry.body, AnswerIgnored):
+            redactor.derived[was.body.message] = entry.body.message  # it names who was refused, and who is asked
 
 
 def _check(before: Saved, after: Saved) -> None:
