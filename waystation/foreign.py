@@ -40,6 +40,7 @@ ACTIVITIES = frozenset(
         NOTIFY_ACTIVITY,
         REVIEW_ACTIVITY,
         DELIVERY_ACTIVITY,
+        "take_over",  # of forks
     }
 )
 """The engine's own; those of tools have a dot in their names."""

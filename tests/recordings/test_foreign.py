@@ -234,6 +234,8 @@ def test_every_mark_and_activity_of_this_version_is_known() -> None:
     assert names == {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "SETTLED", "ids.not_found(number"}
     marks = (continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, session.ONE_READING, session.SETTLED)
     assert set(marks) == foreign.MARKS
+    core = "".join(path.read_text() for path in sorted((ROOT / "waystation" / "core").glob("*.py")))
+    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign.ACTIVITIES
 
 
 async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:

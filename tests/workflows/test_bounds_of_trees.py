@@ -125,7 +125,8 @@ async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> N
     pair = [Agent(name=name, model=FunctionModel(once_a_round), tools=[note]) for name in ("left", "right")]
     both = ParallelAgent(name="both", sub_agents=[pair[0], always("beside", says("y" * 300))])
     loop = LoopAgent(name="loop", sub_agents=[both, pair[1]], max_iterations=ROUNDS)
-    async with serve(loop) as env:
+    # Kept in the cache: what grows is recorded, and all of it is replayed once when the environment ends.
+    async with serve(loop, max_cached_workflows=10) as env:
         invocation = await env.client.start("loop", "go")
         assert (await invocation.result()).status == "completed"
         histories = await invocation.histories()
