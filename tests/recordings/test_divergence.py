@@ -11,11 +11,13 @@ import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 
+from benchmarks.long_history import long_history
 from waystation.core import approval, ids, responses
 from waystation.core.errors import NotReplayable
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationResult
+from waystation.history import log_of
 from waystation.history_files import Saved, written
 from waystation.replay import Divergence, Recording, divergence_of, replay
 from workflows import alarm, invocation, pending, perform, ports
@@ -301,3 +303,12 @@ async def test_a_recording_is_replayed_with_the_agents_that_it_called(
     monkeypatch.setattr(invocation, "call_tool", call)
     with pytest.raises(NotReplayable, match=r"'called-agent/fc-1' does not replay: recorded: call add\(a=1, b=2\)"):
         await replay(recording)
+
+
+async def test_a_long_history_replays() -> None:
+    """The one that is measured is such as a worker would have left."""
+    history = long_history(600, size=20)
+    assert len(history.events) == 603
+    assert await divergence_of(history) is None
+    log = log_of([history])
+    assert (len(log.events), log.steps) == (100, 50)

@@ -1,5 +1,6 @@
 """What workflow code asks for while it is replayed, and, when somebody wants to know, which line asks for it."""
 
+import asyncio
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,8 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-_LIBRARIES = frozenset({"temporalio", "asyncio", "contextlib", "functools", "concurrent", "threading"})
+_STANDARD = Path(asyncio.__file__).parents[1]
+"""Where Python's own modules are."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -144,7 +146,7 @@ def place_in(failure: Failure) -> str | None:
     """Return where a failure comes from, as its stack trace tells."""
     for file, line, name in reversed(_FRAME.findall(failure.stack_trace)):
         path = Path(file)
-        if not (_LIBRARIES & set(path.parts) or path == Path(__file__)):
+        if not _is_library(path):
             return f"{_short(path)}:{line} in {name}"
     return None
 
@@ -171,9 +173,13 @@ def _place(frames: Iterator[tuple[CodeType, int]]) -> str | None:
     """Return the innermost line that is no library's."""
     for code, line in frames:
         path = Path(code.co_filename)
-        if not (_LIBRARIES & set(path.parts) or path == Path(__file__) or not path.suffix):
+        if path.suffix and not _is_library(path):
             return f"{_short(path)}:{line} in {code.co_name}"
     return None
+
+
+def _is_library(path: Path) -> bool:
+    return path == Path(__file__) or "site-packages" in path.parts or path.is_relative_to(_STANDARD)
 
 
 def _short(path: Path) -> str:
