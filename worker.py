@@ -38,6 +38,7 @@ from activities.call_tool import ToolCaller
 from activities.channels import Channels, channels_of
 from activities.child_outcome import ChildWatcher
 from activities.command import DRAIN, parser
+from activities.fork import Forker
 from activities.hooks import close_plugins
 from activities.identity import SignsLinks, Verifies, identity_of, links_of
 from activities.lacking import lacking
@@ -54,7 +55,8 @@ from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import connect
 from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
-from waystation.core.model_call import ModelCallInput
+from waystation.core.fork import TAKE_OVER_ACTIVITY
+from waystation.core.model_call import ModelCallInput, Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
 from waystation.core.tool_call import ToolCallInput
@@ -110,6 +112,7 @@ async def create_worker(
     task_queue: str = TASK_QUEUE,
     workflows: bool = True,
     activities: bool = True,
+    overrides: bool = False,
     **options: Any,
 ) -> Worker:
     """Return a worker that serves the agents of `registry`.
@@ -127,6 +130,7 @@ async def create_worker(
         task_queue: What to poll.
         workflows: Whether to serve workflows; False for a worker that only runs models and tools.
         activities: Whether to run models and tools; False for a worker that only serves workflows.
+        overrides: Whether forks may bring an instruction and a model; for development.
         options: Any further option of `temporalio.worker.Worker`.
     """
     blobs = blobs or Blobs()
@@ -163,6 +167,12 @@ async def create_worker(
     async def child_outcome(given: RawValue) -> RawValue:
         return raw(await child_watcher.outcome(ChildInput.model_validate_json(data_of(given.payload))))
 
+    forker = Forker(client, views, blobs, overrides=overrides)
+
+    @activity.defn(name=TAKE_OVER_ACTIVITY)
+    async def take_over(given: RawValue) -> RawValue:
+        return raw(await forker.take_over(Position.model_validate_json(data_of(given.payload))))
+
     notifier = Notifier(views, channels, sign_link)
 
     @activity.defn(name=NOTIFY_ACTIVITY)
@@ -187,17 +197,14 @@ async def create_worker(
             raise ApplicationError(text, non_retryable=True) from None
         return raw(await tool_caller.call(parsed))
 
+    served = [call_model, call_tool, archive, child_outcome, review_answer, notify, take_over, scopes.apply]
+    served += sessions.activities
     return Worker(
         client,
         **{
             "task_queue": task_queue,
             "workflows": [AgentInvocation, AgentScope, AgentSession] if workflows else [],
-            "activities": [
-                *(call_model, call_tool, archive, child_outcome, review_answer, notify, scopes.apply),
-                *sessions.activities,
-            ]
-            if activities
-            else [],
+            "activities": served if activities else [],
             **OPTIONS,
             **options,
             # Without activities of its own a process would keep what nobody asks for.
@@ -270,6 +277,7 @@ async def serve(
             task_queue=options.task_queue,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
+            overrides=options.allow_overrides or options.embedded,
             graceful_shutdown_timeout=options.drain,
         )
         await stack.enter_async_context(worker)

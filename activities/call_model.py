@@ -20,6 +20,7 @@ from activities.around_agent import Around, UserMessageChanged
 from activities.compaction import Compactor, Compacts
 from activities.contexts import Contexts
 from activities.definition import definition_digest
+from activities.fork import overridden
 from activities.heartbeat import beating
 from activities.hooks import CallbackRaised, Hooks, recorded
 from activities.instructions import InstructionFailed
@@ -111,6 +112,7 @@ class ModelCaller:
         if given.phase == "turn" and not isinstance(agent, LlmAgent):
             text = f"Agent {agent.name!r} is a {type(agent).__name__} now; it has no model that could go on."
             raise _failed(agent.name, "InvalidAgent", text)
+        agent = overridden(agent, log.input)
         work = log.works[given.turn]
         hooks = Hooks(agent, root.plugins_of(agent))
         spending: JsonObject = {}

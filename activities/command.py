@@ -67,6 +67,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="how people are told that something waits; default: the variable WAYSTATION_CHANNELS",
     )
+    result.add_argument(
+        "--allow-overrides",
+        action="store_true",
+        help="take instructions and models that forks bring; for development, and with --embedded always",
+    )
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
 

@@ -115,7 +115,7 @@ class Contexts:
         if started is None:
             return about
         session = Session(
-            id=started.session_id or started.origin or self.log.invocation_id,
+            id=started.session_id or started.family or self.log.invocation_id,
             app_name=started.app,
             user_id=started.user_id,
             state=self.state,

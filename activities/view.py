@@ -168,7 +168,8 @@ class Views:
     async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
         """Have the log hold all that earlier runs did: what this process knows of them, and what the store has."""
         # The run before is over, so its log can grow on as this one's.
-        if (before := self._runs.get(carried.run_id)) and before.log.length <= carried.snapshot.entries:
+        before = self._runs.get(carried.run_id)
+        if before and not carried.forked and before.log.length <= carried.snapshot.entries:
             self._forget(carried.run_id, before)
             run.log = before.log
             self._grow(run_id, run, before.size)

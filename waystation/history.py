@@ -134,10 +134,9 @@ class HistoryReader:
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 yield facts.TimerFired()
             case _:
-                # What archives the log is no part of it, nor is what nobody waits for any more.
-                for fact in self._read_activity(event):
-                    if not (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref)):
-                        yield fact
+                # What archives the log is no part of it, nor is what nobody waits for any more; what was taken over is
+                # read where the next run begins with it.
+                yield from (fact for fact in self._read_activity(event) if not _is_aside(fact))
                 if event.event_type not in OF_ACTIVITIES:
                     yield from self._read_child(event)
         if ending := _ENDINGS.get(event.event_type):
@@ -352,6 +351,11 @@ def lacking_in(payloads: Iterable[Payload]) -> str | None:
 def _check_content(payloads: Iterable[Payload]) -> None:
     if problem := lacking_in(payloads):
         raise StoreFailed("which large payloads are kept", problem)
+
+
+def _is_aside(fact: Fact) -> bool:
+    taken_over = isinstance(fact, facts.Returned) and fact.ref == ids.FORK
+    return taken_over or (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref))
 
 
 def patch_of(event: HistoryEvent) -> str:

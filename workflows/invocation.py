@@ -5,7 +5,7 @@ It keeps a log, asks the core what to do next, and has it done. Handlers only ap
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -36,6 +36,7 @@ from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
 from workflows.alarm import Alarm
 from workflows.answers import accepted, beginning, parsed, typed
 from workflows.continuing import PRESSING, Continuing
+from workflows.forking import take_over
 from workflows.pending import Noticeboard
 from workflows.people import begun, notify, review_answer
 from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
@@ -111,6 +112,8 @@ class AgentInvocation:
 
     async def _loop(self) -> RawValue:
         try:
+            if self._log.input and self._log.input.fork and not self._carried:
+                self._record(ids.FORK, await take_over(self._log, self._position()))
             while True:
                 self._leave_unwanted()
                 self._tell_people()
@@ -292,10 +295,7 @@ class AgentInvocation:
 
     async def _leave_children(self) -> None:
         """Have called agents end whom the server would not tell that this run is over."""
-        running = [self._under_way[ref] for ref in self._children]
-        for task in running:
-            task.cancel()
-        if running:
+        if running := self._stop(self._children):
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
 
     async def _finish(self, reason: str | None) -> RawValue:
@@ -304,9 +304,9 @@ class AgentInvocation:
         report = self._reporter.report(self._log, search_attributes=self._noticeboard.registered)
         return raw(self._log.result(reason).model_copy(update={"report": report}).fitted().encode())
 
-    def _stop(self) -> list[UnderWay]:
-        """Tell whatever is under way to stop."""
-        running = list(self._under_way.values())
+    def _stop(self, refs: Collection[str] | None = None) -> list[UnderWay]:
+        """Tell what is under way to stop: everything, or what is named."""
+        running = [task for ref, task in self._under_way.items() if refs is None or ref in refs]
         for task in running:
             task.cancel()
         return running

@@ -175,7 +175,7 @@ async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None
         budget=log.share(call.id),
         root=log.root,
         depth=started.depth + 1,
-        origin=started.origin or log.invocation_id,
+        origin=started.family or log.invocation_id,
         requester=started.requester,
         standing=_in_force(log),
     )

@@ -62,7 +62,8 @@ class Reporter:
 
 
 def _link(log: Log) -> SessionLink | None:
-    return log.input.session if log.input else None
+    # A fork only reads in the conversation of its source; it is none of the session's invocations.
+    return log.input.session if log.input and not log.input.fork else None
 
 
 async def _tell(link: SessionLink, name: str, given: JsonObject) -> None:

@@ -10,7 +10,8 @@ from temporalio.client import WorkflowHistory
 
 from tests.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
 from waystation.audit import account
-from waystation.client.chain import before_file, opened
+from waystation.client import chain
+from waystation.client.chain import opened
 from waystation.core.answer import Answer
 from waystation.core.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
 from waystation.core.errors import ForeignHistory
@@ -18,7 +19,6 @@ from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation, Verified
 from waystation.core.review import Review
-from waystation.history import log_of as log_in
 from waystation.history_files import read
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
@@ -165,7 +165,7 @@ async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None
 
     async def told(events: Any) -> list[JsonObject]:
         cut = WorkflowHistory(histories[0].workflow_id, events)
-        return account(log_in([cut], await before_file([cut], store.get)))
+        return account(await chain.log_in([cut], store.get))
 
     (history,) = histories
     whole = await told(history.events)

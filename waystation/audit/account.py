@@ -26,6 +26,7 @@ from waystation.core.entry import (
     DeadlinePassed,
     Ended,
     Entry,
+    ForkRefused,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -41,7 +42,7 @@ from waystation.core.payload import JsonObject, digest
 from waystation.core.policy import Verified
 from waystation.core.standing import covering
 
-UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold)
+UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
 """What is said between agents, models and users; of a reply only the calls are told."""
 CONTENT = frozenset({"args", "response"})
 """Fields of an answer that are told as a digest, and, unless left out, as they are."""
@@ -183,7 +184,8 @@ class _Teller:
             case Began(started):
                 about = {"agent": started.agent, "user_id": started.user_id, "session_id": started.session_id}
                 more = {"requester": started.requester, "app": started.app, "origin": started.origin}
-                return {"kind": "began", **about, **more, "message_digest": digest(started.message)}
+                fork = started.fork and started.fork.model_dump(include={"invocation_id", "event"})
+                return {"kind": "began", **about, **more, "fork": fork, "message_digest": digest(started.message)}
             case Refused():
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
@@ -224,7 +226,7 @@ class _Teller:
                 return {"kind": "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
-            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesTold():
+            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesTold() | ForkRefused():
                 raise AssertionError("what is not told has no line")
             case _:
                 assert_never(body)
@@ -254,6 +256,8 @@ class _Teller:
     def _line(self, entry: Entry, *, kind: str, **fields: Any) -> JsonObject:
         told = {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
         about = {"time": _time(entry.time), "invocation": self._log.invocation_id, "entry": self._number}
+        if (fork := self._log.input and self._log.input.fork) and self._number < fork.entries - (kind == "started"):
+            about["taken_over"] = fork.invocation_id
         return {**about, "ref": entry.ref, "kind": kind, **told}
 
 

@@ -18,7 +18,6 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.foreign import check
-from waystation.history import log_of
 from waystation.history_files import read as read_history
 
 if TYPE_CHECKING:
@@ -100,14 +99,14 @@ async def of_files(
         StoreFailed: Part of one was archived, and is not to be had.
         OSError: One cannot be read.
     """
-    from waystation.client.chain import before_file, opened
+    from waystation.client.chain import log_in, opened
 
     gathered = Gathered(arguments)
     called: list[str] = []
     for path in paths:
         histories = await opened(read_history(path).histories, converter)
         check(histories, repr(str(path)))
-        called += gathered.add(log_of(histories, await before_file(histories, fetch)))
+        called += gathered.add(await log_in(histories, fetch))
     gathered.lacking = [id for id in called if id not in gathered.accounts]
     return gathered
 

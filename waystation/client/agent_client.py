@@ -17,7 +17,6 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -27,14 +26,16 @@ from waystation.client.approvals import ApprovalClient
 from waystation.client.connect import connect
 from waystation.client.conversations import ConversationClient
 from waystation.client.credentials import CredentialKeeper
-from waystation.client.large import reading, sending
+from waystation.client.forks import Forks
+from waystation.client.large import reading
 from waystation.client.pending import pending_calls
 from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
+from waystation.client.starting import begin
 from waystation.client.streams import stream
 from waystation.client.unconfirmed import refusal, too_late, unconfirmed
 from waystation.client.updates import when_ready
-from waystation.core import errors, ids, summary
+from waystation.core import errors, ids
 from waystation.core.answer import Action, PendingCall, check_size
 from waystation.core.budget import Budget
 from waystation.core.event import Event
@@ -44,13 +45,11 @@ from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
     TASK_QUEUE,
-    WORKFLOW,
-    InvocationInput,
     InvocationResult,
 )
 from waystation.history import log_of
 from waystation.history_files import Saved
-from waystation.search_attributes import at_start, registered
+from waystation.search_attributes import registered
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=10)
@@ -144,25 +143,22 @@ class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
             "streaming": streaming,
         }
         given = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
-        started = InvocationInput.model_validate(given)
-        if self._searchable is None:
-            self._searchable = await registered(self.temporal, tell=False)
-        said = message if isinstance(message, str) else "…"
         chosen = id or f"{agent}-{uuid.uuid4().hex[:12]}"
         try:
-            with sending(given):
-                handle = await self.temporal.start_workflow(
-                    WORKFLOW,
-                    given,
-                    id=chosen,
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    task_queue=self.task_queue,
-                    static_summary=summary.clip(f"{agent}: {said}"),
-                    search_attributes=at_start(started) if self._searchable else None,
-                )
+            return Invocation(self, await begin(self, chosen, given))
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(chosen), existed=True)
-        return Invocation(self, handle)
+
+    async def searchable(self) -> bool:
+        """Return whether the namespace has Waystation's search attributes."""
+        if self._searchable is None:
+            self._searchable = await registered(self.temporal, tell=False)
+        return self._searchable
+
+    @property
+    def forks(self) -> Forks:
+        """Invocations that go on from an event of another one."""
+        return Forks(self)
 
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Start an invocation and wait for its result; see `start` and `Invocation.result`."""

@@ -11,10 +11,10 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core.continued import Fetch, extend
+from waystation.core.continued import Carried, Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
-from waystation.core.wire import WORKFLOW
+from waystation.core.wire import WORKFLOW, InvocationInput
 from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of
 from waystation.history_files import Saved
 
@@ -32,7 +32,7 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
     log = Log(id)
     given = carried_by(first)
     while given:
-        history = await run_of(client, id, given[1].run_id)
+        history = None if given[1].forked else await run_of(client, id, given[1].run_id)
         if history is None:
             await extend(log, given[1], fetch)
             break
@@ -41,19 +41,27 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
     return log_of(earlier[::-1], log)
 
 
-async def before_file(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log | None:
-    """Return the log of earlier runs than those that a file holds; None when there are none.
+async def log_in(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
+    """Return the log that the runs in a file make, with what came before them.
 
     Raises:
         ForeignHistory: The file is damaged.
-        StoreFailed: The store does not have it.
+        StoreFailed: The store does not have what came before.
     """
-    given = carried_by(histories[0].events[0])
-    if given is None:
-        return None
-    log = Log(histories[0].workflow_id)
-    await extend(log, given[1], fetch)
-    return log
+    own = own_runs(histories)
+    given = carried_by(own[0].events[0])
+    log = Log(own[0].workflow_id)
+    if given:
+        await extend(log, given[1], fetch)
+    return log_of(own, log)
+
+
+def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
+    """Return the runs whose log is the invocation's: without that in which a fork read what it takes over."""
+    for number, history in enumerate(histories[1:], 1):
+        if (given := carried_by(history.events[0])) and given[1].forked:
+            return histories[number:]
+    return histories
 
 
 def restored(history: WorkflowHistory) -> Log:
@@ -126,17 +134,22 @@ async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch)
         reader = HistoryReader()
         projection: Projection | None = None
         following: str | None = None
+        given: tuple[InvocationInput, Carried] | None = None
         pages = client.get_workflow_handle(handle.id, run_id=run_id).fetch_history_events(wait_new_event=True)
         while pages.current_page is None or pages.next_page_token:
             await pages.fetch_next_page()
             page = await decoded(pages.current_page or (), client.data_converter)
             if projection is None:
-                projection = Projection(handle.id, log or await before(client, handle.id, page[0], fetch))
+                given = carried_by(page[0]) if page else None
+                known = None if given and given[1].forked else log
+                projection = Projection(handle.id, known or await before(client, handle.id, page[0], fetch))
             projection.feed(reader.read(page))
             projection.flush()
             log = projection.log
             following = continued_as(page[-1]) if page else following
-            yield log
+            # A fork first reads what it takes over, and goes on in another run.
+            if given or not (log.input and log.input.fork) or log.failure or log.ended:
+                yield log
         if following is None:
             return
         run_id = following

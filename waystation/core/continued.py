@@ -45,6 +45,8 @@ class Carried(Recorded):
     """Whether Waystation's search attributes are registered."""
     posted: tuple[JsonObject, ...] = ()
     """What the memo says is pending."""
+    forked: bool = False
+    """Whether the entries were another invocation's: the run before has only read them."""
 
     @property
     def archived(self) -> int:

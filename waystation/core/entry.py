@@ -180,6 +180,13 @@ class ScopesTold:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkRefused:
+    """What the invocation was to take over of another one is not to be had."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """Somebody asked to cancel the invocation."""
 
@@ -209,6 +216,7 @@ Body: TypeAlias = (
     | NoticeDue
     | Notified
     | ScopesTold
+    | ForkRefused
     | CancelRequested
     | Ended
 )

@@ -29,6 +29,9 @@ _DELIVERY = "d:"
 _ARCHIVE = "archive-"
 _STOPPING = ".stopping"
 _NOT_FOUND = "not-in-store-"
+_FORK = "~"
+FORK = "fork"
+"""Id of the activity that reads what an invocation takes over of another one."""
 
 
 def model_called(number: int, turn: int, wrap_up: bool = False) -> str:
@@ -227,6 +230,16 @@ def requesting_call(function_call_id: str) -> str:
 def child_invocation(invocation_id: str, function_call_id: str) -> str:
     """Return the workflow id of the invocation that a call of an agent starts."""
     return f"{invocation_id}/{function_call_id}"
+
+
+def fork(invocation_id: str, number: int) -> str:
+    """Return the workflow id of a fork of an invocation, unless another one is chosen."""
+    return f"{invocation_id}{_FORK}{number}"
+
+
+def is_fork(invocation_id: str, other: str) -> bool:
+    """Whether another invocation has the id of a fork of an invocation; forks of forks have not."""
+    return other.startswith(invocation_id + _FORK) and other[len(invocation_id + _FORK) :].isdecimal()
 
 
 def approval(invocation_id: str, function_call_id: str) -> str:

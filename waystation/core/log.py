@@ -25,6 +25,7 @@ from waystation.core.entry import (
     Ended,
     Entry,
     Failure,
+    ForkRefused,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -254,6 +255,8 @@ class Log(Spending):
                     self._expire(now, self.calls[body.function_call_id])
             case ScopesTold():
                 self._tell_scopes(now, body)
+            case ForkRefused():
+                self.failure = body.failure
             case CancelRequested():
                 self.cancelled = True
             case Ended():

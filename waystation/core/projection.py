@@ -26,6 +26,8 @@ from waystation.core.entry import (
     CancelRequested,
     DeadlinePassed,
     Ended,
+    Failure,
+    ForkRefused,
     ModelCalled,
     ModelLost,
     NoticeDue,
@@ -214,7 +216,7 @@ class Projection:
     def _continue(self, started: InvocationInput, carried: Carried) -> None:
         """Go on with the log of the run before, or, when that was not read, with what is left of it."""
         self._sources.go_on(carried)
-        if not self.log.length:
+        if not self.log.length or (carried.forked and self.log.length != carried.snapshot.entries):
             self.log = carried.snapshot.restored(self.log.invocation_id, started)
         elif self.log.length != carried.snapshot.entries:
             raise ForeignHistory(
@@ -335,6 +337,9 @@ def result_of(fact: Returned | Lost) -> Body:
         if isinstance(fact, Lost):
             return results.notice_lost(fact.ref, fact.failure)
         return results.notified(fact.ref, fact.data)
+    if fact.ref == ids.FORK:
+        lost = Failure(kind="error", error_type="EngineFault")
+        return ForkRefused(fact.failure if isinstance(fact, Lost) else lost)
     is_model = fact.ref.startswith("m")
     match fact:
         case Lost():

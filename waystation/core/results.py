@@ -40,13 +40,16 @@ def _unreadable(what: str) -> Failure:
 def beginning(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
     """Return the first entry of an invocation, given the arguments of its workflow.
 
-    Only a workflow that starts it as its `child` can say which calls people have allowed to run unasked.
+    Only a workflow that starts it as its `child` can say which calls people have allowed to run unasked, and which
+    conversation it belongs to.
     """
     try:
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object; {len(payloads)} were given.")
         given = parse_input(payloads[0])
-        return Began(given if child or not given.standing else given.model_copy(update={"standing": ()}))
+        if not child and (given.standing or given.session):
+            given = given.model_copy(update={"standing": (), "session": None})
+        return Began(given)
     except InvalidInput as error:
         return Refused(str(error))
 

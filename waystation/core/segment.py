@@ -32,6 +32,7 @@ _KINDS: dict[str, type[Any]] = {
     "notice_due": bodies.NoticeDue,
     "notified": bodies.Notified,
     "scopes_told": bodies.ScopesTold,
+    "fork_refused": bodies.ForkRefused,
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }

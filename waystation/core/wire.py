@@ -10,6 +10,7 @@ from pydantic import Field
 from waystation.core import message
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.errors import InvalidInput
+from waystation.core.lineage import Fork
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
 from waystation.core.policy import StandingApproval
 from waystation.core.report import Report, SessionLink
@@ -85,7 +86,14 @@ class InvocationInput(Recorded):
     standing: tuple[StandingApproval, ...] = ()
     """Calls that may run unasked; taken only from the workflow that starts this one as its child."""
     session: SessionLink | None = None
-    """Where earlier messages are read; set by the session that starts it."""
+    """Where earlier messages are read; taken only from the session that starts it as its child."""
+    fork: Fork | None = None
+    """What it takes over of another invocation, when it goes on from an event of that one."""
+
+    @property
+    def family(self) -> str:
+        """Id of the invocation whose artifacts it shares; nothing when they are its own."""
+        return self.origin or (self.fork.home if self.fork else "")
 
 
 class InvocationResult(Recorded):

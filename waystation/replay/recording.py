@@ -149,7 +149,7 @@ class Recording(Shown):
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""
-        return chain.restored(self.histories[0]) if self.log.entries_before else Log(self.id)
+        return chain.restored(chain.own_runs(self.histories)[0]) if self.log.entries_before else Log(self.id)
 
     def __rich__(self) -> RenderableType:
         """Return its events, numbered."""
@@ -164,10 +164,9 @@ async def _recording(source: str, saved: Saved, converter: DataConverter, blobs:
     log = Log(histories[0].workflow_id)
     if _kind(histories) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
-            before = await chain.before_file(histories, blobs.get)
-        except StoreFailed:
-            before = None  # what is left of it is in the snapshot with which the first of the runs begins
-        log = log_of(histories, before)
+            log = await chain.log_in(histories, blobs.get)
+        except StoreFailed:  # what is left of it is in the snapshot with which the first of the runs begins
+            log = log_of(chain.own_runs(histories))
     called: dict[str, Recording] = {}
     for each in saved.called:
         id = each.histories[0].workflow_id

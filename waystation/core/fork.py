@@ -1,0 +1,177 @@
+"""What an invocation takes over of another one: the entries up to an event, made its own.
+
+Nothing that is taken over happens again, and nothing in it lets anything happen: what people decided on calls that had
+not run by then, and what they allowed to run unasked, was decided for the other invocation. Those calls wait again.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from waystation.core import ids
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    CallReturned,
+    CancelRequested,
+    ChildReturned,
+    Ended,
+    Entry,
+    ForkRefused,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    ScopesTold,
+)
+from waystation.core.errors import InvalidInput
+from waystation.core.lineage import Fork
+from waystation.core.log import Log
+from waystation.core.model_call import ModelReply
+from waystation.core.payload import JsonObject, Recorded
+from waystation.core.segment import SegmentRef
+from waystation.core.snapshot import Snapshot
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput
+
+TAKE_OVER_ACTIVITY = "take_over"
+GIVEN = "given"
+"""Marks results that a fork was started with."""
+SAME = ("agent", "app", "user_id", "session_id")
+"""What a fork has in common with its source, so that nobody reads another's conversation by it."""
+
+
+class TakenOver(Recorded):
+    """What the activity reports that reads the source."""
+
+    input: JsonObject
+    """With which the invocation goes on: an `InvocationInput`."""
+    snapshot: Snapshot
+    segments: tuple[SegmentRef, ...] = ()
+    tail: tuple[JsonObject, ...] = ()
+    """The entries, when they are small; else they are in the segment."""
+    signals: int = 0
+    """How many signals the entries are numbered up to."""
+    updates: int = 0
+    search_attributes: bool = False
+
+
+def until(log: Log, event: int) -> Log:
+    """Return a whole log as it was right after an event.
+
+    Raises:
+        InvalidInput: There is no such event.
+    """
+    earlier = Log(log.invocation_id)
+    for entry in log.entries:
+        if earlier.event_count >= event:
+            break
+        earlier.append(entry.ref, entry.time, entry.body)
+    if earlier.event_count < event:
+        raise InvalidInput(f"{log.invocation_id!r} has {earlier.event_count} events; there is no event {event}.")
+    return earlier
+
+
+def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
+    """Return the entries of an invocation that was started as a fork with `given`.
+
+    Their times are moved, so that the last of them is now: what waits has as much time left as it had then.
+
+    Raises:
+        InvalidInput: It cannot be forked so.
+    """
+    if source.input is None:
+        raise InvalidInput(f"{source.invocation_id!r} never began; there is nothing to take over.")
+    for name in SAME:
+        theirs, asked = getattr(source.input, name), getattr(given, name)
+        if theirs != asked:
+            raise InvalidInput(f"The `{name}` of a fork is that of its source; {asked!r} is not.")
+    if given.state:
+        raise InvalidInput("A fork has the state of its source; leave `state` out.")
+    kept = list(_kept(until(source, fork.event)))
+    shift = now - kept[-1].time
+    entries = [replace(entry, time=entry.time + shift) for entry in kept]
+    started = _input(source.input, given)
+    entries[0] = replace(entries[0], body=Began(started))
+    log = built(entries)
+    entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
+    if (last := log.scopes_untold()) is not None:
+        # The source tells them, or has told them.
+        entries.append(Entry(ids.delivery(last), now, ScopesTold(last)))
+    lineage = fork.model_copy(update={"home": source.input.family or fork.invocation_id, "entries": len(entries)})
+    entries[0] = replace(entries[0], body=Began(started.model_copy(update={"fork": lineage})))
+    return entries
+
+
+def built(entries: Iterable[Entry], invocation_id: str = "") -> Log:
+    """Return the log that entries make."""
+    log = Log(invocation_id)
+    for entry in entries:
+        log.append(entry.ref, entry.time, entry.body)
+    return log
+
+
+def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
+    own = ("message", "metadata", "requester", "streaming", "cut_after")
+    update = {name: getattr(given, name) for name in own} | {"standing": ()}
+    if given.budget != type(given.budget)():
+        update["budget"] = given.budget
+    return source.model_copy(update=update)
+
+
+def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
+    about_to_run = {call.id: call for call in log.performing()}
+    if call_id not in about_to_run:
+        those = ", ".join(about_to_run) or "none"
+        raise InvalidInput(f"Call {call_id!r} is not about to run at that event, as a result needs it; {those} is.")
+    run = about_to_run[call_id].run
+    outcome = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN)
+    return Entry(ids.result(ids.performance(call_id, run), GIVEN), now, CallReturned(outcome, run))
+
+
+def _kept(log: Log) -> Iterator[Entry]:
+    """Yield the entries that count for another invocation, too."""
+    replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
+    undecided = {call.id for call in log.calls.values() if call.performing or call.waiting}
+    submitted: dict[str, bool] = {}
+    for entry in log.entries:
+        match entry.body:
+            case ModelCalled(number) if number not in replied:
+                continue  # it is asked again
+            case ModelReplied(number, reply):
+                yield replace(entry, body=ModelReplied(number, _unasked_no_more(reply, undecided)))
+            case ModelLost() | CancelRequested() | Ended() | ForkRefused():
+                continue
+            case CallReturned(outcome) if outcome.fatal:
+                continue
+            case AnswerCounted(call_id, answer):
+                if call_id in undecided and answer.action != "progress":
+                    continue
+                yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
+            case AnswerSubmitted(call_id, answer):
+                submitted[ids.message(entry.ref)] = call_id not in undecided
+                if call_id not in undecided:
+                    yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
+            case AnswerReviewed(ref) if not submitted.get(ref):
+                continue
+            case ChildReturned(call_id, result):
+                yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
+            case _:
+                yield entry
+
+
+def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:
+    """Return a reply whose calls do not run under approvals that were given for calls of another invocation."""
+    if not any(call.standing and call.id in undecided for call in reply.calls):
+        return reply
+    calls = (c.model_copy(update={"standing": None}) if c.id in undecided else c for c in reply.calls)
+    return reply.model_copy(update={"calls": tuple(calls)})
+
+
+def counted(entries: Iterable[Entry]) -> tuple[int, int]:
+    """Return up to which numbers the signals and the updates in some entries are counted."""
+    numbers = {"s": 0, "u": 0}
+    for ref in (ids.message(entry.ref) for entry in entries):
+        if ref[:1] in numbers and ref[1:].isdecimal():
+            numbers[ref[0]] = max(numbers[ref[0]], int(ref[1:]))
+    return numbers["s"], numbers["u"]

@@ -1,0 +1,65 @@
+"""How a fork begins: an activity reads what it takes over of another invocation, and a further run has it."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityCancellationType
+
+from waystation.core import ids
+from waystation.core.continued import Carried
+from waystation.core.entry import AnswerIgnored, Failure, ForkRefused
+from waystation.core.fork import TAKE_OVER_ACTIVITY, TakenOver
+from waystation.core.log import Log
+from waystation.core.model_call import Position
+from waystation.core.payload import decode
+from waystation.core.segment import to_json
+from waystation.core.snapshot import Snapshot
+from waystation.core.wire import InvocationInput
+from workflows.ports import failure_of, raw, result_of
+
+TIMEOUT = timedelta(seconds=60)
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)
+RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5)
+
+
+async def take_over(log: Log, position: Position) -> ForkRefused:
+    """Go on in another run, with what is taken over; return only when there is nothing to be had.
+
+    What strangers have sent meanwhile is in the log, and nothing else; it is taken along.
+    """
+    try:
+        result = await workflow.execute_activity(
+            TAKE_OVER_ACTIVITY,
+            raw(position.encode()),
+            activity_id=ids.FORK,
+            result_type=RawValue,
+            start_to_close_timeout=TIMEOUT,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            retry_policy=RETRIES,
+            cancellation_type=ActivityCancellationType.ABANDON,
+            summary="reads what this fork takes over",
+        )
+        taken = TakenOver.model_validate(decode(result_of(result.payload)))
+        started = InvocationInput.model_validate(taken.input)
+    except ActivityError as error:
+        return ForkRefused(failure_of(error))
+    except ValueError:
+        return ForkRefused(Failure(kind="error", error_type="EngineFault"))
+    info = workflow.info()
+    own = taken.snapshot.restored(info.workflow_id, started)
+    sent = [entry for entry in log.entries if isinstance(entry.body, AnswerIgnored)]
+    for number, entry in enumerate(sent, taken.signals + 1):
+        own.append(ids.ignored(ids.signalled(number)), entry.time, entry.body)
+    carried = Carried(
+        run_id=info.run_id,
+        snapshot=Snapshot.of(own),
+        signals=taken.signals + len(sent),
+        updates=taken.updates,
+        segments=taken.segments,
+        tail=(*taken.tail, *to_json(own.entries)),
+        search_attributes=taken.search_attributes,
+        forked=True,
+    )
+    workflow.continue_as_new(raw(carried.input(started)))
