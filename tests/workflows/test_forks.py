@@ -26,7 +26,7 @@ def shape(events: list[Event]) -> list[object]:
     return [(event.author, event.content, event.actions.state_delta) for event in events]
 
 
-class Till:
+class Shop:
     """Tools that note how often they ran."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Till:
         self.ran.append(f"pay {amount}")
         return {"paid": f"{amount}"}
 
-    def buyer(self, **options: object) -> Agent:
+    def buyer(self, **options: Any) -> Agent:
         """An agent that looks a price up, pays, and says so."""
 
         def act(request: LlmRequest) -> LlmResponse:
@@ -59,13 +59,13 @@ class Till:
 
 async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_runs_again(serve: Serve) -> None:
     """The fork goes on as the source did; the first new thing is what followed the event."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == (await source.result()).text
-        assert till.ran == ["price tea", "pay 7", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7", "pay 7"]
         ours, theirs = (await fork.log()).events, (await source.log()).events
         assert shape(ours) == shape(theirs)
         assert {event.invocation_id for event in ours} == {fork.id}
@@ -73,58 +73,58 @@ async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_ru
 
 async def test_a_call_that_had_no_result_by_the_event_runs_in_the_fork(serve: Serve) -> None:
     """Under a key of its own: it is another invocation's call."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         await (await env.client.forks.start(source.id, 2)).result()
-        assert till.ran == ["price tea", "pay 7", "price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7", "price tea", "pay 7"]
 
 
 async def test_a_given_result_takes_the_place_of_a_call(serve: Serve) -> None:
     """The tool does not run; the model is told what was given."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         fork = await env.client.forks.start(source.id, 2, results={"fc-1": {"price": 99}})
         assert "99" in (await fork.result()).text
-        assert till.ran == ["price tea", "pay 7", "pay 99"]
+        assert shop.ran == ["price tea", "pay 7", "pay 99"]
 
 
 async def test_a_message_takes_the_place_of_what_the_source_was_told(serve: Serve) -> None:
     """From the event on the model is shown the other one."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         fork = await env.client.forks.start(source.id, 1, message="coffee")
         assert (await fork.result()).text.startswith("Bought coffee")
-        assert till.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
 
 
 async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork(serve: Serve) -> None:
     """Approved once, paid once: a call that had not run by the event waits again, and may be answered otherwise."""
-    till = Till()
-    async with serve(till.buyer(require_confirmation=True)) as env:
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await env.client.start("buyer", "tea")
         await waiting(source, "fc-2")
         await source.approve("fc-2")
         await source.result()
-        assert till.ran == ["price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7"]
         approved = len((await source.log()).events)
         for event in range(4, approved - 1):  # from the call to just before its response
             fork = await env.client.forks.start(source.id, event)
             await waiting(fork, "fc-2")
             await fork.reject("fc-2")
             await fork.result()
-        assert till.ran == ["price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7"]
 
 
 async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve) -> None:
     """Both wait, each for an answer of its own, with as much time as was left at the event."""
-    till = Till()
-    async with serve(till.buyer(require_confirmation=True)) as env:
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await env.client.start("buyer", "tea")
         [theirs] = await waiting(source, "fc-2")
         fork = await env.client.forks.start(source.id, len((await source.log()).events))
@@ -133,7 +133,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
         assert ours.deadline > theirs.deadline
         await fork.approve("fc-2")
         await fork.result()
-        assert till.ran == ["price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7"]
         assert [call.function_call_id for call in await source.pending()] == ["fc-2"]
         await source.reject("fc-2")
         await source.result()
@@ -163,22 +163,22 @@ async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
 
 async def test_a_fork_of_a_fork_goes_on_from_it(serve: Serve) -> None:
     """Each names the one before it."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         first = await env.client.forks.start(source.id, 3)
         await first.result()
         second = await env.client.forks.start(first.id, 5)
         assert (await second.result()).text == (await source.result()).text
-        assert till.ran == ["price tea", "pay 7", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7", "pay 7"]
         assert second.id == f"{source.id}~1~1"
 
 
 async def test_lineage_is_visible_in_both(serve: Serve) -> None:
     """The source's forks are found, and a fork says where it comes from: in its input, its memo and its audit."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         forks = [await env.client.forks.start(source.id, event) for event in (3, 5)]
@@ -186,7 +186,10 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
             await fork.result()
 
         async def known() -> bool:
-            return await env.client.forks.of(source.id) == [fork.id for fork in forks]
+            return [(each.id, each.event) for each in await env.client.forks.of(source.id)] == [
+                (forks[0].id, 3),
+                (forks[1].id, 5),
+            ]
 
         await until(known, "both forks found")
         started = (await forks[0].log()).input
@@ -291,27 +294,27 @@ async def test_what_cannot_be_forked_is_refused_before_anything_is_started(
     serve: Serve, event: int, given: dict[str, Any], problem: str
 ) -> None:
     """With the reason."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         if "id" in given:
             given = {"id": source.id}
         with pytest.raises(InvalidInput, match=problem):
             await env.client.forks.start(source.id, event, **given)
-        assert till.ran == ["price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7"]
 
 
 async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignored(serve: Serve) -> None:
     """It is lost nowhere: the run that goes on has it."""
-    till = Till()
-    async with serve(till.buyer(require_confirmation=True)) as env:
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await env.client.start("buyer", "tea")
         await waiting(source, "fc-2")
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 4)
     await fork.approve("fc-2", signal=True)
-    async with serve(till.buyer(require_confirmation=True), task_queue=queue, adopt=[source, fork]):
+    async with serve(shop.buyer(require_confirmation=True), task_queue=queue, adopt=[source, fork]):
         await waiting(fork, "fc-2")
         assert await ignored(fork, 1) == ["UnknownCall"]
         for each in (fork, source):
@@ -329,7 +332,7 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
         await source.result()
         fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
         await fork.result()
-        first, second = gemini.requests
+        _, second = gemini.requests
         assert "gemini-3.5-pro" in second.path
         assert "Be long." in str(second.body["systemInstruction"])
         assert "Be brief." not in str(second.body)
@@ -337,14 +340,14 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
 
 async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
     """Also before a worker has looked at it."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 3)
     await fork.handle.cancel()
-    async with serve(till.buyer(), task_queue=queue, adopt=[fork]):
+    async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
         with pytest.raises(WorkflowFailureError):
             await fork.result()
         assert (await fork.log()).events[-1].error_code == "INVOCATION_CANCELLED"
@@ -352,8 +355,8 @@ async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
 
 async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_path: Path) -> None:
     """Also in a file: it is looked at as any other, and replays."""
-    till = Till()
-    async with serve(till.buyer()) as env:
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
         source = await env.client.start("buyer", "tea")
         await source.result()
         fork = await env.client.forks.start(source.id, 3)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import failure, waiting
-from tests.workflows.test_forks import Till
+from tests.workflows.test_forks import Shop
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.models import LlmRequest, LlmResponse
@@ -28,11 +28,16 @@ from waystation.testing import FunctionModel, says
 )
 async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed: dict[str, Any], problem: str) -> None:
     """Whoever starts it with Temporal's own client is refused by the worker, typed and at once."""
-    till = Till()
-    async with serve(till.buyer(), verify=False) as env:
+    shop = Shop()
+    async with serve(shop.buyer(), verify=False) as env:
         source = await env.client.start("buyer", "tea", user_id="ann")
         await source.result()
-        given = {"agent": "buyer", "message": "tea", "user_id": "ann", "fork": {"invocation_id": source.id, "event": 3}}
+        given: dict[str, Any] = {
+            "agent": "buyer",
+            "message": "tea",
+            "user_id": "ann",
+            "fork": {"invocation_id": source.id, "event": 3},
+        }
         given |= changed
         if given["fork"]["invocation_id"] == "{source}":
             given["fork"] = given["fork"] | {"invocation_id": source.id}
@@ -42,13 +47,13 @@ async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed:
         failed = await failure(Invocation(env.client, handle))
         assert failed.type == "InvalidInput"
         assert problem in failed.message
-        assert till.ran == ["price tea", "pay 7"]
+        assert shop.ran == ["price tea", "pay 7"]
 
 
 async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> None:
     """What only the engine sets counts for nothing in the input of a stranger."""
-    till = Till()
-    async with serve(till.buyer(require_confirmation=True), verify=False) as env:
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True), verify=False) as env:
         source = await env.client.start("buyer", "tea")
         await waiting(source, "fc-2")
         forged = {"invocation_id": source.id, "event": 4, "home": "somebody-else", "entries": 1_000}
@@ -65,7 +70,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
         assert lineage.fork is not None
         assert lineage.fork.home == source.id
         assert lineage.fork.entries < 1_000
-        assert till.ran == ["price tea"]
+        assert shop.ran == ["price tea"]
         for each in (fork, source):
             await each.reject("fc-2")
             await each.result()

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from waystation.cli import INTERRUPTED
 from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
+from waystation.cli.forking import fork, forks
 from waystation.cli.identity import identity_commands
 from waystation.cli.looking import LOOKING
 from waystation.cli.replaying import replay
@@ -181,6 +182,8 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
 app.command()(replay)
 app.command()(rerun)
 app.command()(report)
+app.command()(fork)
+app.command()(forks)
 app.command()(web)
 app.command()(chat)
 app.command()(sessions)

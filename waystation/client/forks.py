@@ -1,8 +1,8 @@
 """Forks: invocations that go on from an event of another one, in another way."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -68,54 +68,94 @@ class Forks:
             InvalidInput: It cannot be forked so; the message says why.
             RPCError: There is no such invocation.
         """
+        return await (
+            await self.prepare(
+                source,
+                event,
+                run_id=run_id,
+                message=message,
+                instruction=instruction,
+                model=model,
+                agent=agent,
+                results=results,
+                budget=budget,
+                requester=requester,
+                id=id,
+            )
+        ).start()
+
+    async def prepare(
+        self,
+        source: str,
+        event: int,
+        *,
+        run_id: str | None = None,
+        message: str | JsonObject | None = None,
+        budget: Budget | None = None,
+        requester: str | None = None,
+        id: str | None = None,
+        **differently: Any,
+    ) -> "Prepared":
+        """Return a fork that is not started yet; parameters and errors as for `start`."""
         log = await self._client.invocation(source, run_id=run_id).log()
         if log.input is None:
             raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
-        wanted = Fork(
-            invocation_id=source,
-            event=event,
-            run_id=run_id or "",
-            results=dict(results or {}),
-            agent=agent,
-            instruction=instruction,
-            model=model,
-        )
-        same = {name: getattr(log.input, name) for name in fork.SAME}
+        wanted = {name: value for name, value in differently.items() if value}
         given = InvocationInput(
-            **same,
+            **{name: getattr(log.input, name) for name in fork.SAME},
             message=log.input.message if message is None else message,
             budget=budget or Budget(),
             requester=requester,
-            fork=wanted,
+            fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **wanted),
         )
-        self.preview(log, given)
-        data = given.model_dump(mode="json", exclude_defaults=True)
-        lineage = {MEMO: {"invocation_id": source, "event": event}}
-        first = len(await self.of(source)) + 1 if id is None else 1
-        for number in range(first, first + MAX_NUMBERS):
-            chosen = id or ids.fork(source, number)
-            try:
-                return self._client.invocation((await begin(self._client, chosen, data, lineage)).id)
-            except WorkflowAlreadyStartedError:
-                if id is not None:
-                    raise InvalidInput(
-                        f"There is an invocation {id!r} already; a fork needs an id of its own."
-                    ) from None
-        raise InvalidInput(f"{source!r} has very many forks; name the next one with `id`.")
+        return Prepared(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
 
-    def preview(self, source: Log, given: InvocationInput) -> Log:
-        """Return the log with which a fork would begin; its `performing()` are the calls that it carries out first.
-
-        Raises:
-            InvalidInput: It cannot be forked so; the message says why.
-        """
-        assert given.fork is not None
-        return fork.built(fork.taken(source, given.fork, given, source.entries[-1].time))
-
-    async def of(self, id: str) -> list[str]:
-        """Return the ids of the forks of an invocation, oldest first, as far as their ids were left to be chosen."""
+    async def of(self, id: str) -> list["Forked"]:
+        """Return the forks of an invocation, oldest first, as far as their ids were left to be chosen."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        found = {each.id async for each in self._client.temporal.list_workflows(query)}  # with a row for each run
-        return sorted(filter(partial(ids.is_fork, id), found), key=lambda each: int(each[len(prefix) :]))
+        found: dict[str, Forked] = {}  # each has a row for every run
+        async for each in self._client.temporal.list_workflows(query):
+            if ids.is_fork(id, each.id):
+                found[each.id] = Forked(each.id, (await each.memo()).get(MEMO, {}).get("event"))
+        return sorted(found.values(), key=lambda each: int(each.id[len(prefix) :]))
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A fork, as it is found."""
+
+    id: str
+    event: int | None
+    """The last event that it takes over; None when whoever started it left no memo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A fork that is not started yet."""
+
+    client: "AgentClient"
+    given: InvocationInput
+    id: str | None
+    log: Log
+    """With which it begins; its `performing()` are the calls that it carries out first."""
+
+    async def start(self) -> "Invocation":
+        """Start it.
+
+        Raises:
+            InvalidInput: There is an invocation of that id.
+        """
+        assert self.given.fork is not None
+        source, event = self.given.fork.invocation_id, self.given.fork.event
+        data = self.given.model_dump(mode="json", exclude_defaults=True)
+        first = len(await self.client.forks.of(source)) + 1
+        numbered = (ids.fork(source, number) for number in range(first, first + MAX_NUMBERS))
+        for chosen in numbered if self.id is None else [self.id]:
+            try:
+                await begin(self.client, chosen, data, {MEMO: {"invocation_id": source, "event": event}})
+            except WorkflowAlreadyStartedError:
+                continue
+            return self.client.invocation(chosen)
+        raise InvalidInput(f"There is an invocation {self.id or source!r} already; a fork needs an `id` of its own.")

@@ -16,6 +16,7 @@ from waystation.core.entry import (
     CallReturned,
     CancelRequested,
     ChildReturned,
+    DeadlinePassed,
     Ended,
     Entry,
     ForkRefused,
@@ -103,6 +104,16 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     return entries
 
 
+def begun(source: Log, given: InvocationInput, now: float) -> Log:
+    """Return the log with which a fork begins that is started with `given`.
+
+    Raises:
+        InvalidInput: As for `taken`.
+    """
+    assert given.fork is not None
+    return built(taken(source, given.fork, given, now))
+
+
 def built(entries: Iterable[Entry], invocation_id: str = "") -> Log:
     """Return the log that entries make."""
     log = Log(invocation_id)
@@ -131,33 +142,50 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 
 def _kept(log: Log) -> Iterator[Entry]:
     """Yield the entries that count for another invocation, too."""
-    replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
-    undecided = {call.id for call in log.calls.values() if call.performing or call.waiting}
-    submitted: dict[str, bool] = {}
-    for entry in log.entries:
+    lasting = list(_without_end(log))
+    # Judged without the end, which closes whatever is open by then.
+    undecided = {call.id for call in built(lasting).calls.values() if call.performing or call.waiting}
+    reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
+    submitted: set[str] = set()
+    for entry in lasting:
         match entry.body:
-            case ModelCalled(number) if number not in replied:
-                continue  # it is asked again
             case ModelReplied(number, reply):
                 yield replace(entry, body=ModelReplied(number, _unasked_no_more(reply, undecided)))
-            case ModelLost() | CancelRequested() | Ended() | ForkRefused():
-                continue
-            case CallReturned(outcome) if outcome.fatal:
-                continue
             case AnswerCounted(call_id, answer):
-                if call_id in undecided and answer.action != "progress":
-                    continue
-                yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
+                if call_id not in undecided or answer.action == "progress":
+                    yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
             case AnswerSubmitted(call_id, answer):
-                submitted[ids.message(entry.ref)] = call_id not in undecided
-                if call_id not in undecided:
+                if call_id not in undecided and ids.message(entry.ref) in reviewed:
+                    submitted.add(ids.message(entry.ref))
                     yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
-            case AnswerReviewed(ref) if not submitted.get(ref):
+            case AnswerReviewed(ref) if ref not in submitted:
                 continue
             case ChildReturned(call_id, result):
                 yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
             case _:
                 yield entry
+
+
+def _without_end(log: Log) -> Iterator[Entry]:
+    """Yield the entries without those that end, or fail, an invocation; what failed is tried again."""
+    replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
+    for entry in log.entries:
+        match entry.body:
+            case ModelCalled(number) if number not in replied:
+                continue
+            case CallReturned(outcome) if outcome.fatal:
+                continue
+            case DeadlinePassed(call_id) if _fails(log, call_id):
+                continue
+            case ModelLost() | CancelRequested() | Ended() | ForkRefused():
+                continue
+            case _:
+                yield entry
+
+
+def _fails(log: Log, call_id: str) -> bool:
+    call = log.calls.get(ids.requesting_call(call_id))
+    return bool(call and call.policy and call.policy.on_expiry == "fail")
 
 
 def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:

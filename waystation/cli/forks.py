@@ -1,0 +1,160 @@
+"""Start forks, having asked before something runs that may change the world, and find them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from waystation.cli import render
+from waystation.cli.answers import user
+from waystation.cli.exits import Exit, Problem
+from waystation.cli.output import Output
+from waystation.cli.person import present
+from waystation.cli.target import Target
+from waystation.cli.watch import Watcher
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core import summary
+from waystation.core.answer import Action
+from waystation.core.call import CallState
+from waystation.core.payload import JsonObject, decode
+
+ACTIONS: tuple[Action, ...] = ("approve", "reject")
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a fork is to be."""
+
+    source: str
+    event: int
+    message: str | None
+    instruction: str | None
+    model: str | None
+    agent: str | None
+    results: Mapping[str, JsonObject]
+    id: str | None
+
+
+async def fork(
+    client: AgentClient,
+    out: Output,
+    target: Target,
+    wanted: Wanted,
+    *,
+    answers: Mapping[str, Action],
+    by: str | None,
+    yes: bool,
+    detach: bool,
+) -> Exit:
+    """Start a fork and follow it to its end.
+
+    Raises:
+        Problem: Calls would run that nobody agreed to.
+    """
+    prepared = await client.forks.prepare(
+        wanted.source,
+        wanted.event,
+        message=wanted.message,
+        instruction=wanted.instruction,
+        model=wanted.model,
+        agent=wanted.agent,
+        results=wanted.results,
+        id=wanted.id,
+    )
+    _agree([call for call in prepared.log.performing() if call.call.effect != "read"], yes=yes)
+    invocation = await prepared.start()
+    if out.json:
+        out.record({"fork": {"id": invocation.id, "source": wanted.source, "event": wanted.event}})
+    else:
+        about = f", a fork of {render.safe(wanted.source)} from its event {wanted.event}"
+        out.line(Text.assemble((render.safe(invocation.id), "bold cyan"), about))
+    answering = [
+        asyncio.ensure_future(_answer(invocation, call_id, action, by or user())) for call_id, action in answers.items()
+    ]
+    try:
+        return await Watcher(client, invocation, out, target).to_the_end(detach=detach and not answers)
+    finally:
+        for task in answering:
+            task.cancel()
+        for raised in await asyncio.gather(*answering, return_exceptions=True):
+            if isinstance(raised, Exception):
+                raise raised
+
+
+async def _answer(invocation: Invocation, call_id: str, action: Action, by: str | None) -> None:
+    """Answer a call as soon as it waits."""
+    async for log in invocation.follow():
+        if any(call.function_call_id == call_id for call in log.pending()):
+            await invocation.answer(action, call_id, by=by)
+            return
+
+
+def _agree(calls: Sequence[CallState], *, yes: bool) -> None:
+    if not calls or yes:
+        return
+    named = ", ".join(f"{summary.call(call.name, call.args)} ({call.call.effect})" for call in calls)
+    asked = present()
+    if asked is None:
+        text = f"These calls had no result by that event and would run, perhaps once more: {named}. --yes agrees to it."
+        raise Problem(Exit.USAGE, text)
+    if not asked.agrees(f"These calls had no result by that event and run now, perhaps once more: {named}. Go on?"):
+        raise Problem(Exit.USAGE, "Nothing was started.")
+
+
+async def forks(client: AgentClient, out: Output, *, id: str) -> Exit:
+    """Write what an invocation goes on from, and what goes on from it."""
+    started = (await client.invocation(id).log()).input
+    source = started.fork if started else None
+    found = await client.forks.of(id)
+    if out.json:
+        of = {"invocation_id": source.invocation_id, "event": source.event} if source else None
+        out.record(
+            {"invocation_id": id, "fork_of": of, "forks": [{"id": each.id, "event": each.event} for each in found]}
+        )
+        return Exit.OK
+    if source:
+        out.line(f"{render.safe(id)} is a fork of {render.safe(source.invocation_id)} from its event {source.event}.")
+    for each in found:
+        out.line(
+            f"{render.safe(each.id)} is a fork of it{'' if each.event is None else f' from its event {each.event}'}."
+        )
+    if not (source or found):
+        out.line(f"{render.safe(id)} is no fork, and has none.")
+    return Exit.OK
+
+
+def results_of(given: Sequence[str]) -> dict[str, JsonObject]:
+    """Read `CALL=JSON`.
+
+    Raises:
+        Problem: It is something else.
+    """
+    results: dict[str, JsonObject] = {}
+    for each in given:
+        call_id, _, text = each.partition("=")
+        try:
+            response = decode(text)
+        except ValueError:
+            response = None
+        if not call_id or not isinstance(response, dict):
+            raise Problem(Exit.USAGE, f'--result {each!r} is not CALL=JSON, such as fc-2={{"price": 7}}.')
+        results[call_id] = response
+    return results
+
+
+def answers_of(given: Sequence[str]) -> dict[str, Action]:
+    """Read `CALL=ACTION`.
+
+    Raises:
+        Problem: It is something else.
+    """
+    answers: dict[str, Action] = {}
+    for each in given:
+        call_id, _, name = each.partition("=")
+        action = next((action for action in ACTIONS if action == name), None)
+        if not call_id or action is None:
+            raise Problem(Exit.USAGE, f"--answer {each!r} is not CALL=approve or CALL=reject, such as fc-2=reject.")
+        answers[call_id] = action
+    return answers
