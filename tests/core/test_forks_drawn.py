@@ -65,7 +65,7 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
         assert call.gate != "passed"
         assert call.answer is None or call.call.kind == "long_running"
         assert not call.call.standing
-    undecided = {call.id for call in ours.calls.values() if call.performing or call.waiting}
+    undecided = set(fork.without_result(ours))
     for entry in ours.entries:
         if isinstance(entry.body, AnswerCounted) and entry.body.function_call_id in undecided:
             assert entry.body.answer.action == "progress"

@@ -144,7 +144,7 @@ def _kept(log: Log) -> Iterator[Entry]:
     """Yield the entries that count for another invocation, too."""
     lasting = list(_without_end(log))
     # Judged without the end, which closes whatever is open by then.
-    undecided = {call.id for call in built(lasting).calls.values() if call.performing or call.waiting}
+    undecided = set(without_result(built(lasting)))
     reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
     submitted: set[str] = set()
     for entry in lasting:
@@ -164,6 +164,14 @@ def _kept(log: Log) -> Iterator[Entry]:
                 yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
             case _:
                 yield entry
+
+
+def without_result(log: Log) -> Iterator[str]:
+    """Yield the ids of calls that have no result, and wait or run."""
+    for call in log.calls.values():
+        # What people were asked for more of the budget with is no call that runs.
+        if call.waiting or (call.performing and not ids.is_budget(call.id)):
+            yield call.id
 
 
 def _without_end(log: Log) -> Iterator[Entry]:
