@@ -148,7 +148,7 @@ class Continuing:
             text = f"state and open calls are {len(data)} bytes; at most {MAX_CARRIED} can be carried over."
             self._put_off(urgency, text)
             return
-        workflow.continue_as_new(raw(data), memo=noticeboard.memo())
+        workflow.continue_as_new(raw(data), memo=noticeboard.memo(log.input))
 
     def _tail(self, log: Log) -> list[dict[str, object]]:
         """Return the entries after the last segment; those of earlier runs, if any, were carried as they stand."""

@@ -16,7 +16,7 @@ from waystation.core.model_call import Position
 from waystation.core.payload import decode
 from waystation.core.segment import to_json
 from waystation.core.snapshot import Snapshot
-from waystation.core.wire import InvocationInput
+from waystation.core.wire import MEMO_FORK, InvocationInput
 from workflows.ports import failure_of, raw, result_of
 
 TIMEOUT = timedelta(seconds=60)
@@ -62,4 +62,4 @@ async def take_over(log: Log, position: Position) -> ForkRefused:
         search_attributes=taken.search_attributes,
         forked=True,
     )
-    workflow.continue_as_new(raw(carried.input(started)))
+    workflow.continue_as_new(raw(carried.input(started)), memo={MEMO_FORK: started.fork.memo()} if started.fork else {})

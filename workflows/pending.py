@@ -11,7 +11,7 @@ from waystation.core.continued import Carried
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.session import SessionLog
-from waystation.core.wire import MEMO_PENDING, MEMO_SESSION, RUNNING, InvocationInput
+from waystation.core.wire import MEMO_FORK, MEMO_PENDING, MEMO_SESSION, RUNNING, InvocationInput
 from workflows.search_attributes import AGENT, PENDING, STATUS, identity
 
 MAX_MEMO_ARGS = 2_048
@@ -36,9 +36,10 @@ class Noticeboard:
         """What the memo says is pending."""
         return tuple(self._posted)
 
-    def memo(self) -> JsonObject:
+    def memo(self, started: InvocationInput) -> JsonObject:
         """Return the memo as it is, for the run that continues this one."""
-        return {MEMO_PENDING: self._posted or None}
+        lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
+        return {MEMO_PENDING: self._posted or None, **lineage}
 
     def post(self, log: Log) -> None:
         """Make what waits visible from outside."""

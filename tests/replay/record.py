@@ -17,6 +17,7 @@ from tests.replay.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
 from waystation.core.wire import WORKFLOW
 from waystation.embedded import EmbeddedServer
+from waystation.history import run_id_of
 from waystation.storage import Blobs
 from waystation.storage.blobs import BlobMissing
 from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
@@ -39,6 +40,12 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
         await keep(name, invocation)
         if scenario.child:
             await keep(f"{name}-child", env.client.invocation(f"{name}/fc-1"))
+        if scenario.fork:
+            fork = await env.client.forks.start(name, scenario.fork, id=f"{name}-fork")
+            await fork.result()
+            first, _ = await fork.histories()
+            await keep(f"{name}-fork-begins", env.client.invocation(fork.id, run_id=run_id_of(first.events)))
+            await keep(f"{name}-fork", fork)
         await keep_payloads(await invocation.history(), env.client.blobs)
 
 

@@ -100,6 +100,8 @@ class Scenario:
     """What the workflow is started with, when not with a good message."""
     offload_over: int = OFFLOAD_OVER
     """From which size, in bytes, payloads are kept beside the history."""
+    fork: int = 0
+    """From which of its events a fork goes on, whose runs are kept, too."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
     """How it stands when its history is kept."""
 
@@ -358,6 +360,7 @@ SCENARIOS = {
         finish,
         start={"agent": "clerk", "message": "hi", "state": {"seed": 1}, "cut_after": 20},
     ),
+    "forked": Scenario((calls(("add", {"a": 1, "b": 2})), *[says("3")] * 2), finish, fork=3),
     "approvals-of-two": Scenario(
         (),
         approvals.answers(

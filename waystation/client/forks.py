@@ -13,13 +13,11 @@ from waystation.core.errors import InvalidInput
 from waystation.core.lineage import Fork
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.wire import WORKFLOW, InvocationInput
+from waystation.core.wire import MEMO_FORK, WORKFLOW, InvocationInput
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient, Invocation
 
-MEMO = "waystation_fork"
-"""Says in the memo of a fork of which invocation, and from which event, it goes on."""
 MAX_NUMBERS = 100
 """How many numbers are tried for a fork, after those that are known to be taken."""
 
@@ -118,7 +116,7 @@ class Forks:
         found: dict[str, Forked] = {}  # each has a row for every run
         async for each in self._client.temporal.list_workflows(query):
             if ids.is_fork(id, each.id):
-                found[each.id] = Forked(each.id, (await each.memo()).get(MEMO, {}).get("event"))
+                found[each.id] = Forked(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
         return sorted(found.values(), key=lambda each: int(each.id[len(prefix) :]))
 
 
@@ -148,13 +146,13 @@ class Prepared:
             InvalidInput: There is an invocation of that id.
         """
         assert self.given.fork is not None
-        source, event = self.given.fork.invocation_id, self.given.fork.event
+        source, memo = self.given.fork.invocation_id, {MEMO_FORK: self.given.fork.memo()}
         data = self.given.model_dump(mode="json", exclude_defaults=True)
         first = len(await self.client.forks.of(source)) + 1
         numbered = (ids.fork(source, number) for number in range(first, first + MAX_NUMBERS))
         for chosen in numbered if self.id is None else [self.id]:
             try:
-                await begin(self.client, chosen, data, {MEMO: {"invocation_id": source, "event": event}})
+                await begin(self.client, chosen, data, memo)
             except WorkflowAlreadyStartedError:
                 continue
             return self.client.invocation(chosen)

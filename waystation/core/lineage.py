@@ -26,3 +26,7 @@ class Fork(Recorded):
     """The invocation under whose id its artifacts are kept, when it belongs to no session; only the engine sets it."""
     entries: int = 0
     """How many entries were taken over; only the engine sets it."""
+
+    def memo(self) -> JsonObject:
+        """Return what is to be seen of it from outside."""
+        return {"invocation_id": self.invocation_id, "event": self.event}

@@ -50,6 +50,8 @@ SEARCH_ATTRIBUTES = {
 }
 MEMO_PENDING = "waystation_pending"
 MEMO_SESSION = "waystation_session"
+MEMO_FORK = "waystation_fork"
+"""Says of a fork from which event of which invocation it goes on."""
 
 DEFAULT_APP = "waystation"
 DEFAULT_USER = "user"

@@ -24,6 +24,7 @@ from waystation.core.entry import (
     DeadlinePassed,
     Ended,
     Failure,
+    ForkRefused,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -173,6 +174,8 @@ def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
             yield Fact("notice", f"{occasion} of {call}: {told} told")
         case ScopesTold(last):
             yield Fact("state", f"`user:` and `app:` state was told of the events up to {last}")
+        case ForkRefused(failure):
+            yield Fact("fork", f"what it was to take over is not to be had: {failure.message}", _BAD)
         case CancelRequested():
             yield Fact("cancel", "somebody asked to cancel the invocation")
         case Ended(status):
