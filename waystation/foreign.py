@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from waystation.core.errors import ForeignHistory
+from waystation.core.fork import TAKE_OVER_ACTIVITY
 from waystation.core.ids import signal_not_found
 from waystation.core.notice import NOTIFY_ACTIVITY
 from waystation.core.review import REVIEW_ACTIVITY
@@ -40,7 +41,7 @@ ACTIVITIES = frozenset(
         NOTIFY_ACTIVITY,
         REVIEW_ACTIVITY,
         DELIVERY_ACTIVITY,
-        "take_over",  # of forks
+        TAKE_OVER_ACTIVITY,
     }
 )
 """The engine's own; those of tools have a dot in their names."""

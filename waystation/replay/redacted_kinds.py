@@ -5,7 +5,8 @@ from typing import Any
 from waystation.core.answer import Action, Answer, PendingCall
 from waystation.core.continued import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.entry import MessageJoined
-from waystation.core.model_call import ModelCallInput, ModelReply
+from waystation.core.fork import TAKE_OVER_ACTIVITY, TakenOver
+from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NoticeReport, NotifyInput
 from waystation.core.payload import Recorded
 from waystation.core.review import REVIEW_ACTIVITY, Review, ReviewInput
@@ -43,6 +44,7 @@ from waystation.core.wire import (
 ACTIVITIES: dict[str, tuple[Any, Any]] = {
     MODEL_ACTIVITY: (ModelCallInput, ModelReply),
     ARCHIVE_ACTIVITY: (ArchiveInput, Archived),
+    TAKE_OVER_ACTIVITY: (Position, TakenOver),
     CHILD_ACTIVITY: (ChildInput, ChildOutcome),
     REVIEW_ACTIVITY: (ReviewInput, Review),
     NOTIFY_ACTIVITY: (NotifyInput, NoticeReport),

@@ -38,6 +38,7 @@ _KEPT = frozenset(
             "wrapped_up",
             "status",
             "long_running_tool_ids",
+            "home",
         ),
     }
 )
@@ -52,6 +53,7 @@ _PARTS = frozenset({"parts", "beside"})
 _CONTENTS = frozenset({"content", "message", "compacted_content"})
 _INSIDE: dict[tuple[str, str], Any] = {
     ("InvocationInput", "carried"): Carried,
+    ("TakenOver", "input"): InvocationInput,
     ("ChildOutcome", "result"): InvocationResult,
 }
 """Types that stand as plain JSON inside others."""
