@@ -6,6 +6,7 @@ from waystation.core.answer import Action, Answer, PendingCall
 from waystation.core.continued import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.entry import MessageJoined
 from waystation.core.fork import TAKE_OVER_ACTIVITY, TakenOver
+from waystation.core.lineage import Fork
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NoticeReport, NotifyInput
 from waystation.core.payload import Recorded
@@ -28,6 +29,7 @@ from waystation.core.wire import (
     CHILD_ENDED_SIGNAL,
     CLOSE,
     COLLECT_ACTIVITY,
+    MEMO_FORK,
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
@@ -88,4 +90,4 @@ MESSAGES: dict[str, Any] = {
     PARKED_SIGNAL: None,
     CHILD_ENDED_SIGNAL: None,
 }
-MEMOS: dict[str, Any] = {MEMO_PENDING: [PendingCall], MEMO_SESSION: About}
+MEMOS: dict[str, Any] = {MEMO_PENDING: [PendingCall], MEMO_SESSION: About, MEMO_FORK: Fork}
