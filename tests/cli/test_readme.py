@@ -76,6 +76,25 @@ async def test_the_commands_of_the_quick_start_work(shell: Shell) -> None:
             assert "--embedded --agents examples --model demo" in line
 
 
+async def test_the_commands_to_debug_with_work(shell: Shell) -> None:
+    """On the invocation of the quick start; in a terminal some of them ask first."""
+    code, out = await shell.run(
+        "waystation run reimbursement_agent 'Please reimburse 200$ for meals' --id meals-1 --detach"
+    )
+    assert code == 0, out
+    await shell.run("waystation approve meals-1")
+    await shell.until("waystation state meals-1 --at 8", "{")
+    (shell.folder / "examples").symlink_to(ROOT / "examples")
+    (shell.folder / "tests" / "incidents").mkdir(parents=True)
+    given = [line.partition("  #")[0].partition(" #")[0].strip() for line in commands("Debug")]
+    for line in given:
+        asks = line.split()[1] in ("fork", "rerun")
+        code, out = await shell.run(f"{line} --yes" if asks else f"{line} < /dev/null")
+        assert (code, "Traceback" in out) == (1 if " diff " in line else 0, False), (line, out)
+    assert len(given) == 10
+    assert "<svg" in (shell.folder / "report.html").read_text()
+
+
 async def test_the_python_that_triggers_and_approves_works(shell: Shell) -> None:
     """One program follows while the other approves."""
     (trigger,), (approve,) = blocks("python", "Trigger"), blocks("python", "Approve")
@@ -104,7 +123,21 @@ async def test_the_options_of_the_readme_exist() -> None:
         *(sys.executable, "worker.py", "--help"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     known = (await process.communicate())[0].decode()
-    for name in ("run", "events", "pending", "approve", "replay", "setup", "chat"):
+    told = (
+        "run",
+        "events",
+        "state",
+        "pending",
+        "approve",
+        "replay",
+        "setup",
+        "chat",
+        "debug",
+        "history",
+        "fork",
+        "report",
+    )
+    for name in told:
         known += (await command(name, "--help")).out
     known += (await command("--help")).out
     ours = re.sub(r"temporal .*?(?:\n\n|```|`)", "", README.replace("\\\n", " "), flags=re.DOTALL)
