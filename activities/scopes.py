@@ -11,6 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.heartbeat import beating
 from activities.view import Views
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
 from waystation.core.log import Log
@@ -78,11 +79,12 @@ class ScopeKeeper:
         given = ScopeDelivery.model_validate_json(data_of(data.payload))
         info = activity.info()
         run = info.workflow_run_id or ""
-        try:
-            log = await self._views.at(info.workflow_id or "", run, given)
-        except ForeignHistory as error:
-            raise _failed(error) from None
-        refused = await self._tell(log, run, given.after, given.last)
+        with beating():  # so that whoever waits for it hears soon when this process is gone
+            try:
+                log = await self._views.at(info.workflow_id or "", run, given)
+            except ForeignHistory as error:
+                raise _failed(error) from None
+            refused = await self._tell(log, run, given.after, given.last)
         return raw(ScopeReport(refused=tuple(refused)).encode())
 
     async def tell_rest(self, log: Log, run: str) -> None:

@@ -39,6 +39,7 @@ MODEL_RETRIES = RetryPolicy(
 )
 
 DELIVERY_TIMEOUT = timedelta(seconds=60)
+DELIVERY_HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 DELIVERY_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=30)
 """For a quarter of an hour or more; a scope counts what it is told again only once."""
 
@@ -150,6 +151,7 @@ async def tell_scopes(after: int, last: int, position: Position) -> Body:
             activity_id=activity_id,
             result_type=RawValue,
             start_to_close_timeout=DELIVERY_TIMEOUT,
+            heartbeat_timeout=DELIVERY_HEARTBEAT_TIMEOUT,
             retry_policy=DELIVERY_RETRIES,
             summary="user: and app: state",
         )

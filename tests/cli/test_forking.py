@@ -22,6 +22,8 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
         assert found.records == [
             {"invocation_id": source.id, "fork_of": None, "forks": [{"id": f"{source.id}~1", "event": 3}]}
         ]
+        told = await waystation(env, "events", f"{source.id}~1")
+        assert told.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
         of = await waystation(env, "forks", f"{source.id}~1")
         assert of.out.split("\n")[0] == f"{source.id}~1 is a fork of {source.id} from its event 3."
 

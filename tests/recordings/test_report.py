@@ -284,3 +284,10 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
     ran = await command("report", str(REPLAY / "one-tool.json"), "-o", str(tmp_path / "report.html"))
     assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)
     assert (await command("report", str(REPLAY / "one-tool.json"), "--json")).code == 0
+
+
+async def test_a_fork_says_where_it_goes_on_from() -> None:
+    """On the page, and as JSON."""
+    made = report(await Recording.read(REPLAY / "forked-fork.json"))
+    assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}
+    assert "forked, event 3" in made.html()

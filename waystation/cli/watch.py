@@ -163,6 +163,8 @@ async def events(client: AgentClient, out: Output, target: Target, *, id: str, f
     log: Log | None = None
     shown = 0
     async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):
+        if not shown and log.input and (fork := log.input.fork):
+            out.remark(f"{id} is a fork of {fork.invocation_id} from its event {fork.event}.")
         for event in with_pieces(log, shown, pieces):
             out.record(event.to_json()) if out.json else growing.write(event)
         shown = len(log.events)

@@ -5,6 +5,7 @@ Everything else that differs is one: a version that has to record something else
 
 from typing import Any
 
+from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY, WORKFLOW
 from waystation.replay.commands import Command
 
@@ -49,6 +50,7 @@ def is_no_difference(command: Command, name: str, recorded: Any, now: Any) -> bo
 
 
 _ONCE = {
+    DELIVERY_ACTIVITY: {"heartbeat_timeout": 0.0},
     COLLECT_ACTIVITY: {"heartbeat_timeout": 0.0},
     SESSION_ARCHIVE_ACTIVITY: {"heartbeat_timeout": 0.0, "retry.maximum_attempts": 20, "retry.maximum_interval": 60.0},
 }

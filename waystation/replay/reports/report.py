@@ -150,6 +150,7 @@ class Report:
             "message": given.message if given else None,
             "user_id": given.user_id if given else None,
             "session_id": given.session_id if given else None,
+            "fork": given.fork.memo() if given and given.fork else None,
             "status": self.status,
             "reason": self.reason or None,
             "result": self.outcome.result if self.outcome else None,

@@ -23,6 +23,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     """Return the figures of an invocation, each with a label."""
     recording, log = report.recording, report.recording.log
     given, spent = log.input, log.spent
+    fork = given.fork if given else None
     end = report.ended or report.now
     found = [
         ("began", moment(report.began)),
@@ -37,6 +38,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("user", shown.line(given.user_id) if given and given.user_id != DEFAULT_USER else ""),
         ("session", shown.line(given.session_id or "") if given else ""),
         ("history", _history(recording.histories)),
+        ("goes on from", f"{shown.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]
     return [(label, text) for label, text in found if text]
 
