@@ -4,6 +4,8 @@
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
 # What is installed depends on the lock alone, so not on a Python that uv would fetch.
 export UV_PYTHON_DOWNLOADS := never
+# Some machines set it. Each process, and each replay in the sandbox, would compile all of the code again.
+unexport PYTHONDONTWRITEBYTECODE
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 # google-adk, with which tests compare: its requirements conflict with ours.

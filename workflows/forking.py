@@ -11,7 +11,7 @@ from waystation.core import ids
 from waystation.core.continued import Carried
 from waystation.core.entry import AnswerIgnored, Failure, ForkRefused
 from waystation.core.fork import TAKE_OVER_ACTIVITY, TakenOver
-from waystation.core.log import Log
+from waystation.core.log import MAX_IGNORED_EVENTS, Log
 from waystation.core.model_call import Position
 from waystation.core.payload import decode
 from waystation.core.segment import to_json
@@ -27,7 +27,7 @@ RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5)
 async def take_over(log: Log, position: Position) -> ForkRefused:
     """Go on in another run, with what is taken over; return only when there is nothing to be had.
 
-    What strangers have sent meanwhile is in the log, and nothing else; it is taken along.
+    What strangers have sent meanwhile is in the log, and nothing else; as much of it as is shown is taken along.
     """
     try:
         result = await workflow.execute_activity(
@@ -50,7 +50,7 @@ async def take_over(log: Log, position: Position) -> ForkRefused:
     info = workflow.info()
     own = taken.snapshot.restored(info.workflow_id, started)
     sent = [entry for entry in log.entries if isinstance(entry.body, AnswerIgnored)]
-    for number, entry in enumerate(sent, taken.signals + 1):
+    for number, entry in enumerate(sent[:MAX_IGNORED_EVENTS], taken.signals + 1):
         own.append(ids.ignored(ids.signalled(number)), entry.time, entry.body)
     carried = Carried(
         run_id=info.run_id,

@@ -99,7 +99,9 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     if (last := log.scopes_untold()) is not None:
         # The source tells them, or has told them.
         entries.append(Entry(ids.delivery(last), now, ScopesTold(last)))
-    lineage = fork.model_copy(update={"home": source.input.family or fork.invocation_id, "entries": len(entries)})
+    home = source.input.family or fork.invocation_id
+    # The results are entries from here on.
+    lineage = fork.model_copy(update={"home": home, "entries": len(entries), "results": {}})
     entries[0] = replace(entries[0], body=Began(started.model_copy(update={"fork": lineage})))
     return entries
 
