@@ -39,9 +39,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
         server.open.set()
 
 
-@pytest.fixture(autouse=True)
 def soon_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the server notice soon that a worker is gone."""
+    """Have the server notice soon that a worker is gone, as far as workflows of this process ask for it."""
     for module, name in (
         (perform, "MODEL_HEARTBEAT_TIMEOUT"),
         (continuing, "ARCHIVE_TIMEOUT"),
@@ -57,6 +56,8 @@ def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -
 
     @asynccontextmanager
     async def killing(part: str) -> AsyncIterator[Process]:
+        if part == "activities":
+            soon_missed(monkeypatch)
         here = await create_worker(
             client.temporal,
             Registry.of(collecting),

@@ -75,7 +75,7 @@ def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
 def test_its_fixtures_serve_agents_and_people(tmp_path: Path) -> None:
     """One server for all tests, although each has an event loop of its own."""
     (tmp_path / "test_agents.py").write_text(AGENTS)
-    found = ran(tmp_path, "-p", PLUGIN)
+    found = ran(tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "2 passed" in found.stdout
 
