@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -15,9 +16,17 @@ from tests.workflows.outside import Till, until
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls
 from waystation.web import inbox
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[EmbeddedServer]:
+    """One of its own: the list is that of the whole namespace."""
+    async with EmbeddedServer() as server:
+        yield server
 
 
 async def listed(me: Browser, **filters: str) -> list[str]:

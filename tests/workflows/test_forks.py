@@ -1,6 +1,7 @@
 """Forks: invocations that go on from an event of another one, and what they do not do again."""
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -327,7 +328,10 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
     agent = Agent(name="writer", model="gemini-3.5-flash", instruction="Be brief.")
     for _ in range(2):
         gemini.reply(text="Hi.")
-    async with serve(agent, overrides=True, model=Gemini(base_url=gemini.url, api_key="key")) as env:
+    model = Gemini(base_url=gemini.url, api_key="key")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(model.close)
+        env = await stack.enter_async_context(serve(agent, overrides=True, model=model))
         source = await env.client.start("writer", "go")
         await source.result()
         fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
