@@ -77,3 +77,27 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
         assert (paid.response, len(paid.approved_by), paid.closed) == ({"paid": 5}, 2, True)
         assert recording.log.ignored == before.ignored
         assert [each.id for each in recording.below()] == [f"{invocation.id}/fc-1"]
+
+
+async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Path) -> None:
+    """Its log is that of the run that has what was taken over; the first one only reads it."""
+
+    def pay(amount: int, to: str) -> dict[str, int]:
+        return {"paid": amount}
+
+    model = ScriptedModel(calls(("pay", {"amount": 5, "to": "dana"})), says("Paid dana."))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env:
+        source = await env.client.start("payer", "Tweety sings")
+        await waiting(source, "fc-1")
+        fork = await env.client.forks.start(source.id, 2)
+        (call,) = await waiting(fork, "fc-1")
+        await fork.approve("fc-1", digest=call.digest)
+        await fork.result()
+        before = await fork.log()
+        recordings = [await redacted(fork, rules, tmp_path / "fork.json") for rules in RULES]
+        await source.handle.cancel()
+    for recording in recordings:
+        await replay(recording)
+        assert [event.id for event in recording.events] == [event.id for event in before.events]
+        assert recording.log.calls["fc-1"].response == {"paid": 5}

@@ -64,10 +64,11 @@ def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
     return histories
 
 
-def restored(history: WorkflowHistory) -> Log:
-    """Return the log as a run has it when it begins: without what came before, when it continues another run."""
-    started, carried = carried_by(history.events[0]) or (None, None)
-    return carried.snapshot.restored(history.workflow_id, started) if carried and started else Log(history.workflow_id)
+def restored(histories: Sequence[WorkflowHistory]) -> Log:
+    """Return the log as the first of the `own_runs` has it when it begins: without what came before that run."""
+    first = own_runs(histories)[0]
+    started, carried = carried_by(first.events[0]) or (None, None)
+    return carried.snapshot.restored(first.workflow_id, started) if carried and started else Log(first.workflow_id)
 
 
 async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory | None:

@@ -59,7 +59,7 @@ def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     started = history.events[0].workflow_execution_started_event_attributes
     match started.workflow_type.name:
         case name if name == WORKFLOW:
-            return list(_of_invocation(log_of([history], chain.restored(history)), registry))
+            return list(_of_invocation(log_of([history], chain.restored([history])), registry))
         case name if name == SESSION_WORKFLOW:
             try:
                 given = decode(content(started.input.payloads))

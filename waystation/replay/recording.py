@@ -149,7 +149,7 @@ class Recording(Shown):
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""
-        return chain.restored(chain.own_runs(self.histories)[0]) if self.log.entries_before else Log(self.id)
+        return chain.restored(self.histories) if self.log.entries_before else Log(self.id)
 
     def __rich__(self) -> RenderableType:
         """Return its events, numbered."""

@@ -92,7 +92,7 @@ def _learn_digests(saved: Saved, redactor: Redactor) -> None:
         return
     typed, following = TypedRedactor(redactor), Log(log.invocation_id)
     if log.entries_before:
-        following = chain.restored(saved.histories[0])
+        following = chain.restored(saved.histories)
     for entry in log.entries:
         following.append(entry.ref, entry.time, entry.body)
         for call in following.calls.values():

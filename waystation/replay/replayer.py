@@ -274,6 +274,7 @@ def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) ->
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
-        return log_of([*histories[:run], cut], chain.restored(histories[0]))
+        own = chain.own_runs([*histories[:run], cut])
+        return log_of(own, chain.restored(own))
     except (ForeignHistory, StoreFailed):
         return None
