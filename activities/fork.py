@@ -67,7 +67,7 @@ class Forker:
         # By the clock of the server, as the workflow's.
         now = activity.info().current_attempt_scheduled_time.timestamp()
         entries = fork.taken(source, found, given, now)
-        built = fork.built(entries, activity.info().workflow_id or "")
+        built = Log(activity.info().workflow_id or "").extend(entries)
         assert built.input is not None
         signals, updates = fork.counted(entries)
         taken = fork.TakenOver(

@@ -26,10 +26,10 @@ from waystation.core.wire import (
     SESSION_WORKFLOW,
     WORKFLOW,
 )
-from waystation.history import patch_of
+from waystation.history import patch_of, type_of
 from waystation.storage.driver import UNREADABLE, is_reference
 
-MARKS = frozenset({"continue-as-new", "last-notices", "one-reading", "settled", "scopes"})
+MARKS = frozenset({"continue-as-new", "heard", "last-notices", "one-reading", "read-out", "settled", "scopes"})
 """What `workflow.patched` is given in workflows, but for marks of signals whose content was not found."""
 ACTIVITIES = frozenset(
     {
@@ -60,7 +60,7 @@ def check(histories: Iterable[WorkflowHistory], name: str) -> None:
         ForeignHistory: It does not.
     """
     for history in histories:
-        kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+        kind = type_of(history)
         if kind not in WORKFLOWS:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
             raise ForeignHistory(f"{name} is a history of {kind!r}; Waystation reads those of {known}.")

@@ -57,7 +57,7 @@ def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationEr
 
 
 async def settled() -> None:
-    """Have a message judged in a workflow task after the one that brought it.
+    """Have a message judged, or begin something, in a workflow task after the one that brought it.
 
     A worker that has the workflow in memory knew of a turn's end before the message. One that has not may be given both
     at once, the message first; and a replay may give them one after the other again.

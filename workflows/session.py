@@ -18,13 +18,7 @@ from waystation.core.errors import InvalidInput, SessionRefused
 from waystation.core.payload import JsonObject, decode, encode
 from waystation.core.report import Report
 from waystation.core.session import SessionLog, refused
-from waystation.core.session_data import (
-    SessionMessage,
-    TurnStatus,
-    parse_message,
-    parse_nudge,
-    parse_session,
-)
+from waystation.core.session_data import SessionMessage, TurnStatus, parse_message, parse_nudge, parse_session
 from waystation.core.signals import NOT_FOUND
 from waystation.core.transcript import Transcript
 from waystation.core.wire import (
@@ -41,16 +35,17 @@ from waystation.core.wire import (
 from workflows.answers import parsed_message, settled, typed
 from workflows.pending import SessionBoard
 from workflows.ports import ResultElsewhere, input_data, now, paged, raw, result_of, signal_data
-from workflows.readings import archived, collected
+from workflows.readings import Readings, archived, collected
 from workflows.search_attributes import at_start
 
 CANCEL_GRACE_S = 30.0
 MAX_SIGNALS = 4_000
 """After so many signals and updates, counted or not, the session continues in a new run, too."""
 MAX_INPUT_BYTES = 1_800_000
-ONE_READING = "one-reading"
 SETTLED = "settled"
 """Marks, in histories, that it is known who is at work before a message is judged."""
+HEARD = "heard"
+"""Marks, in histories, that what waited is heard out before the next invocation begins."""
 
 
 # As for AgentInvocation: NondeterminismError stays retryable.
@@ -67,9 +62,7 @@ class AgentSession:
         self._children: dict[int, ChildWorkflowHandle[Any, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._handed: set[tuple[int, int]] = set()
-        self._locks: dict[int, asyncio.Lock] = {}
-        self._looks: dict[tuple[int, bool], int] = {}
-        """Readings that signals asked for, not begun: of which invocation, if it is said to be over; up to where."""
+        self._readings = Readings()
         self._started = self._cut_from = 0
         self._facts: list[tuple[int, float, InvocationInput] | tuple[int, Report]] = []
         """Of what this run's part of the transcript is made; for queries."""
@@ -103,6 +96,10 @@ class AgentSession:
     async def _loop(self) -> RawValue:
         while True:
             if not self._due_cut:
+                # One that waited may have ended in the workflow task that brought the message, which comes first.
+                if self._log.due and self._log.status == "waiting" and workflow.patched(HEARD):
+                    await settled()
+                    await self._readings.done()
                 self._start()
             self._board.post(self._log)
             if self._log.over and not self._tasks and workflow.all_handlers_finished():
@@ -167,7 +164,7 @@ class AgentSession:
             result = None
         finally:
             self._children.pop(number, None)
-        async with self._lock(number):
+        async with self._readings.lock(number):
             report = result.report if result else None
             if result and report and report.entries is not None and self._log.takes(number, report):
                 self._apply(number, report, report.since + len(report.entries))
@@ -184,8 +181,8 @@ class AgentSession:
 
         `at` is where it says that it waits; `status` how it is known to have ended, for when it cannot be read.
         """
-        async with self._lock(number):
-            at = max(self._looks.pop((number, at is None), 0), at or 0) or None
+        async with self._readings.lock(number):
+            at = self._readings.begun(number, at)
             turn = self._log.turns.get(number)
             if turn is None or turn.status not in ("running", "waiting") or (at is not None and at <= turn.known):
                 return
@@ -200,16 +197,9 @@ class AgentSession:
                 self._log.end(number, status)
 
     def _look(self, number: int, at: int | None) -> None:
-        """Have an invocation read because a signal says so. Anybody can send a thousand: those that wait are one."""
-        key = number, at is None
-        if key in self._looks and workflow.patched(ONE_READING):
-            self._looks[key] = max(self._looks[key], at or 0)
-            return
-        self._looks[key] = at or 0
-        self._begin(self._read(number, at))
-
-    def _lock(self, number: int) -> asyncio.Lock:
-        return self._locks.setdefault(number, asyncio.Lock())
+        """Have an invocation read because a signal says so."""
+        if self._readings.asked(number, at):
+            self._begin(self._read(number, at))
 
     def _hand_on(self, number: int) -> None:
         """Hand messages to an invocation that is at work. Those that do not arrive begin others when it is over."""

@@ -24,7 +24,7 @@ def drawn(data: st.DataObject) -> tuple[Log, Log]:
     asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
     assert asked.fork is not None
     entries = fork.taken(source, asked.fork, asked, NOW)
-    return fork.until(source, event), fork.built(entries, "inv~1")
+    return fork.until(source, event), Log("inv~1").extend(entries)
 
 
 def said(log: Log) -> list[JsonObject | None]:

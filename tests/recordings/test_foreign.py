@@ -34,7 +34,7 @@ from waystation.embedded import EmbeddedServer
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says
 from worker import create_worker
-from workflows import continuing, invocation, people, session
+from workflows import continuing, invocation, people, readings, session
 
 REPLAY = Path(__file__).parents[1] / "replay"
 KEPT = REPLAY / "long-running-approved.json"
@@ -231,9 +231,10 @@ def test_every_mark_and_activity_of_this_version_is_known() -> None:
     """Otherwise this version would take itself for a newer one."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
     names = set(re.findall(r"workflow\.patched\((.+?)\)", sources))
-    assert names == {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "SETTLED", "ids.not_found(number"}
-    marks = (continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, session.ONE_READING, session.SETTLED)
-    assert set(marks) == foreign.MARKS
+    named = {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "READ_OUT", "SETTLED", "HEARD"}
+    assert names == named | {"ids.not_found(number"}
+    marks = {continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, readings.ONE_READING, readings.READ_OUT}
+    assert marks | {session.SETTLED, session.HEARD} == foreign.MARKS
     core = "".join(path.read_text() for path in sorted((ROOT / "waystation" / "core").glob("*.py")))
     assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign.ACTIVITIES
 

@@ -11,10 +11,10 @@ from tests.replay.machine import without_machine
 from tests.sessions.conftest import heard_events
 from tests.sessions.test_sending import Held
 from tests.sessions.test_waiting import parked, paying
-from tests.workflows.outside import until
+from tests.sessions.turnstile import HeldReadings, decided
+from tests.workflows.outside import Gate, heard_joined
 from waystation.agents import Agent
 from waystation.client.session_client import Session
-from waystation.core.entry import MessageJoined
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, assert_replays
 
@@ -22,10 +22,18 @@ HERE = Path(__file__).parent / "sessions"
 
 
 @dataclass(frozen=True)
+class Holds:
+    """What a conversation can hold up."""
+
+    model: Held
+    readings: HeldReadings
+
+
+@dataclass(frozen=True)
 class Conversation:
     """One session, to be had and kept."""
 
-    act: Callable[[Session, Held], Awaitable[None]]
+    act: Callable[[Session, Holds], Awaitable[None]]
     cut_after: int | None = None
     held: bool = False
     """Whether its model answers only when it is let go."""
@@ -37,7 +45,7 @@ async def _over(session: Session) -> None:
     await session.handle.result()
 
 
-async def talk(session: Session, _held: Held) -> None:
+async def talk(session: Session, _holds: Holds) -> None:
     """One message waits for a person, and another is answered meanwhile."""
     first = await session.send("pay")
     await parked(session, first)
@@ -47,7 +55,7 @@ async def talk(session: Session, _held: Held) -> None:
     await _over(session)
 
 
-async def talk_at_length(session: Session, _held: Held) -> None:
+async def talk_at_length(session: Session, _holds: Holds) -> None:
     """As before, and the session continues as new meanwhile."""
     first = await session.send("pay")
     await parked(session, first)
@@ -59,24 +67,35 @@ async def talk_at_length(session: Session, _held: Held) -> None:
     await _over(session)
 
 
-async def interrupt(session: Session, held: Held) -> None:
+async def interrupt(session: Session, holds: Holds) -> None:
     """A message joins the invocation at work, and another waits for its turn."""
     first = await session.send("one")
-    await held.asked.wait()
+    await holds.model.asked.wait()
     await session.send("two", when_busy="join")
     last = await session.send("three")
-
-    async def joined() -> bool:
-        entries = (await (await first.invocation()).log()).entries
-        return any(isinstance(entry.body, MessageJoined) for entry in entries)
-
-    await until(joined, "the joined message")
-    held.go.set()
+    await heard_joined(await first.invocation())
+    holds.model.go.set()
     await last.result()
     await _over(session)
 
 
-async def give_up(session: Session, _held: Held) -> None:
+async def talk_after_reading(session: Session, holds: Holds) -> None:
+    """An invocation of an earlier run has ended, and is being read, when the next message comes."""
+    first = await session.send("pay")
+    await parked(session, first)
+    await session.say("hello")
+    holds.readings.gate = Gate()
+    await first.approve()
+    await first.result()
+    await holds.readings.gate.reached()
+    last = await session.send("thanks")
+    await decided(session)
+    holds.readings.gate.open()
+    await last.result()
+    await _over(session)
+
+
+async def give_up(session: Session, _holds: Holds) -> None:
     """The session is cancelled while a message of it waits."""
     await parked(session, await session.send("pay"))
     await session.cancel()
@@ -91,19 +110,22 @@ CONVERSATIONS = {
     "talk": Conversation(talk),
     "talk-at-length": Conversation(talk_at_length, cut_after=2),
     "interrupt": Conversation(interrupt, held=True),
+    "talk-heard-out": Conversation(talk),
+    "talk-after-reading": Conversation(talk_after_reading, cut_after=1),
     "give-up": Conversation(give_up),
 }
 
 
 async def record(name: str, conversation: Conversation, server: EmbeddedServer) -> None:
     """Have a conversation, and keep what Temporal recorded of it."""
-    held = Held()
-    agent: Agent = held.agent() if conversation.held else paying()
-    async with AgentEnvironment(agent, server=server, task_queue=f"record-{name}") as env:
+    holds = Holds(Held(), HeldReadings())
+    agent: Agent = holds.model.agent() if conversation.held else paying()
+    queue, held = f"record-{name}", [holds.readings]
+    async with AgentEnvironment(agent, server=server, task_queue=queue, interceptors=held) as env:
         session = env.client.session(agent="clerk", session_id=name)
         if conversation.cut_after is not None:
             session.given = session.given.model_copy(update={"cut_after": conversation.cut_after})
-        await conversation.act(session, held)
+        await conversation.act(session, holds)
         query = f"WorkflowId STARTS_WITH '{session.id}'"
         found = [(run.id, run.run_id, run.start_time) async for run in env.temporal.list_workflows(query)]
         for number, (id, run_id, _) in enumerate(sorted(found, key=lambda run: run[2])):

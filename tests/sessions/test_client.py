@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.conftest import Serve
-from tests.sessions.conftest import Converse, new_session
+from tests.sessions.conftest import Converse, heard_events, new_session
 from tests.sessions.test_conversation import words
 from tools import LongRunningFunctionTool
 from waystation.agents import Agent
@@ -55,7 +55,7 @@ async def test_a_message_and_its_answer_are_one_call(converse: Converse) -> None
         assert (await session.say("hello")).text == "You said hello."
         assert (await session.say("again", message_id="m")).text == "You said again."
         assert (await session.say("again", message_id="m")).text == "You said again."
-        assert len(await session.events()) == 4
+        assert len(await heard_events(session)) == 4
 
 
 async def test_a_handle_of_a_message_that_waits_for_its_turn_waits_too(converse: Converse) -> None:

@@ -15,7 +15,7 @@ from tests.sessions.conftest import Converse, heard_events, new_session, verify
 from tests.sessions.test_conversation import words
 from tests.sessions.test_sending import Held, echo
 from tests.sessions.test_waiting import parked, paying
-from tests.workflows.outside import Gate, until, waiting
+from tests.workflows.outside import Gate, heard_joined, until, waiting
 from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.session_client import Session
@@ -136,6 +136,7 @@ async def test_an_idle_session_is_known_to_be_idle_after_a_restart(serve: Serve,
         session = new_session(env, "clerk")
         for text in ("one", "two"):
             await session.say(text)
+        await heard_events(session)
         await until(lambda: at_rest(session), "a session that knows of the end")
     async with serve(echo(), task_queue=env.client.task_queue, verify=False):
         third = await session.send("three", when_busy=when_busy)
@@ -256,6 +257,7 @@ async def test_invocations_of_a_session_go_on_in_further_runs(converse: Converse
         assert len(await first.histories()) == 2
         joined = await session.send("now pay", when_busy="join")
         assert joined.status == "joined"
+        await heard_joined(await first.invocation())
         gate.open()
         await waiting(await first.invocation(), "fc-12")
         await parked_at(session, 1)

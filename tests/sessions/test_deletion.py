@@ -1,14 +1,16 @@
 """Deleting sessions: everything that is theirs, and nothing else."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from google.genai import types
+from temporalio.client import Client, WorkflowExecution
 
 from tests.conftest import Serve
-from tests.sessions.conftest import new_session
+from tests.sessions.conftest import heard_events, new_session
 from tests.sessions.test_client import asking, waits
 from tools import AgentTool, Services, ToolContext
 from waystation.agents import Agent
@@ -68,7 +70,32 @@ async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
         assert await services.artifacts.list_artifact_keys(**where) == ["user:note.txt"]
 
 
-async def test_what_goes_on_is_stopped_first(serve: Serve) -> None:
+async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExecution]:
+    """Be a visibility that lags far behind."""
+    listed: list[WorkflowExecution] = []
+    for execution in listed:
+        yield execution
+
+
+async def test_what_visibility_has_not_heard_of_yet_is_deleted_too(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is deleted right after its answers leaves none of its invocations behind."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker")
+        await session.say("one")
+        await session.say("two")
+        await session.send("buy")
+        await waits(session, 3)
+        with monkeypatch.context() as late:
+            late.setattr(Client, "list_workflows", listing_nothing)
+            deleted = await env.client.delete_session(**of(session))
+        assert deleted.workflows == [session.id, *(f"{session.id}/{number}" for number in (1, 2, 3))]
+        assert deleted.stopped == [session.id, f"{session.id}/3"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["listed", "not listed yet"])
+async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Calls that wait, agents that were called, and messages in the queue; tools hear of it."""
     begun, told = asyncio.Event(), asyncio.Event()
 
@@ -88,12 +115,15 @@ async def test_what_goes_on_is_stopped_first(serve: Serve) -> None:
         session = new_session(env, "boss")
         await session.send("go")
         await session.send("and then")
-        await until_listed(env.client, session.id, 3)
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 20)
+        if late:
+            monkeypatch.setattr(Client, "list_workflows", listing_nothing)
+        else:
+            await until_listed(env.client, session.id, 3)
         deleted = await env.client.delete_session(**of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", f"{session.id}/1/fc-1"]
         assert deleted.stopped == deleted.workflows
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(told.wait(), 20)
         assert deleted.left == ["artifacts: no artifact service was given", "memories: no memory service was given"]
 
 
@@ -124,7 +154,7 @@ async def test_a_session_that_was_deleted_begins_anew() -> None:
             await asyncio.sleep(0.1)  # the server does not tell when it is done
         again = env.client.session(agent="asker", **of(session))
         await again.say("two")
-        assert len(await again.events()) == 2
+        assert len(await heard_events(again)) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from temporalio.exceptions import ApplicationError
 from tests.conftest import Serve
 from tests.sessions.conftest import Converse, heard_events, new_session
 from tests.sessions.test_conversation import texts, words
-from tests.workflows.outside import bytes_of, until
+from tests.workflows.outside import bytes_of, heard_joined
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.client.session_invocation import Sent
-from waystation.core.entry import MessageJoined
 from waystation.core.errors import ModelRefused, QueueFull, SessionBusy, SessionClosed, SessionExists, UnknownSession
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.models import LlmRequest
@@ -75,12 +74,7 @@ async def test_a_joined_message_reaches_the_agent_at_work(converse: Converse) ->
         await held.asked.wait()
         second = await session.send("two", when_busy="join")
         assert (second.status, second.invocation_id) == ("joined", first.invocation_id)
-
-        async def joined() -> bool:
-            entries = (await (await first.invocation()).log()).entries
-            return any(isinstance(entry.body, MessageJoined) for entry in entries)
-
-        await until(joined, "the joined message")
+        await heard_joined(await first.invocation())
         held.go.set()
         assert (await first.result()).text == "heard two"
         assert held.seen[-1] == ["one", "heard one", "two"]

@@ -1,8 +1,12 @@
 """An invocation waits for a person, and the conversation goes on."""
 
-from tests.sessions.conftest import Converse, heard_events
+from temporalio.api.enums.v1 import EventType
+
+from tests.conftest import Serve
+from tests.sessions.conftest import Converse, heard_events, new_session, verify
 from tests.sessions.test_conversation import texts, words
-from tests.workflows.outside import until, waiting
+from tests.sessions.turnstile import HeldReadings, Turnstile, decided
+from tests.workflows.outside import Gate, until, waiting
 from tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.session_client import Session
@@ -96,6 +100,93 @@ async def test_an_open_call_is_shown_to_later_messages(converse: Converse) -> No
     ]
     assert "'status': 'pending'" in seen[1][2]
     assert len(seen[2]) == 3
+
+
+async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: Serve) -> None:
+    """One workflow task tells the session of both, and of the message first."""
+    seen: list[list[str]] = []
+    turnstile = Turnstile()
+
+    def watched(request: LlmRequest) -> Reply:
+        seen.append(texts(request.contents))
+        if len(seen) == 2:
+            turnstile.close()
+        return clerk(request)
+
+    agent = Agent(name="clerk", model=FunctionModel(watched), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent, verify=False, **turnstile.options) as env:
+        session = new_session(env, "clerk")
+        first = await session.send("pay")
+        await parked(session, first)
+        await first.approve()
+
+        async def told() -> bool:
+            events = (await session.handle.fetch_history()).events
+            if any(e.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED for e in events):
+                return True
+            await turnstile.let_in(first.handle, session.handle)
+            return False
+
+        await until(told, "a session told of the end of the invocation")
+        await session.handle.signal("send", {"message": "thanks"})
+        turnstile.open()
+        assert (await session.invocation(2).result()).text == "heard thanks"
+        assert seen[-1][-2:] == ["paid: {'paid': 5}", "thanks"]
+        assert words(await heard_events(session)) == [
+            "user: pay",
+            "clerk: paid: {'paid': 5}",
+            "user: thanks",
+            "clerk: heard thanks",
+        ]
+        await verify(session)
+
+
+async def test_an_end_that_has_to_be_read_is_read_before_a_message_is_answered(converse: Converse) -> None:
+    """The session's run that started the invocation is gone: only its history says what became of it."""
+    readings = HeldReadings()
+    async with converse(paying(), cut_after=1, interceptors=[readings]) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await session.say("hello")
+        readings.gate = Gate()
+        await first.approve()
+        await first.result()
+        await readings.gate.reached()
+        last = await session.send("thanks")
+        await decided(session)
+        readings.gate.open()
+        assert (await last.result()).text == "heard thanks"
+        assert words(await heard_events(session))[-3:] == [
+            "clerk: paid: {'paid': 5}",
+            "user: thanks",
+            "clerk: heard thanks",
+        ]
+
+
+async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
+    """The model would be shown the first call as pending, and answer it once more."""
+    readings = HeldReadings()
+
+    def twice(request: LlmRequest) -> Reply:
+        said, answered = latest_turn(request)
+        if said == "pay" and len(answered) < 2:
+            return calls(("pay", {"amount": len(answered)}))
+        return says(f"{[told for _, told in responses(request)]}")
+
+    agent = Agent(name="clerk", model=FunctionModel(twice), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with converse(agent, interceptors=[readings]) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        readings.gate = Gate()
+        await first.approve()
+        await waiting(await first.invocation(), "fc-2")
+        await readings.gate.reached()
+        second = await session.send("hello")
+        await decided(session)
+        readings.gate.open()
+        assert (await second.result()).text.startswith("[{'paid': 0}, {'status': 'pending'")
+        await first.reject()
+        await first.result()
 
 
 async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(converse: Converse) -> None:

@@ -125,7 +125,8 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
     if answer.action == "approve" and name in call.approved_by:
-        raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {_lacking(call)} more have to.")
+        more = f"{_lacking(call)} more {'has' if _lacking(call) == 1 else 'have'} to"
+        raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {more}.")
     _check_action(call, answer)
     check_claim(call, answer, who)
     if call.gate == "waiting" and call.asked == "credential":

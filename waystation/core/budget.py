@@ -46,7 +46,7 @@ class Budget(Recorded):
     """Seconds in which something was under way, rather than a person waited for."""
     max_cost: Amount | None = None
     """In the currency of `prices`."""
-    prices: dict[str, Price] = {}
+    prices: dict[str, Price] = Field(default_factory=dict)
     """By the name of the model, the beginning of its name, or `*`; the longest that fits counts."""
     on_exhausted: Policy | None = None
     """None: `max_llm_calls` stops the invocation, as in ADK; the other limits have it wrap up."""
@@ -76,15 +76,14 @@ class Budget(Recorded):
 
     def raised(self, by: "Grant") -> "Budget":
         """Return the budget with what a person has granted besides."""
-        if by == NOTHING:
+        if by is NOTHING or by == NOTHING:
             return self
         more = {limit: value + getattr(by, limit) for limit, value in self.limits().items()}
         return self.model_copy(update=more)
 
     def limits(self) -> dict[str, int | float]:
         """Return the limits that there are, by their names."""
-        named = {limit: getattr(self, limit) for limit in MEASURES}
-        return {limit: value for limit, value in named.items() if value is not None}
+        return {limit: value for limit in MEASURES if (value := getattr(self, limit)) is not None}
 
 
 class Usage(Recorded):

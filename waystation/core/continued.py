@@ -7,7 +7,7 @@ reference, in segments that an activity has put into the store; only its last st
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from waystation.core import segment
 from waystation.core.entry import Entry, Failure
@@ -39,7 +39,7 @@ class Carried(Recorded):
     """All that came before, oldest first, but for the last stretch."""
     tail: tuple[JsonObject, ...] = ()
     """The entries of that stretch."""
-    children: dict[str, str] = {}
+    children: dict[str, str] = Field(default_factory=dict)
     """Called agents that are still at work: ids of the calls, and of the children's first runs."""
     search_attributes: bool = False
     """Whether Waystation's search attributes are registered."""
@@ -132,5 +132,4 @@ async def extend(log: Log, carried: Carried, fetch: Fetch) -> None:
 def _append(log: Log, entries: Sequence[Entry], at: int, count: int) -> None:
     if len(entries) != count:
         raise ForeignHistory(f"A kept stretch of {log.invocation_id!r} has {len(entries)} entries, not {count}.")
-    for entry in entries[max(log.length - at, 0) :]:
-        log.append(entry.ref, entry.time, entry.body)
+    log.extend(entries[max(log.length - at, 0) :])

@@ -3,6 +3,7 @@
     WaystationError
     ├── AuthoringError            someone wrote an agent or a tool wrongly; found before anything runs
     │   ├── InvalidAgent
+    │   ├── NoAgents
     │   ├── InvalidTool
     │   ├── ToolNameTaken
     │   └── AgentNameTaken
@@ -67,6 +68,14 @@ class InvalidAgent(AuthoringError):
     def __init__(self, agent: str, problem: str) -> None:
         self.agent, self.problem = agent, problem
         super().__init__(f"Agent {agent!r}: {problem}")
+
+
+class NoAgents(AuthoringError):
+    """A folder has no agents."""
+
+    def __init__(self, folder: str, problem: str) -> None:
+        self.folder, self.problem = folder, problem
+        super().__init__(f"{folder}: {problem}")
 
 
 class InvalidTool(AuthoringError):

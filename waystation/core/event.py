@@ -7,7 +7,7 @@ defines, so unknown part fields such as thought signatures pass through untouche
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict, field_validator
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from waystation.core.payload import JsonObject, Recorded
@@ -66,16 +66,16 @@ class EventActions(Recorded):
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
-    state_delta: JsonObject = {}
+    state_delta: JsonObject = Field(default_factory=dict)
     removed_keys: tuple[str, ...] = ()
     """State keys deleted with `del`. A key whose value is None is stored as None."""
-    artifact_delta: dict[str, int] = {}
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
     skip_summarization: bool | None = None
     transfer_to_agent: str | None = None
     transfer_reason: str | None = None
     escalate: bool | None = None
-    requested_tool_confirmations: dict[str, ToolConfirmation] = {}
-    requested_auth_configs: dict[str, JsonObject] = {}
+    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
+    requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
     """By function-call id: what to authorise, without any secret."""
     render_ui_widgets: tuple[JsonObject, ...] = ()
     compaction: EventCompaction | None = None
@@ -99,7 +99,7 @@ class Event(Recorded):
     timestamp: float = 0.0
     """Seconds since 1970, by the workflow's clock."""
     content: JsonObject | None = None
-    actions: EventActions = NO_ACTIONS
+    actions: EventActions = Field(default_factory=EventActions)
     long_running_tool_ids: tuple[str, ...] | None = None
     error_code: str | None = None
     error_message: str | None = None

@@ -94,7 +94,7 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     entries = [replace(entry, time=entry.time + shift) for entry in kept]
     started = _input(source.input, given)
     entries[0] = replace(entries[0], body=Began(started))
-    log = built(entries)
+    log = Log("").extend(entries)
     entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
     if (last := log.scopes_untold()) is not None:
         # The source tells them, or has told them.
@@ -113,15 +113,7 @@ def begun(source: Log, given: InvocationInput, now: float) -> Log:
         InvalidInput: As for `taken`.
     """
     assert given.fork is not None
-    return built(taken(source, given.fork, given, now))
-
-
-def built(entries: Iterable[Entry], invocation_id: str = "") -> Log:
-    """Return the log that entries make."""
-    log = Log(invocation_id)
-    for entry in entries:
-        log.append(entry.ref, entry.time, entry.body)
-    return log
+    return Log("").extend(taken(source, given.fork, given, now))
 
 
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
@@ -146,7 +138,7 @@ def _kept(log: Log) -> Iterator[Entry]:
     """Yield the entries that count for another invocation, too."""
     lasting = list(_without_end(log))
     # Judged without the end, which closes whatever is open by then.
-    undecided = set(without_result(built(lasting)))
+    undecided = set(without_result(Log(log.invocation_id).extend(lasting)))
     reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
     submitted: set[str] = set()
     for entry in lasting:

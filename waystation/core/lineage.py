@@ -16,7 +16,7 @@ class Fork(Recorded):
     """The number of the last of them."""
     run_id: str = Field(default="", max_length=100)
     """A run of that invocation; by default the latest."""
-    results: dict[str, JsonObject] = {}
+    results: dict[str, JsonObject] = Field(default_factory=dict)
     """Responses to calls that are not carried out, by their ids."""
     agent: str | None = Field(default=None, max_length=1_000)
     """Whose `instruction` and `model` are replaced; by default those of the agent that was started."""

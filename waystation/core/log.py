@@ -4,7 +4,8 @@ The workflow, the activities and every reader outside build the same log from th
 is a function of its entries; nothing is ever taken back, so a reader may follow it from any index.
 """
 
-from typing import assert_never
+from collections.abc import Iterable
+from typing import Self, assert_never
 
 from waystation.core import ids, responses
 from waystation.core.answer import PendingCall
@@ -200,6 +201,12 @@ class Log(Spending):
         """Append an entry, after the deadlines that passed before it."""
         self.advance(now)
         self.append(ref, now, body)
+
+    def extend(self, entries: Iterable[Entry]) -> Self:
+        """Append entries of another log of the invocation, or of one that it takes over; return the log."""
+        for entry in entries:
+            self.append(entry.ref, entry.time, entry.body)
+        return self
 
     def append(self, ref: str, now: float, body: Body) -> None:
         """Append an entry as it stands."""

@@ -3,6 +3,8 @@
 from typing import Literal
 from urllib.parse import quote
 
+from pydantic import Field
+
 from waystation.core.model_call import Position
 from waystation.core.payload import Recorded
 
@@ -31,7 +33,7 @@ class NoticeReport(Recorded):
 
     delivered: tuple[str, ...] = ()
     """Names of channels."""
-    failed: dict[str, str] = {}
+    failed: dict[str, str] = Field(default_factory=dict)
     """Names of channels, and the type of the error of each."""
     mark: str = ""
     """Tells the attempts of one notice apart."""

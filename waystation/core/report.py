@@ -34,7 +34,7 @@ class Report(Recorded):
     """How many entries its log had by then."""
     entries: tuple[JsonObject, ...] | None = None
     """The entries that came since, see `waystation.core.segment`; None when they are too large to be repeated."""
-    state_delta: JsonObject = {}
+    state_delta: JsonObject = Field(default_factory=dict)
     """What it changed in the session's state."""
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()

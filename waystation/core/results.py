@@ -72,7 +72,9 @@ def tool_outcome(activity_id: str, data: bytes) -> CallReturned | CallLost:
         outcome = ToolOutcome.model_validate(decode(data))
     except (ValidationError, ValueError):
         return CallLost(call_id, _unreadable("outcome of the tool"), run)
-    return CallReturned(outcome.model_copy(update={"function_call_id": call_id}), run)
+    if outcome.function_call_id != call_id:
+        outcome = outcome.model_copy(update={"function_call_id": call_id})
+    return CallReturned(outcome, run)
 
 
 def lost_call(activity_id: str, failure: Failure) -> CallLost:

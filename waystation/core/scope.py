@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from waystation.core.errors import NotJson, ScopeNameTooLong
 from waystation.core.event import EventActions
@@ -82,7 +82,7 @@ class ScopeDelta(Recorded):
     """`<invocation id>/e<number of the event>`; one id counts once in a run."""
     run: str = ""
     """Which run of the invocation says so. One that was reset makes events anew, under the numbers of those before."""
-    set: JsonObject = {}
+    set: JsonObject = Field(default_factory=dict)
     removed: tuple[str, ...] = ()
 
 
@@ -97,7 +97,7 @@ class RefusedDelta(Recorded):
 class ScopeSnapshot(Recorded):
     """What a scope carries over when it continues as new."""
 
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     heard: tuple[tuple[str, int], ...] = ()
     """Up to which event each run of an invocation was heard, the one heard longest ago first; runs by a digest."""
     refused: tuple[RefusedDelta, ...] = ()

@@ -80,6 +80,11 @@ class SessionLog:
         return self.current is not None or bool(self.queue)
 
     @property
+    def due(self) -> bool:
+        """Whether the next invocation can begin."""
+        return self.current is None and bool(self.queue)
+
+    @property
     def open(self) -> list[Turn]:
         """The invocations that are not over."""
         return [turn for turn in self.turns.values() if turn.status in OPEN]
@@ -146,7 +151,7 @@ class SessionLog:
 
     def start(self, run_id: str) -> tuple[int, InvocationInput] | None:
         """Begin the next invocation, if one is due; return its number and input."""
-        if self.current is not None or not self.queue:
+        if not self.due:
             return None
         number, said = self.queue.pop(0)
         state = {**self.state, **said.state}

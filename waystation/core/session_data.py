@@ -28,10 +28,10 @@ class SessionMessage(Recorded):
     message: str | JsonObject
     message_id: str | None = Field(default=None, max_length=100)
     when_busy: Busy = "queue"
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     """Changes of the session's state, made when its invocation begins."""
-    budget: Budget = Budget()
-    metadata: JsonObject = {}
+    budget: Budget = Field(default_factory=Budget)
+    metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
 
 
@@ -53,7 +53,7 @@ class Turn(Recorded):
 class KeptSession(Recorded):
     """A session without its transcript."""
 
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     next_agent: str | None = None
     turns: tuple[Turn, ...] = ()
     queue: tuple[tuple[int, SessionMessage], ...] = ()
@@ -74,7 +74,7 @@ class SessionInput(Recorded):
     app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
     user_id: str = Field(default=DEFAULT_USER, max_length=MAX_NAME_CHARS)
     session_id: str = Field(max_length=MAX_NAME_CHARS)
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     cut_after: int = Field(default=80, ge=1, le=500)
     """After how many invocations the session continues in a new run."""
     carried: KeptSession | None = None

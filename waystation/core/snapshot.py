@@ -8,7 +8,7 @@ its entries; a property test compares the two at random places.
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from waystation.core.answer import Action, Answer
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage
@@ -155,7 +155,7 @@ class Snapshot(Recorded):
     asks: int = 0
     wrapped_up: str | None = None
     own_spent: Spent = NOTHING_SPENT
-    shares: dict[str, tuple[Budget, float]] = {}
+    shares: dict[str, tuple[Budget, float]] = Field(default_factory=dict)
     """By function call: what a called agent may use, and what the caller had worked when it was called."""
     ask: str | None = None
     """The question for more that waits for an answer."""
@@ -168,11 +168,11 @@ class Snapshot(Recorded):
     """Number of the last event that wrote to `user:` or `app:` state."""
     spoken_for: int = 0
     output: JsonObject | None = None
-    artifact_delta: dict[str, int] = {}
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
     last_said: Event | None = None
     standing: tuple[StandingApproval, ...] = ()
     notify: tuple[str, ...] = ()
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     changed: tuple[str, ...] = ()
     """Keys of the state that were set or removed since the start."""
     llm_agents: int = 0

@@ -109,7 +109,7 @@ class Spending(Answered):
             return Verdict("go")
         found = self._exhausted()
         if not found:
-            return Verdict("hold" if self._exhausted(reserved=True) else "go")
+            return Verdict("hold" if self._shares and self._exhausted(reserved=True) else "go")
         policies = {limit: self._policy(limit) for limit in found}
         for kind in ("stop", "ask"):
             if limit := next((limit for limit, policy in policies.items() if policy == kind), None):
@@ -130,8 +130,8 @@ class Spending(Answered):
             granted(answer.response, self.budget, self._ask.args["limits"])
 
     def _open_calls(self) -> list[CallState]:
-        asking = [self._ask] if self._ask and self._ask.waiting else []
-        return [*super()._open_calls(), *asking]
+        found = super()._open_calls()
+        return [*found, self._ask] if self._ask and self._ask.waiting else found
 
     # What is used up.
 
@@ -143,8 +143,8 @@ class Spending(Answered):
 
     def _exhausted(self, *, reserved: bool = False) -> dict[str, str]:
         """Return the limits that are reached, and how that is said; `reserved`: with what called agents may use."""
-        budget, found = self.budget, dict[str, str]()
-        for limit, value in budget.limits().items():
+        limits, found = self.budget.limits(), dict[str, str]()
+        for limit, value in limits.items():
             if limit == "max_tool_calls":
                 reached = self._turned_away or any(call.held == _reason(limit, value) for call in self._held())
             elif limit == "max_wall_s":
@@ -153,7 +153,7 @@ class Spending(Answered):
                 reached = self._used(limit, reserved=reserved) >= value
             if reached:
                 found[limit] = _reason(limit, value)
-        if "max_cost" in budget.limits() and self._spent.unpriced:
+        if "max_cost" in limits and self._spent.unpriced:
             names = ", ".join(map(repr, self._spent.unpriced))
             found["max_cost"] = f"max_cost: what {names} costs is not known; give it a row in `prices`"
         return found
@@ -178,16 +178,18 @@ class Spending(Answered):
 
     def _rest(self, now: float) -> None:
         """Note from when on something is under way; agents that were called count their own time."""
-        under_way = any(
-            work.in_flight is not None
-            or any(c.performing and not c.held and c.gate != "waiting" and c.id not in self._shares for c in work.batch)
-            for work in self.active
-        )
-        self._works_since = now if under_way else None
+        self._works_since = now if any(map(self._takes_time, self.active)) else None
+
+    def _takes_time(self, work: Work) -> bool:
+        if work.in_flight is not None:
+            return True
+        for call in work.batch:
+            if call.performing and not call.held and call.gate != "waiting" and call.id not in self._shares:
+                return True
+        return False
 
     def _count_reply(self, work: Work, phase: Phase | None, reply: ModelReply) -> None:
-        shape = reply.shape or work.shape
-        called = shape.kind == "llm" and not reply.skipped and phase != "leave" and not work.over
+        called = work.asks_model(phase, reply) and not work.over
         if work.wrapping:
             self.wrapped_up = self.wrapped_up or reply.wrap_up or "the budget is used up"
         calls = max(reply.attempt, 1) if called else reply.attempt

@@ -26,7 +26,7 @@ def shortened(value: object) -> bool:
 
 def clip(text: str, length: int = MAX_LINE) -> str:
     """Return `text` on one line of at most `length` characters, control characters replaced."""
-    line = "".join(char if char.isprintable() else " " for char in text)
+    line = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     return line if len(line) <= length else line[: length - 1] + "…"
 
 

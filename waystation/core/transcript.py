@@ -83,6 +83,5 @@ class Transcript(Earlier):
         if log is None or len(log.entries) < since:
             return
         known = len(log.events)
-        for entry in segment.from_json(entries[max(len(log.entries) - since, 0) :]):
-            log.append(entry.ref, entry.time, entry.body)
+        log.extend(segment.from_json(entries[max(len(log.entries) - since, 0) :]))
         self.events.extend(log.events[known:])

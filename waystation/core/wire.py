@@ -65,12 +65,12 @@ class InvocationInput(Recorded):
     agent: str = Field(max_length=MAX_NAME_CHARS)
     message: str | JsonObject
     """Text, or a genai Content as JSON."""
-    state: JsonObject = {}
+    state: JsonObject = Field(default_factory=dict)
     user_id: str = Field(default=DEFAULT_USER, max_length=MAX_NAME_CHARS)
     session_id: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
-    budget: Budget = Budget()
-    metadata: JsonObject = {}
+    budget: Budget = Field(default_factory=Budget)
+    metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
     """Whether workers tell the text of a model call while it still grows; see `waystation.core.partial`."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
@@ -106,7 +106,7 @@ class InvocationResult(Recorded):
     """Why it stopped."""
     text: str = ""
     content: JsonObject | None = None
-    state_delta: JsonObject = {}
+    state_delta: JsonObject = Field(default_factory=dict)
     removed_keys: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     spent: Spent | None = None
@@ -116,7 +116,7 @@ class InvocationResult(Recorded):
     invocation_id: str = ""
     output: JsonObject | None = None
     """What the final text says, parsed, when the agent has an `output_schema`."""
-    artifact_delta: dict[str, int] = {}
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
     """Artifacts that were saved, with their latest versions."""
     next_agent: str | None = None
     """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""

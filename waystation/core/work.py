@@ -1,11 +1,14 @@
 """One agent at work: entered, perhaps calling its model or running other agents, done when nothing is open any more."""
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from waystation.core.call import CallState
-from waystation.core.model_call import Phase, Said
+from waystation.core.model_call import ModelReply, Phase, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
+
+_performing = attrgetter("performing")
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +71,7 @@ class Work:
     @property
     def busy(self) -> bool:
         """Whether an activity works for it, or a call of its latest reply is carried out."""
-        return self.in_flight is not None or any(call.performing for call in self.batch)
+        return self.in_flight is not None or any(map(_performing, self.batch))
 
     @property
     def phase(self) -> Phase | None:
@@ -77,14 +80,19 @@ class Work:
             return None
         if not self.entered:
             return "enter"
-        if self.complete:
+        if self._exhausted:
             return "leave" if self.shape.after and not self.left else None
         return "turn" if self.unread and all(call.responded for call in self.batch) else None
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to be done in it but to leave it."""
-        if not self.entered or self.busy or not all(child.over for child in self.children):
+        return self.entered and not self.busy and self._exhausted
+
+    @property
+    def _exhausted(self) -> bool:
+        """Whether nothing is left to be done in it once nothing is under way for it."""
+        if not all(child.over for child in self.children):
             return False
         if self.spoken_for:
             return True
@@ -92,6 +100,14 @@ class Work:
             return self.finished
         waits = any(call.waiting for call in self.open.values())
         return not (waits or self.unread) and all(call.responded for call in self.batch)
+
+    def asks_model(self, phase: Phase | None, reply: ModelReply | None) -> bool:
+        """Whether an activity in `phase` asks a model, rather than running callbacks or entering a workflow agent.
+
+        `reply` is what came of it; None while nothing has, or when it was lost.
+        """
+        shape = (reply.shape if reply else None) or self.shape
+        return shape.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
 
     def subtree(self) -> list["Work"]:
         """Return it and all that it brought about, those it brought about first."""

@@ -63,7 +63,10 @@ class Works(abc.ABC):
         return bool(self.works) and self.works[0].over
 
     def _open_calls(self) -> list[CallState]:
-        return [call for work in self.active for call in work.open.values()]
+        found: list[CallState] = []
+        for work in self.active:
+            found.extend(work.open.values())
+        return found
 
     def _emit(
         self,
