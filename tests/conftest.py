@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from temporalio.worker._workflow import _WorkflowWorker
 
 from waystation.agents import BaseAgent
 from waystation.embedded import EmbeddedServer
@@ -28,6 +29,23 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what stays for good: a look at all of it takes long enough to seem a deadlock."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def busy_machine() -> Iterator[None]:
+    """Give a workflow task longer than the SDK's 2 s before it counts as a deadlock: what else runs here may be much.
+
+    There is no option for it but to have none, and then workflows run in the thread of the test.
+    """
+    begin = _WorkflowWorker.__init__
+
+    def patiently(self: _WorkflowWorker, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        self._deadlock_timeout_seconds = 30
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_WorkflowWorker, "__init__", patiently)
+        yield
 
 
 @pytest.fixture(scope="session")

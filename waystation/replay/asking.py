@@ -19,6 +19,7 @@ from waystation.core import ids
 from waystation.core.conversation import Conversation
 from waystation.core.errors import NoPrompt
 from waystation.core.log import Log
+from waystation.core.naming import a
 from waystation.models import LlmRequest
 from waystation.replay.bench import Bench, NotAsked
 from waystation.replay.prompt import Agents, Asked, Prompt
@@ -75,7 +76,7 @@ async def _declared(
     registry = registry_of(agents)
     root, agent = registry.find(log.root, work.agent)
     if not isinstance(agent, LlmAgent):
-        raise NoPrompt(f"Agent {agent.name!r} is a {type(agent).__name__} now; it has no model.")
+        raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
     step = ids.model_replied(asked.call or log.steps + 1)
     scopes = reply.scopes if reply else None
     services = services or kept_services()

@@ -10,7 +10,8 @@ from temporalio.client import WorkflowHistory
 from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import clip
 from waystation.replay.commands import Command, Content, Run, asked, tasks, value_of
-from waystation.replay.earlier import ABSENT, is_no_difference, is_the_replayers
+from waystation.replay.earlier import is_no_difference, is_the_replayers
+from waystation.replay.leaves import ABSENT, leaves
 from waystation.replay.watching import Activation
 
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", b"binary/plain", b""})
@@ -168,18 +169,7 @@ def _parts(name: str, one: Any, other: Any) -> Iterator[Part]:
 def _values(name: str, one: Content, other: Content) -> Iterator[Part]:
     if one == other or one.encoding not in _READABLE:
         return
-    yield from _leaves(name, value_of(one), value_of(other))
-
-
-def _leaves(name: str, one: Any, other: Any) -> Iterator[Part]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in dict.fromkeys([*one, *other]):
-            yield from _leaves(f"{name}.{key}", one.get(key, ABSENT), other.get(key, ABSENT))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _leaves(f"{name}[{index}]", left, right)
-    elif one != other or type(one) is not type(other):
-        yield Part(name, one, other)
+    yield from (Part(*found) for found in leaves(value_of(one), value_of(other), name))
 
 
 def shown(value: Any) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY, WORKFLOW
 from waystation.replay.commands import Command
+from waystation.replay.leaves import ABSENT
 
-ABSENT = object()
-"""Stands for a part that is not there."""
 _LEFT_OUT: tuple[Any, ...] = (None, "", False, 0, [], {})
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
+from waystation.history import seconds_of
+
 
 @dataclass(slots=True)
 class Effort:
@@ -18,11 +20,6 @@ class Effort:
     attempts: int = 1
     last_failure: str = ""
     """Why the attempt before the last one failed."""
-
-    @property
-    def queued_s(self) -> float | None:
-        """How long it waited for a worker, earlier attempts included."""
-        return None if self.started is None else max(self.started - self.scheduled, 0.0)
 
     @property
     def lasted_s(self) -> float | None:
@@ -40,11 +37,11 @@ def efforts(histories: Iterable[WorkflowHistory]) -> dict[str, Effort]:
             given = getattr(event, kind, None)
             if kind == "activity_task_scheduled_event_attributes":
                 ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
-                found[ids[event.event_id]] = Effort(_seconds(event))
+                found[ids[event.event_id]] = Effort(seconds_of(event))
             elif kind == "start_child_workflow_execution_initiated_event_attributes":
                 child = event.start_child_workflow_execution_initiated_event_attributes
                 ids[event.event_id] = child.workflow_id.rpartition("/")[2]
-                found[ids[event.event_id]] = Effort(_seconds(event))
+                found[ids[event.event_id]] = Effort(seconds_of(event))
             elif id := ids.get(getattr(given, "scheduled_event_id", 0) or getattr(given, "initiated_event_id", 0)):
                 _note(found[id], event, kind)
     return found
@@ -53,13 +50,9 @@ def efforts(histories: Iterable[WorkflowHistory]) -> dict[str, Effort]:
 def _note(effort: Effort, event: HistoryEvent, kind: str) -> None:
     if kind == "activity_task_started_event_attributes":
         started = event.activity_task_started_event_attributes
-        effort.started, effort.attempts = _seconds(event), max(started.attempt, 1)
+        effort.started, effort.attempts = seconds_of(event), max(started.attempt, 1)
         effort.last_failure = " ".join(started.last_failure.message.split())
     elif kind == "child_workflow_execution_started_event_attributes":
-        effort.started = _seconds(event)
+        effort.started = seconds_of(event)
     elif "cancel_requested" not in kind:
-        effort.ended = _seconds(event)
-
-
-def _seconds(event: HistoryEvent) -> float:
-    return event.event_time.ToNanoseconds() / 1e9
+        effort.ended = seconds_of(event)

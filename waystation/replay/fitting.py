@@ -3,7 +3,7 @@
 Loads what a worker loads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -47,11 +47,6 @@ class Misfit:
             "function_call_id": self.function_call_id,
         }
         return {name: value for name, value in found.items() if value is not None}
-
-    @classmethod
-    def of_json(cls, found: Mapping[str, str]) -> "Misfit":
-        """Read what `to_json` returned."""
-        return cls(**found)  # type: ignore[arg-type]
 
 
 def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from waystation.core import prompt
 from waystation.core.conversation import Conversation
-from waystation.core.entry import ModelCalled, ModelLost, ModelReplied
+from waystation.core.entry import ModelCalled, ModelReplied
 from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
@@ -139,25 +139,18 @@ async def prompt_at(
 def _asked(recording: Recording, moment: Moment) -> Asked:
     entries = recording.log.entries
     replies = {e.body.number: (i, e.body.reply) for i, e in enumerate(entries) if isinstance(e.body, ModelReplied)}
-    lost = {entry.body.number for entry in entries if isinstance(entry.body, ModelLost)}
-
-    def asks(called: ModelCalled) -> bool:
-        """Whether it called a model, and not only callbacks around an agent."""
-        if called.number in lost or called.number not in replies:
-            return recording.log.works[called.turn].shape.kind == "llm"
-        reply = replies[called.number][1]
-        return bool(reply.definition or reply.usage or reply.model_version)
-
     first = moment.entries
     replied = moment.entry.body if moment.entry else None
     if isinstance(replied, ModelReplied) and moment.event and moment.event.author != "user":
         first = next((i for i, e in enumerate(entries) if _is_call(e.body, replied.number)), first)
     for index in range(first, len(entries)):
         called = entries[index].body
-        if isinstance(called, ModelCalled) and asks(called):
-            log = recording.after(index)
-            work = log.works[called.turn]
-            at, reply = replies.get(called.number, (None, None))
+        if not isinstance(called, ModelCalled):
+            continue
+        log = recording.after(index)
+        work = log.works[called.turn]
+        at, reply = replies.get(called.number, (None, None))
+        if work.asks_model(work.phase, reply):
             gave = _gave(recording, at, reply) if at is not None and reply else None
             reason = (reply.wrap_up if reply else None) or log.verdict(work).reason or "it is used up"
             return Asked(log, work, called.number, reply, gave, reason if called.wrap_up else None)

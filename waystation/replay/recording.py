@@ -19,7 +19,7 @@ from waystation.core.log import Log
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.foreign import check
-from waystation.history import log_of
+from waystation.history import log_of, type_of
 from waystation.history_files import Saved, read
 from waystation.replay.moment import Moment, Point, course
 from waystation.replay.shown import Shown
@@ -87,7 +87,7 @@ class Recording(Shown):
     @property
     def kind(self) -> str:
         """The workflow's type: `AgentInvocation`, `AgentSession` or `AgentScope`."""
-        return _kind(self.histories)
+        return type_of(self.histories[0])
 
     def below(self) -> Iterator["Recording"]:
         """Yield the agents that it called, and those that they called."""
@@ -132,10 +132,7 @@ class Recording(Shown):
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""
-        log = self._start()
-        for entry in self.log.entries[:entries]:
-            log.append(entry.ref, entry.time, entry.body)
-        return log
+        return self._start().extend(self.log.entries[:entries])
 
     @property
     def events_before(self) -> int:
@@ -162,7 +159,7 @@ async def _recording(source: str, saved: Saved, converter: DataConverter, blobs:
     histories = await _opened(source, saved.histories, converter)
     check(histories, repr(source))
     log = Log(histories[0].workflow_id)
-    if _kind(histories) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
+    if type_of(histories[0]) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
             log = await chain.log_in(histories, blobs.get)
         except StoreFailed:  # what is left of it is in the snapshot with which the first of the runs begins
@@ -188,7 +185,3 @@ async def _opened(
             f"{source!r} has payloads that the codec at hand cannot open ({type(error).__name__}: {str(error)[:200]}). "
             "Use the codec, and the key, of the workers that recorded it."
         ) from error
-
-
-def _kind(histories: Sequence[WorkflowHistory]) -> str:
-    return histories[0].events[0].workflow_execution_started_event_attributes.workflow_type.name

@@ -16,6 +16,7 @@ from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.core.wire import (
     SEARCH_USER,
 )
+from waystation.history import type_of
 from waystation.replay.redacted_kinds import ACTIVITIES, ENDED, MEMOS, MESSAGES, STARTED, Receipt
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor
@@ -194,8 +195,3 @@ class HistoryRedactor:
         if isinstance(kind, Sequence):
             kind = None
         return self._redactor.free(value) if kind is None else self._typed.of(kind, value)
-
-
-def type_of(history: WorkflowHistory) -> str:
-    """Return the type of a history's workflow."""
-    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name

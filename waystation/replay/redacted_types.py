@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from waystation.core.answer import PendingCall
 from waystation.core.call import CallState
 from waystation.core.continued import Carried
-from waystation.core.payload import JsonObject, Recorded
+from waystation.core.payload import Recorded
 from waystation.core.segment import _KINDS as ENTRY_KINDS
 from waystation.core.wire import InvocationInput, InvocationResult
 from waystation.replay.redacting import Redactor
@@ -233,8 +233,3 @@ def _values(hint: Any) -> Any:
 
 def _is_free(hint: Any) -> bool:
     return Any in _members(hint)
-
-
-def given_as(data: Any) -> JsonObject:
-    """Return what an invocation was started with, when it is an object."""
-    return data if isinstance(data, dict) and data.keys() & InvocationInput.model_fields.keys() else {}

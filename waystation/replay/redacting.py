@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waystation.core.errors import WaystationError
-from waystation.core.payload import JsonObject
 from waystation.core.policy import OPERATOR, ROLE
 from waystation.core.sealed import is_sealed
 from waystation.core.secrets import looks_secret, named_secret
@@ -203,8 +202,3 @@ def _letter(char: str, byte: int) -> str:
         return " " if char == "\x7f" else char
     alphabet = _ALPHABETS[len(char.encode()) - 1]
     return alphabet[byte % len(alphabet)]
-
-
-def plain_object(value: Any) -> JsonObject | None:
-    """Return a value that is a JSON object; None for any other."""
-    return value if isinstance(value, dict) else None

@@ -17,9 +17,9 @@ from waystation.core.log import Log
 from waystation.core.payload import digest
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.wire import WORKFLOW
-from waystation.history import log_of
+from waystation.history import log_of, type_of
 from waystation.history_files import Saved
-from waystation.replay.redacted_history import HistoryRedactor, type_of
+from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor, Rules
 from waystation.replay.replayer import divergence_of

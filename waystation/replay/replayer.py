@@ -17,7 +17,7 @@ from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.history import decoded, log_of
+from waystation.history import decoded, log_of, type_of
 from waystation.replay.divergence import Difference, Part, first_difference, shown
 from waystation.replay.recording import Recording
 from waystation.replay.watching import Activation, Tracing, Watch, place_in
@@ -33,6 +33,10 @@ _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 MAX_PROBLEM = 600
 """Characters of what Temporal's replayer says."""
+_DEADLOCK = "TMPRL1101"
+"""How the SDK marks a workflow task for which it would not wait longer: workflow code of ours never stands still."""
+STARVED_TRIES = 3
+"""How often a history is replayed of which a task got no turn for two seconds on a busy machine."""
 Replays: TypeAlias = Callable[[WorkflowHistory], Awaitable[Difference | None]]
 
 
@@ -178,8 +182,11 @@ async def replaying(
                 )
             if all(event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
                 return None  # nobody has taken it up yet; for the first task, too, the SDK would wait for ever
-            waiting.append(history)
+            waiting.extend([history] * STARVED_TRIES)
             result = await anext(results)
+            while waiting and _DEADLOCK in str(result.replay_failure):
+                result = await anext(results)
+            waiting.clear()
             opened = WorkflowHistory(history.workflow_id, await _opened(history, converter))
             if difference := first_difference(opened, watch.activations, watch.queue):
                 return difference
@@ -269,8 +276,7 @@ async def _traced(
 
 def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
     """Return the log of an invocation as it was right after an event of Temporal's, of one of its runs."""
-    started = histories[run].events[0].workflow_execution_started_event_attributes
-    if started.workflow_type.name != WORKFLOW:
+    if type_of(histories[run]) != WORKFLOW:
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:

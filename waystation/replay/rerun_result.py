@@ -1,6 +1,6 @@
 """What came of running a recorded step again, beside what was recorded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,8 @@ from waystation.core.event import EventActions, parts_of, text_of
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
+from waystation.replay.leaves import ABSENT, leaves
 from waystation.replay.shown import Shown
-
-ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
-"""Stands for a value that is on one side only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Rerun(Shown):
     @property
     def differences(self) -> list[Differing]:
         """What is not as it was recorded; how long it took, and marks that no two runs share, left out."""
-        return list(_differing(*self.sides(), ""))
+        return differing(*self.sides())
 
     @property
     def same(self) -> bool:
@@ -167,7 +165,7 @@ class ModelRerun(Rerun):
 
 def differing(one: Any, other: Any) -> list[Differing]:
     """Return where two JSON values differ."""
-    return list(_differing(one, other, ""))
+    return [Differing(*found) for found in leaves(one, other)]
 
 
 def _outcome(outcome: ToolOutcome | None, failure: Failure | None) -> JsonObject:
@@ -215,21 +213,6 @@ def _failed(failure: Failure | None) -> JsonObject:
     if failure is None:
         return {}
     return {"failed": failure.error_type or failure.kind, **({"reason": failure.message} if failure.message else {})}
-
-
-def _differing(one: Any, other: Any, place: str) -> Iterator[Differing]:
-    match one, other:
-        case dict(), dict():
-            for key in dict.fromkeys([*one, *other]):
-                at = f"{place}.{key}" if place else str(key)
-                yield from _differing(one.get(key, ABSENT), other.get(key, ABSENT), at)
-        case list(), list() if len(one) == len(other):
-            for index, (left, right) in enumerate(zip(one, other, strict=True)):
-                yield from _differing(left, right, f"{place}[{index}]")
-        case _:
-            # 1 and True are equal to Python, and not to a model.
-            if type(one) is not type(other) or one != other:
-                yield Differing(place, one, other)
 
 
 def _top(place: str) -> str:

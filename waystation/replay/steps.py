@@ -1,13 +1,11 @@
 """The model calls and tool calls of a recording: what each was given, the moment before it, and what came of it."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
 
 from waystation.core import ids
 from waystation.core.entry import (
@@ -24,6 +22,7 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.history import content
+from waystation.replay.effort import efforts
 from waystation.replay.recording import Recording
 
 
@@ -189,8 +188,8 @@ def model_number(recording: Recording, event: int) -> int | None:
 
 def calls_in(recording: Recording, event: int) -> list[str]:
     """Return the ids of the tool calls that an event makes, asks for, or brings responses to, in its order."""
-    found = recording.at(event).events[event - 1 - recording.events_before]
-    parts = (found.content or {}).get("parts") or ()
+    found = recording.moment(event).event
+    parts = ((found and found.content) or {}).get("parts") or ()
     named = dict.fromkeys(
         ids.requesting_call(str(held.get("id")))
         for part in parts
@@ -217,17 +216,9 @@ def _scheduled(recording: Recording, activity_id: str) -> Scheduled | None:
                     data=content(scheduled.input.payloads),
                     task_queue=scheduled.task_queue.name,
                     heartbeat_timeout=timeout or None,
-                    attempt=max(1, *_attempts(history.events, event.event_id)),
+                    attempt=efforts([history])[activity_id].attempts,
                 )
     return found
-
-
-def _attempts(events: Sequence[HistoryEvent], scheduled_id: int) -> Iterator[int]:
-    yield 1
-    for event in events:
-        started = event.activity_task_started_event_attributes
-        if started.scheduled_event_id == scheduled_id:
-            yield started.attempt
 
 
 def _before(recording: Recording, position: Position, activity_id: str) -> Log:

@@ -37,7 +37,7 @@ from waystation.core.entry import (
 from waystation.core.model_call import ModelReply
 from waystation.replay.effort import Effort
 from waystation.replay.moment import Moment
-from waystation.replay.views import said, span, state, wait
+from waystation.replay.views import said, state, wait
 
 if TYPE_CHECKING:
     from waystation.replay.walk import Walk
@@ -76,7 +76,7 @@ def title(walk: "Walk") -> RenderableType:
     if not moment.entries:
         name = f"before event {moment.number + 1} of {last}"
     before = walk.came_from
-    passed = f"  +{span(moment.time - before.time)}" if before and before.entries else ""
+    passed = f"  +{render.span(moment.time - before.time)}" if before and before.entries else ""
     ended = walk.recording.log.ended
     over = f"  {ended.status}" if ended and moment.entries == len(walk.recording.log.entries) else ""
     left = Text.assemble((name, "bold"), f"  {render.clock(moment.time)}{passed}", (over, "bold"))
@@ -201,15 +201,15 @@ def _replied(number: int, reply: ModelReply) -> str:
         words.append(f"{reply.usage.prompt_tokens:,} + {reply.usage.output_tokens:,} tokens")
     if reply.wrap_up:
         words.append(f"told to wrap up: {reply.wrap_up}")
-    words.append(f"took {span(reply.duration_s)}")
+    words.append(f"took {render.span(reply.duration_s)}")
     return ", ".join(words)
 
 
 def _effort(effort: Effort | None, ran_s: float | None) -> Iterator[Fact]:
     """Tell how long a step took and how often it was tried."""
-    words = [f"ran {span(ran_s)}"] if ran_s is not None else []
+    words = [f"ran {render.span(ran_s)}"] if ran_s is not None else []
     if effort and effort.lasted_s is not None:
-        words.append(f"{span(effort.lasted_s)} from when it was due")
+        words.append(f"{render.span(effort.lasted_s)} from when it was due")
     if effort:
         words.append(f"attempt {effort.attempts}")
     if words:

@@ -125,7 +125,7 @@ def wait(call: PendingCall, at: "Moment") -> Text:
     text = Text.assemble(
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
         f"  {render.asked(call)} [{call.function_call_id}]",
-        (f"\n  {f'for {span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
+        (f"\n  {f'for {render.span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
     )
     ended = _answered(call, at)
     return text.append(f"; {ended}" if ended else "", _DIM)
@@ -142,20 +142,12 @@ def _answered(call: PendingCall, at: "Moment") -> str:
         by = f" by {render.safe(found.answered_by)}" if found.answered_by else ""
         done = {"approve": "approved", "reject": "rejected", "edit": "edited and approved", "respond": "answered"}
         word = done.get(found.answer.action, f"answered ({found.answer.action})")
-        return f"later {word}{by}, {span(found.answered_at - call.requested_at)} after it began"
+        return f"later {word}{by}, {render.span(found.answered_at - call.requested_at)} after it began"
     return ""
 
 
 def _date(timestamp: float) -> str:
     return render.until(timestamp, timestamp).split(",")[0]
-
-
-def span(seconds: float) -> str:
-    """Return a length of time in a few characters."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def prompt(shown: "Prompt") -> RenderableType:

@@ -18,6 +18,7 @@ from waystation.core.entry import (
     ModelLost,
     ModelReplied,
 )
+from waystation.core.fork import TAKE_OVER_ACTIVITY
 from waystation.core.log import Log
 from waystation.core.notice import NOTIFY_ACTIVITY
 from waystation.core.payload import JsonObject, encode
@@ -94,6 +95,8 @@ def _activity(command: Command, given: JsonObject, log: Log | None) -> str:
             return f"tell people: {given.get('occasion')} {given.get('function_call_id')}"
         case name if name == CHILD_ACTIVITY:
             return f"ask what became of {given.get('workflow_id')}"
+        case name if name == TAKE_OVER_ACTIVITY:
+            return "take over what happened before the fork"
         case name if name == COLLECT_ACTIVITY:
             return f"read what invocation {given.get('number')} did"
         case name if name in (ARCHIVE_ACTIVITY, SESSION_ARCHIVE_ACTIVITY):

@@ -1,5 +1,7 @@
 """What has to hold for every invocation: it replays, and its history says what the workflow holds."""
 
+from typing import Any, ClassVar
+
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner
@@ -7,6 +9,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import NotReplayable
+from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.replay import divergence_of, replay
 
@@ -18,39 +21,61 @@ async def assert_replays(history: WorkflowHistory, converter: DataConverter | No
         NotReplayable: The present code would not do what was recorded.
     """
     await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter)
-    found = await divergence_of(history, runner=strict_runner(), converter=converter)
+    found = await divergence_of(history, runner=StrictRunner(), converter=converter)
     # Particulars were compared above; the sandbox loads workflow code anew, without what a test has changed in it.
     if found and not found.parts:
         raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {found}")
 
 
-def strict_runner() -> SandboxedWorkflowRunner:
-    """Return the sandbox, which catches clocks and randomness."""
-    # pydantic checks nothing at run time that could differ; importing it anew for each replay takes a second.
-    passed_through = SandboxRestrictions.default.with_passthrough_modules(
-        "pydantic", "pydantic_core", "annotated_types"
-    )
-    return SandboxedWorkflowRunner(restrictions=passed_through)
+class StrictRunner(SandboxedWorkflowRunner):
+    """The sandbox, which catches clocks and randomness."""
+
+    _prepared: ClassVar[set[type]] = set()
+
+    def __init__(self) -> None:
+        """Pydantic is shared: it checks nothing at run time that could differ, and importing it anew takes a second."""
+        shared = ("pydantic", "pydantic_core", "annotated_types")
+        super().__init__(SandboxRestrictions.default.with_passthrough_modules(*shared))
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Look once whether a workflow loads: each look takes as long as a replay."""
+        if defn.cls not in self._prepared:
+            super().prepare_workflow(defn)
+            self._prepared.add(defn.cls)
 
 
 async def assert_projection_matches(invocation: Invocation) -> None:
     """Compare what a history says with what the workflow answers to queries.
 
+    Of one that is at work both are read again, as long as it goes on between the two looks.
+
     Raises:
         AssertionError: They differ.
     """
     log = await invocation.log()
+    while difference := await _difference(invocation, log):
+        later = await invocation.log()
+        if later.length == log.length:
+            raise AssertionError(difference)
+        log = later
+
+
+async def _difference(invocation: Invocation, log: Log) -> str | None:
     held: list[JsonObject] = []
     before = 0  # what the workflow has left behind in earlier runs; the number in an event's id says how many events
     while page := await invocation.handle.query("events", before + len(held)):
         before = before if held else int(page[0]["id"].rpartition("/e")[2]) - 1
         held.extend(page)
     recorded = [event.to_json() for event in log.events[before:]]
-    assert recorded == held, _first_difference(recorded, held)
+    if recorded != held:
+        return _first_difference(recorded, held)
     state = await invocation.handle.query("state")
-    assert log.state == state, f"state: history says {log.state}, the workflow holds {state}"
+    if log.state != state:
+        return f"state: history says {log.state}, the workflow holds {state}"
     pending = [call.model_dump(mode="json") for call in log.pending()]
-    assert pending == await invocation.handle.query("pending"), f"pending: history says {pending}"
+    if pending != (waiting := await invocation.handle.query("pending")):
+        return f"pending: history says {pending}, the workflow holds {waiting}"
+    return None
 
 
 async def assert_invocation_holds(invocation: Invocation) -> None:

@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import structlog
+
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
+
+_log = structlog.get_logger()
 
 
 class ScriptedHuman:
@@ -28,7 +32,7 @@ class ScriptedHuman:
 
     async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
         """Yield the invocation's events, answering in between."""
-        answered, told, seen = set[str](), set[str](), 0
+        answered, told, unanswered, seen = set[str](), set[str](), set[str](), 0
         # Not its events alone: a call may begin to wait in silence.
         async for log in invocation.follow():
             events = log.events[seen:]
@@ -38,9 +42,15 @@ class ScriptedHuman:
             for call in await invocation.pending():
                 # The answer after a progress is given once the progress is recorded.
                 waits = call.function_call_id not in told or events
-                if call.function_call_id not in answered and waits and self._answers:
+                if call.function_call_id in answered or not waits:
+                    continue
+                if self._answers:
                     fields: dict[str, Any] = dict(self._answers.pop(0))
                     (told if fields["action"] == "progress" else answered).add(call.function_call_id)
                     self.asked.append(call)
                     action = fields.pop("action")
                     self.receipts.append(await invocation.answer(action, call.function_call_id, **fields))
+                elif call.function_call_id not in unanswered:  # a test that waits for ever shows it
+                    unanswered.add(call.function_call_id)
+                    about = {"invocation_id": invocation.id, "function_call_id": call.function_call_id}
+                    _log.warning("scripted_human.has_no_further_answer", **about, tool=call.tool)

@@ -12,12 +12,13 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner
 
+from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject, decode
 from waystation.core.wire import MEMO_PENDING, WORKFLOW, InvocationResult
 from waystation.history import content
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import divergence_of
-from waystation.testing.checks import strict_runner
+from waystation.testing.checks import StrictRunner
 
 
 def keeps_replaying(
@@ -46,7 +47,7 @@ def keeps_replaying(
         problem = None
         try:
             asyncio.run(assert_keeps_replaying(path, store=store, converter=converter))
-        except AssertionError as error:
+        except (AssertionError, ForeignHistory) as error:
             problem = str(error)
         if problem:  # here, so that it is no failure during the handling of another
             pytest.fail(f"{path.name}: {problem}", pytrace=False)
@@ -71,7 +72,7 @@ async def assert_keeps_replaying(
     """
     recording = await Recording.read(path, store=store, converter=converter)
     # In the strict sandbox as well, which catches clocks and randomness.
-    for runner in (UnsandboxedWorkflowRunner(), strict_runner()):
+    for runner in (UnsandboxedWorkflowRunner(), StrictRunner()):
         if found := await divergence_of(recording, runner=runner):
             raise AssertionError(str(found))
     for each in (recording, *recording.below()):

@@ -17,6 +17,7 @@ import waystation.web
 from waystation.replay.reports.report import Report
 from waystation.replay.reports.view import View
 from waystation.web import shown
+from waystation.web.moments import moment
 
 HERE = Path(__file__).parent / "templates"
 PAGES = Path(waystation.web.__file__).parent
@@ -28,6 +29,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_TEMPLATES.filters["moment"] = moment
 _ANCHOR = re.compile(r' id="([^"]*)"')
 _LINK = re.compile(r' href="#([^"]*)"')
 """Those that lead to what is left out lead nowhere."""

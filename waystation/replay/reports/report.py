@@ -16,7 +16,7 @@ from waystation.core.event import text_of
 from waystation.core.message import user_content
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.history import outcome_of
+from waystation.history import outcome_of, seconds_of
 from waystation.replay.recording import Recording
 from waystation.replay.reports.telling import Telling, told
 from waystation.web import timeline
@@ -38,7 +38,7 @@ def report(recording: Recording, *, now: float | None = None) -> "Report":
             f"{recording.source!r} is a history of {recording.kind!r}, which has no agent's work in it. A report is "
             "made of an invocation; `waystation sessions` lists a session's."
         )
-    latest = recording.histories[-1].events[-1].event_time.ToNanoseconds() / 1e9
+    latest = seconds_of(recording.histories[-1].events[-1])
     return Report(recording, max(latest, time.time() if now is None else now))
 
 
@@ -108,13 +108,13 @@ class Report:
     @property
     def began(self) -> float:
         """When it was started."""
-        return self.recording.histories[0].events[0].event_time.ToNanoseconds() / 1e9
+        return seconds_of(self.recording.histories[0].events[0])
 
     @property
     def ended(self) -> float | None:
         """When it was over."""
         ended = self.recording.log.ended
-        return self.recording.histories[-1].events[-1].event_time.ToNanoseconds() / 1e9 if ended else None
+        return seconds_of(self.recording.histories[-1].events[-1]) if ended else None
 
     @property
     def waited_s(self) -> float:

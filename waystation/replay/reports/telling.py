@@ -7,10 +7,9 @@ from typing import Any
 from waystation.core.entry import Began, Entry, Failure, ModelCalled, ModelLost, ModelReplied
 from waystation.core.event import Event
 from waystation.core.log import Log
-from waystation.core.model_call import ModelReply, Phase
+from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
-from waystation.core.work import Work
 from waystation.replay.recording import Recording
 from waystation.replay.reports.prompts import Prompt, Prompts
 
@@ -154,7 +153,7 @@ class _Teller:
     def _called(self, now: float, body: ModelCalled) -> None:
         work = self._log.works[body.turn]
         reply = self._replies.get(body.number)
-        if not _asks(work, work.phase_in_flight, reply):
+        if not work.asks_model(work.phase_in_flight, reply):
             return
         prompt = None
         if body.number in self._rebuilt:
@@ -186,12 +185,6 @@ class _Teller:
         after = self._fold.value
         keys = dict.fromkeys((*event.actions.state_delta, *event.actions.removed_keys))
         return [Change(key, _held(before, key), _held(after, key)) for key in keys]
-
-
-def _asks(work: Work, phase: Phase | None, reply: ModelReply | None) -> bool:
-    """Whether a model activity asked a model, rather than running an agent's callbacks or entering a workflow agent."""
-    shape = (reply.shape if reply else None) or work.shape
-    return shape.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
 
 
 def _held(state: JsonObject, key: str) -> tuple[Any, ...]:

@@ -278,7 +278,7 @@ class View:
         found: list[JsonObject] = []
         for each in report.attempts:
             if each.count > 1 or each.failure:
-                why = wording.why(each.failure) if each.failure else ""
+                why = render.failure(each.failure) if each.failure else ""
                 end = "all of them failed" if each.lost else "the last succeeded" if each.count > 1 else ""
                 tries = f"{each.count} attempts, {end}" if each.count > 1 else "failed"
                 found.append(

@@ -9,7 +9,6 @@ from temporalio.client import WorkflowHistory
 
 from waystation.cli import render
 from waystation.core.call import CallState
-from waystation.core.entry import Failure
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_USER
@@ -88,17 +87,9 @@ def usage(counts: JsonObject) -> str:
 def problem(call: ModelCall) -> str:
     """Return why a model gave no usable answer."""
     if call.failure:
-        return why(call.failure)
+        return render.failure(call.failure)
     reply = call.reply
     return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
-
-
-def why(failure: Failure) -> str:
-    """Return why an activity gave no result."""
-    if failure.kind != "error":
-        said = {"cancelled": "cancelled", "heartbeat": "its worker was lost (heartbeat)"}
-        return said.get(failure.kind, f"time was up ({failure.kind.replace('_', ' ')})")
-    return ": ".join(filter(None, (failure.error_type, failure.message)))
 
 
 def noted(notes: JsonObject) -> Iterable[render.Line]:

@@ -1,0 +1,61 @@
+"""What `assert_projection_matches` finds, and what is no difference."""
+
+import pytest
+from temporalio.client import WorkflowHandle
+
+from tests.conftest import Serve
+from tests.workflows.outside import Till, waiting
+from waystation import Agent, FunctionTool
+from waystation.client.agent_client import Invocation
+from waystation.core.log import Log
+from waystation.testing import ScriptedModel, assert_projection_matches, calls, says
+
+
+def payer() -> Agent:
+    """Return an agent that pays once it may."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(Till().pay, require_confirmation=True)])
+
+
+class Overtaken(Invocation):
+    """An invocation that goes on right after its log was first read."""
+
+    reads = 0
+
+    async def log(self) -> Log:
+        """Return the log as it was."""
+        log = await super().log()
+        self.reads += 1
+        if self.reads == 1:
+            await self.approve()
+            await self.result()
+        return log
+
+
+async def test_what_goes_on_between_the_two_looks_is_no_difference(serve: Serve) -> None:
+    """Both are looked at again."""
+    async with serve(payer()) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        overtaken = Overtaken(env.client, invocation.handle)
+        await assert_projection_matches(overtaken)
+        assert overtaken.reads == 2
+
+
+@pytest.mark.parametrize("name", ["events", "state", "pending"])
+async def test_a_difference_that_stays_is_told(serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whichever of the three differs."""
+    query = WorkflowHandle.query
+
+    async def wrong(self: WorkflowHandle[object, object], asked: str, *args: object) -> object:
+        return ([] if asked == "events" else {"x": 1}) if asked == name else await query(self, asked, *args)
+
+    async with serve(payer()) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkflowHandle, "query", wrong)
+            with pytest.raises(AssertionError, match="the workflow"):
+                await assert_projection_matches(invocation)
+        await invocation.reject()
+        await invocation.result()
