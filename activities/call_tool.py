@@ -5,10 +5,12 @@ Temporal repeats failed activities, and with them the side effect.
 """
 
 import asyncio
+import inspect
 import secrets
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 from temporalio import activity
@@ -28,6 +30,7 @@ from tools.agent_tool import AgentTool
 from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.outcome import failure_of, not_kept
+from tools.places import place_of
 from tools.services import NO_SERVICES, Services
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.llm_agent import LlmAgent
@@ -38,6 +41,7 @@ from waystation.core.conversation import Conversation
 from waystation.core.entry import CallReturned
 from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
 from waystation.core.log import Log
+from waystation.core.naming import a
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 
@@ -200,13 +204,6 @@ class _Running:
                 return done
             if given.effect != "once":
                 kind = type(done.raised).__name__
-                events.warning(
-                    "tool_call.raised",
-                    tool=tool.name,
-                    function_call_id=self._call.id,
-                    attempt=attempt,
-                    error_type=kind,
-                )
                 # Benign: it is logged here, and the SDK's stack trace would add content.
                 benign = ApplicationErrorCategory.BENIGN
                 raise ApplicationError(f"{tool.name} raised; it is tried again.", type=kind, category=benign)
@@ -245,13 +242,24 @@ class _Running:
         value, raised = running.result()
         if raised is None:
             return Attempt(context, value), False
+        events.warning(
+            "tool_call.raised",
+            tool=tool.name,
+            function_call_id=call.id,
+            attempt=context.attempt,
+            error_type=type(raised).__name__,
+            place=place_of(raised),
+        )
         told = failure_of(raised, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
         return Attempt(context, raised=raised, told=told), True
 
 
 async def _caught(tool: BaseTool, args: JsonObject, context: ToolContext) -> tuple[object, BaseException | None]:
     try:
-        return await tool.run_async(args=args, tool_context=context), None
+        running: Any = tool.run_async(args=args, tool_context=context)
+        if not inspect.isawaitable(running):
+            raise TypeError(f"`run_async` of {type(tool).__name__} returned {a(running)}; make it an `async def`.")
+        return await running, None
     except BaseException as error:  # noqa: BLE001  # author code raises anything, SystemExit too; see the module's docstring
         return None, error
 

@@ -1,8 +1,10 @@
 """The command line of a worker process. Not typer: the process should poll as soon as it can."""
 
 import argparse
+import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from activities.models.choice import DEMO
 from activities.services import ARTIFACTS, MEMORY
@@ -72,8 +74,20 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="take instructions and models that forks bring; for development, and with --embedded always",
     )
+    result.add_argument("--version", action=_Version, nargs=0, help="print the versions and exit")
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
+
+
+class _Version(argparse.Action):
+    """As argparse's own, which would look the versions up at every start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print them and end."""
+        from waystation.version import versions
+
+        sys.stdout.write(f"{versions()}\n")
+        parser.exit()
 
 
 def _seconds(text: str) -> timedelta:

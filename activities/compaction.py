@@ -5,7 +5,6 @@ A summary that fails costs nothing but its attempt: the model is asked with all 
 
 import asyncio
 import functools
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from activities.annotate import problem_of
 from activities.hooks import CALLBACK_TIMEOUT_S
 from activities.models.choice import Models
+from tools.places import place_of
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
@@ -26,6 +26,7 @@ from waystation.core.compaction_range import Conversed, Range, estimate
 from waystation.core.conversation import Conversation
 from waystation.core.errors import ModelError, NotJson, WaystationError
 from waystation.core.event import Event
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject, encode, plain
 from waystation.core.work import Work
 
@@ -109,12 +110,12 @@ class Compactor:
             summarizer = summarizer.using(self._models.named(summarizer.llm, agent.name, demo))
         given = list(chosen.events)
         if type(summarizer) is not LlmEventSummarizer:
-            given = [_shaped(event) for event in given]
+            given = [_shaped(event.model_copy(deep=True)) for event in given]
         said = await summarizer.maybe_summarize_events(events=given)
         if said is None:
             return None
         if not isinstance(said, Event):
-            raise NoSummary(f"The summarizer returned a {type(said).__name__}; return an Event, or None.")
+            raise NoSummary(f"The summarizer returned {a(said)}; return an Event, or None.")
         if said.actions.compaction is None:
             raise NoSummary("The event that the summarizer returned has no `actions.compaction`.")
         return {
@@ -131,8 +132,7 @@ class Compactor:
             case NoSummary() | ModelError():
                 text = str(error)
             case _:
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                text = f"The summarizer raised {type(error).__name__} at {where.filename}:{where.lineno}."
+                text = f"The summarizer raised {type(error).__name__} at {place_of(error)}."
         return text[:MAX_REASON_CHARS]
 
 

@@ -1,5 +1,6 @@
 """The contexts in which author code runs: made here, so that whatever they offer is offered everywhere."""
 
+import functools
 import threading
 from dataclasses import dataclass, replace
 
@@ -15,13 +16,13 @@ from waystation.core.call import CallState
 from waystation.core.conversation import Conversation
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, copy_json
 from waystation.core.state import StateFold
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.work import Work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contexts:
     """Makes contexts for one agent at work, over one state."""
 
@@ -101,11 +102,15 @@ class Contexts:
         )
 
     def _about(self, tool: str = "") -> JsonObject:
+        state = State(self.state, tool=tool, scopes_read=self.scopes_read)
+        return {**self._everywhere, "state": state, "tool_name": tool}
+
+    @functools.cached_property
+    def _everywhere(self) -> JsonObject:
+        """What all of them are told alike, whatever becomes of their states."""
         started = self.log.input
         user = next((event.content for event in self.log.events if event.author == "user"), None)
         about: JsonObject = {
-            "state": State(self.state, tool=tool, scopes_read=self.scopes_read),
-            "tool_name": tool,
             "invocation_id": self.log.invocation_id,
             "agent_name": self.agent,
             "branch": self.branch,
@@ -118,7 +123,6 @@ class Contexts:
             id=started.session_id or started.family or self.log.invocation_id,
             app_name=started.app,
             user_id=started.user_id,
-            state=self.state,
             events=tuple(self.conversation.events),
         )
         return about | {
@@ -128,7 +132,7 @@ class Contexts:
             "custom_metadata": started.metadata,
             "run_config": RunConfig(
                 max_llm_calls=max(started.budget.max_llm_calls, 1),
-                custom_metadata=started.metadata or None,
+                custom_metadata=copy_json(started.metadata) or None,
                 streaming_mode=StreamingMode.SSE if started.streaming else StreamingMode.NONE,
             ),
         }

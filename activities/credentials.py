@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tools.auth.store import CredentialStore, Locks, Place
 from waystation.core.errors import CredentialStoreError
+from waystation.core.naming import a
 
 try:
     import fcntl
@@ -312,7 +313,7 @@ def store_at(place: str | Path) -> CredentialStore:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None
     if not isinstance(store, CredentialStore):
-        raise CredentialStoreError(f"{str(place)!r} is a {type(store).__name__}; it has to be a CredentialStore.")
+        raise CredentialStoreError(f"{str(place)!r} is {a(store)}; it has to be a CredentialStore.")
     return store
 
 

@@ -6,7 +6,6 @@ Within a kind the first that answers ends the chain. Sources: adk-semantics 1.6 
 import asyncio
 import contextlib
 import inspect
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from tools.awaited import NotAwaited
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import CallbackContext, ToolContext
+from tools.places import place_of
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
@@ -49,19 +49,20 @@ class CallbackRaised(WaystationError):
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
         kind = TypeError if isinstance(error, Misreturned) else type(error)
         self.kind = "RuntimeError" if plugin else kind.__name__
+        shown = name if " " in name else f"`{name}`"
         # ADK's words, see adk-semantics 1.6.
-        told = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"`{name}` raised"
+        told = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"{shown} raised"
         self.cause = RuntimeError(f"{told} {error}") if plugin else error
         """What a model may be told."""
         self.passing = isinstance(error, StoreFailed)
         """Whether another attempt may succeed."""
-        where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
-        place = f" at {where.filename}:{where.lineno}" if where else ""
-        # Those texts are ours, and say what to write.
-        raised = (
-            str(error) if isinstance(error, NotAwaited | NotJson | StoreFailed) else f"{type(error).__name__}{place}."
-        )
-        super().__init__(f"`{name}` {error}" if isinstance(error, Misreturned) else f"{told} {raised}")
+        if isinstance(error, Misreturned):
+            text = f"{shown} {error}"
+        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # whose texts are ours, and say what to write
+            text = f"{told} {error}" if plugin else f"{shown}: {error}"
+        else:
+            text = f"{told} {type(error).__name__}{f' at {place}' if (place := place_of(error)) else ''}."
+        super().__init__(text)
 
 
 def recorded(context: CallbackContext, name: str) -> EventActions:

@@ -10,12 +10,14 @@ from typing import Any
 
 from activities.contexts import Contexts
 from tools.artifact_tools import shown
+from tools.places import place_of
 from tools.readonly_context import ReadonlyContext
 from tools.state import State
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
 from waystation.core.errors import ScopesNotRead, WaystationError
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject
 from waystation.core.scope import is_scoped
 from waystation.models.llm_request import joined, split_instruction
@@ -124,10 +126,16 @@ async def _text(given: Any, name: str, context: ReadonlyContext, contexts: Conte
         return await filled_in(given, contexts)
     try:
         text = given(context)
-        return str(await text if inspect.isawaitable(text) else text)
+        text = await text if inspect.isawaitable(text) else text
     except Exception as error:
-        problem = f"The function that is the `{name}` of {context.agent_name!r} raised {type(error).__name__}."
+        # Not its text, which may quote the conversation.
+        where = f" at {place}" if (place := place_of(error)) else ""
+        problem = f"The function that is the `{name}` of {context.agent_name!r} raised {type(error).__name__}{where}."
         raise InstructionFailed(type(error).__name__, problem) from error
+    if not isinstance(text, str):
+        problem = f"The function that is the `{name}` of {context.agent_name!r} returned {a(text)}; return text."
+        raise InstructionFailed("TypeError", problem)
+    return text
 
 
 async def filled_in(template: str, contexts: Contexts) -> str:

@@ -5,6 +5,8 @@ Until somebody looks at it a request is plain JSON; see `activities.shaped` for 
 
 from collections.abc import Mapping
 
+from pydantic import BaseModel
+
 from activities.contexts import Contexts
 from activities.instructions import TRANSFER, InstructionFailed, instructions_of
 from tools.base import BaseTool
@@ -14,11 +16,12 @@ from tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool, json_s
 from tools.toolbox import toolbox
 from tools.toolset import BaseToolset
 from tools.transfer import TransferToAgentTool
+from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
 from waystation.core import prompt
 from waystation.core.compaction import Compaction
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, decode, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
 
@@ -30,12 +33,19 @@ async def tools_for(agent: LlmAgent, contexts: Contexts, *, wanted: str | None =
 
     `wanted` is as for `toolbox`.
     """
-    tools: dict[str, BaseTool] = {}
-    if agent.output_schema and agent.tools:
-        tools[SET_MODEL_RESPONSE] = SetModelResponseTool(agent.output_schema)
-    if targets := transfer_targets(agent):
-        tools[TRANSFER] = TransferToAgentTool([target.name for target in targets])
-    return tools | await toolbox(agent, contexts.readonly(), wanted=wanted)
+    return _adk_tools(agent) | await toolbox(agent, contexts.readonly(), wanted=wanted)
+
+
+def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
+    """Return the tools that ADK gives to an agent."""
+    schema = agent.output_schema if agent.tools else None
+    targets = [target.name for target in transfer_targets(agent)]
+
+    def make() -> dict[str, BaseTool]:
+        tools: dict[str, BaseTool] = {SET_MODEL_RESPONSE: SetModelResponseTool(schema)} if schema else {}
+        return tools | ({TRANSFER: TransferToAgentTool(targets)} if targets else {})
+
+    return kept(agent, "_adk_tools", (schema, targets), make)
 
 
 async def request_of(
@@ -68,8 +78,7 @@ async def request_of(
     )
     config = config_of(agent)
     if agent.output_schema and (wrap_up or not agent.tools):
-        schema = json_schema(agent.output_schema)
-        config = {**config, "responseMimeType": "application/json", "responseJsonSchema": schema}
+        config = {**config, "responseMimeType": "application/json", "responseJsonSchema": _response_schema(agent)}
     name = model_name(agent)
     native: list[JsonObject] = []
     executed = agent.code_executor and not wrap_up
@@ -89,6 +98,14 @@ async def request_of(
         config=config,
         attempt=attempt,
     )
+
+
+def _response_schema(agent: LlmAgent) -> JsonObject:
+    schema = agent.output_schema
+    if isinstance(schema, dict | BaseModel):  # which can be changed in place, unlike a type
+        return json_schema(schema)
+    made: JsonObject = decode(kept(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
+    return made
 
 
 def model_name(agent: LlmAgent) -> str:

@@ -250,10 +250,7 @@ def _replayed(log: Log, count: int) -> Log:
     """Return the log as it was after `count` entries."""
     if count >= len(log.entries):
         return log
-    earlier = Log(log.invocation_id)
-    for entry in log.entries[:count]:
-        earlier.append(entry.ref, entry.time, entry.body)
-    return earlier
+    return Log(log.invocation_id).extend(log.entries[:count])
 
 
 def _status(log: Log) -> TurnStatus:

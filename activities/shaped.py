@@ -4,13 +4,14 @@ The types take a second to import, so nothing is shaped unless somebody looks at
 it was: the types recode thought signatures, and drop part fields that they do not know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from tools.base import BaseTool
 from waystation.core.budget import Usage
-from waystation.core.payload import JsonObject, plain
+from waystation.core.naming import a
+from waystation.core.payload import JsonObject, copy_json, plain
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.llm_request import LlmRequest as EditableRequest
 
@@ -50,33 +51,33 @@ class ShapedRequest:
         """
         now, config = self.editable, self.editable.config
         if not isinstance(now.contents, list):
-            raise TypeError(f"`contents` of the request is a {type(now.contents).__name__} now; it has to be a list.")
+            raise TypeError(f"`contents` of the request is {a(now.contents)} now; it has to be a list.")
         settings = _settings(config)
         declared, native = self._tools(config.tools or [])
         return replace(
             self._plain,
             model=now.model or self._plain.model,
-            contents=[self._content(content) for content in now.contents],
+            contents=[self._content(content, f"contents[{i}]") for i, content in enumerate(now.contents)],
             system_instruction=_text(config.system_instruction),
             tools=declared,
             native_tools=native,
             config=self._plain.config if settings == self._config else settings,
         )
 
-    def _content(self, content: Any) -> JsonObject:
+    def _content(self, content: Any, place: str) -> JsonObject:
         _, before, given = self._before.get(id(content), (None, None, {}))
-        now = _json(content)
+        now = _json(content, place)
         return given if before is not None and now == before else now
 
     def _tools(self, tools: Sequence[Any]) -> tuple[list[JsonObject], list[JsonObject]]:
         declared: list[JsonObject] = []
         native: list[JsonObject] = []
-        for tool in tools:
+        for number, tool in enumerate(tools):
             if callable(tool):
                 raise TypeError(
                     "A function in `config.tools` cannot be called from here; put it into the agent's `tools`."
                 )
-            rest = _json(tool)
+            rest = _json(tool, f"config.tools[{number}]", "Tool")
             for declaration in rest.pop("functionDeclarations", ()):
                 before, given = self._declared.get(declaration.get("name"), (None, declaration))
                 declared.append(given if before == declaration else declaration)
@@ -124,13 +125,13 @@ def plain_response(response: LlmResponse, given: LlmResponse | None = None) -> L
         error_message=response.error_message,
         usage=usage,
         model_version=response.model_version,
-        grounding_metadata=_maybe_json(response.grounding_metadata),
-        citation_metadata=_maybe_json(response.citation_metadata),
+        grounding_metadata=_maybe_json(response.grounding_metadata, "grounding_metadata", "GroundingMetadata"),
+        citation_metadata=_maybe_json(response.citation_metadata, "citation_metadata", "CitationMetadata"),
     )
 
 
-def _maybe_json(value: Any) -> JsonObject | None:
-    return None if value is None else _json(value)
+def _maybe_json(value: Any, place: str, kind: str) -> JsonObject | None:
+    return None if value is None else _json(value, place, kind)
 
 
 def _content(content: JsonObject) -> Any:
@@ -138,19 +139,25 @@ def _content(content: JsonObject) -> Any:
 
     known = {field.alias or name for name, field in types.Part.model_fields.items()} | set(types.Part.model_fields)
     parts = [{key: value for key, value in part.items() if key in known} for part in content.get("parts") or ()]
-    return types.Content.model_validate({"role": content.get("role"), "parts": parts})
+    # A copy, since genai's types keep arguments and responses as they are given, and these are the log's.
+    return types.Content.model_validate({"role": content.get("role"), "parts": copy_json(parts)})
 
 
-def _json(value: Any) -> JsonObject:
+def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObject:
     if isinstance(value, dict):
         return dict(plain(value))
-    return dict(plain(_typed(value).model_dump(mode="json", by_alias=True, exclude_none=True)))
+    return dict(plain(_dumped(_typed(value, place, kind))))
 
 
-def _typed(value: Any) -> Any:
+def _dumped(value: Any, left_out: Set[str] = frozenset()) -> Any:
+    # Not with pydantic's warnings, which are for nobody: what is of a wrong type is told of where it is noticed.
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False)
+
+
+def _typed(value: Any, place: str, kind: str) -> Any:
     if not hasattr(value, "model_dump"):
         # Whose mistake it is, only the author knows: callbacks, plugins and tools change requests one after another.
-        raise TypeError(f"A callback put a value of type {type(value).__name__} where a type of genai belongs.")
+        raise TypeError(f"A callback put {a(value)} into `{place}`; put a genai {kind} there.")
     return value
 
 
@@ -159,7 +166,7 @@ def _settings(config: Any) -> JsonObject:
     from tools.output_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
-    settings = dict(plain(_typed(config).model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)))
+    settings = dict(plain(_dumped(_typed(config, "config", "GenerateContentConfig"), left_out)))
     if config.response_schema is not None:
         settings["responseJsonSchema"] = json_schema(config.response_schema)
     return settings
@@ -206,4 +213,4 @@ def content_json(content: Any) -> JsonObject:
         return {"role": "model", "parts": [{"text": content}]}
     if isinstance(content, dict) or hasattr(content, "model_dump"):
         return {"role": "model", **_json(content)}
-    raise TypeError(f"A callback returned a {type(content).__name__}; return a genai Content or None.")
+    raise TypeError(f"A callback returned {a(content)}; return a genai Content or None.")

@@ -84,8 +84,7 @@ class Views:
             ForeignHistory: The history does not hold what the position refers to.
             StoreFailed: What earlier runs did cannot be had.
         """
-        run = self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
-        self._runs.move_to_end(run_id)
+        run = self._run(workflow_id, run_id)
         async with run.lock:
             try:
                 if run.carried:
@@ -107,14 +106,20 @@ class Views:
 
     def expect(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
         """Remember what a workflow of this process was given; its activities will come for it."""
-        run = self._runs.setdefault(run_id, _Run(Log(workflow_id, timed=False)))
-        self._runs.move_to_end(run_id)
+        run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
             self.put(run_id, ref, body, size)
         elif not run.log.length and not run.lock.locked():
             run.carried = body
             run.sources.go_on(body)
         self._trim()
+
+    def _run(self, workflow_id: str, run_id: str) -> _Run:
+        if (run := self._runs.get(run_id)) is None:
+            run = self._runs[run_id] = _Run(Log(workflow_id, timed=False))
+        else:
+            self._runs.move_to_end(run_id)
+        return run
 
     def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
         """Remember a result that this process made, so that it need not read it back."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, MutableMapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from tools.readonly_context import ReadonlyContext
 from tools.state import State
 from waystation.core.event import NO_ACTIONS, EventActions, ToolConfirmation
 from waystation.core.payload import JsonObject, plain
@@ -79,3 +81,32 @@ class _StateDelta(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(self._state.delta()[0])
+
+
+class Acting(ReadonlyContext):
+    """A context in which author code may do something besides answering."""
+
+    def __init__(self, **about: Any) -> None:
+        """`about` is as for `ReadonlyContext`."""
+        super().__init__(**about)
+        self._acts: Actions | None = None
+        self._first = threading.Lock()
+
+    @property
+    def actions(self) -> Actions:
+        """What the call does besides answering."""
+        # Made when it is first asked for, in whatever thread: most calls only answer.
+        with self._first:
+            if self._acts is None:
+                self._acts = Actions.over(self._state)
+            return self._acts
+
+    def recorded_actions(self) -> EventActions:
+        """Return what the call did besides answering, as it is recorded.
+
+        Raises:
+            NotJson: State was changed in place into something that has no JSON form, or a name has none.
+            ValidationError: A dictionary in `actions` was filled with something of another type.
+        """
+        untouched = self._acts is None and not self._state.has_delta()
+        return NO_ACTIONS if untouched else self.actions.recorded()

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tools.output_schema import json_schema
 from waystation.agents.base_agent import BaseAgent, listed
@@ -12,7 +12,7 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.tree import kind_of
 from waystation.core.errors import InvalidAgent
-from waystation.core.payload import faults
+from waystation.core.naming import a, mistakes
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
     "before_agent_callback": ("callback_context",),
@@ -34,13 +34,10 @@ def agent_problems(agent: BaseAgent) -> list[InvalidAgent]:
 
 def _problems(agent: BaseAgent) -> Iterator[str]:
     if kind_of(agent) is None:
-        yield (
-            f"a {type(agent).__name__} cannot be carried out; "
-            "use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent."
-        )
+        yield (f"{a(agent)} cannot be carried out; use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent.")
     for child in agent.sub_agents:
         if not isinstance(child, BaseAgent):
-            yield f"`sub_agents` has a {type(child).__name__} in it; put agents there."
+            yield f"`sub_agents` has {a(child)} in it; put agents there."
         elif child.parent_agent is not None and child.parent_agent is not agent:
             yield (
                 f"its sub-agent {child.name!r} belongs to {child.parent_agent.name!r}; an agent can have one parent: "
@@ -73,7 +70,11 @@ def _model_problems(agent: LlmAgent) -> Iterator[str]:
         try:
             GenerateContentConfig.model_validate(agent.generate_content_config)
         except ValidationError as error:
-            yield f"its `generate_content_config` is wrong: {faults(error)}."
+            yield f"its `generate_content_config` is wrong: {mistakes(error, GenerateContentConfig.model_fields)}."
+    static = agent.static_instruction
+    for item in static if isinstance(static, list) else [static]:
+        if not isinstance(item, str | dict | BaseModel | None):
+            yield f"its `static_instruction` has {a(item)} in it; use text, a genai Content or Part, or a list of them."
     for name in ("instruction", "global_instruction"):
         provider = getattr(agent, name)
         if callable(provider) and (problem := _callback_problem(provider, ("context",))):

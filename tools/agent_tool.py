@@ -10,6 +10,7 @@ from tools.context import ToolContext
 from tools.declaration import declaration
 from tools.vertex import on_vertex
 from waystation.agents.base_agent import BaseAgent
+from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject, plain
@@ -73,7 +74,8 @@ class AgentTool(BaseTool):
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
-        declared = declaration(self.name, self.description, plain(schema.model_json_schema()) if schema else _SCHEMA)
+        taken = kept(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
+        declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
         # Also when it is empty, as in ADK; functions without a docstring have none.

@@ -14,12 +14,14 @@ from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
 from tools.output_schema import SetModelResponseTool
+from tools.places import place_of
 from tools.ready_made import exit_loop
 from tools.signature import Signature, name_of
 from tools.transfer import TransferToAgentTool
 from waystation.agents.approval_rule import ApprovalRule
+from waystation.core.answer import usual_hint
 from waystation.core.model_call import Confirmation
-from waystation.core.payload import JsonObject, copy_json
+from waystation.core.payload import JsonObject, copy_json, plain
 from waystation.core.policy import ApprovalPolicy
 
 log = structlog.get_logger(__name__)
@@ -46,7 +48,7 @@ async def judged(
     for rule in rules if _does_something(tool) else ():
         if rule.names(tool.name) and rule.is_about(effect) and await _holds(rule, tool, args, context):
             if confirmation is None and not tool.is_long_running:
-                confirmation = Confirmation(hint=tool.confirmation_hint())
+                confirmation = _usual(tool)
             return Judgement(confirmation, rule.policy)
     return Judgement(confirmation, tool.approval)
 
@@ -59,11 +61,24 @@ def _does_something(tool: BaseTool) -> bool:
 
 async def _own(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
     try:
-        return await tool.confirmation_for(copy_json(args), context)
+        found = await tool.confirmation_for(copy_json(args), context)
+        # Made anew, so that whatever cannot be recorded is found here.
+        return None if found is None else Confirmation(hint=plain(found.hint), payload=plain(found.payload))
     except Exception as error:  # noqa: BLE001  # author's code
         # Only the type: the text may quote arguments.
-        log.warning("confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__)
-        return Confirmation(hint=tool.confirmation_hint())
+        log.warning(
+            "confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error)
+        )
+        return _usual(tool)
+
+
+def _usual(tool: BaseTool) -> Confirmation:
+    """Return what is asked without anything to fill in, with ADK's words when the tool's own are of no use."""
+    try:
+        return Confirmation(hint=plain(tool.confirmation_hint()))
+    except Exception as error:  # noqa: BLE001  # author's code
+        log.warning("confirmation_hint.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
+        return Confirmation(hint=usual_hint(tool.name))
 
 
 async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
@@ -81,7 +96,7 @@ async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: 
         predicate = Signature(rule.when, name_of(rule.when))
         return bool(await invoke(rule.when, predicate.bound_to(seen, context)))
     except Exception as error:  # noqa: BLE001  # author's code
-        log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__)
+        log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
         return True
 
 

@@ -14,6 +14,7 @@ from tools.context import ToolContext
 from tools.function_tool import ArgumentsRefused, FunctionTool
 from tools.signature import Signature
 from waystation.core.errors import InvalidTool
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _manager(tool: str, auth_config: AuthConfig | None) -> CredentialManager | N
     from tools.auth.manager import CredentialManager
 
     if not isinstance(auth_config, AuthConfig):
-        raise InvalidTool(tool, f"`auth_config` is a {type(auth_config).__name__}; give an AuthConfig.")
+        raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; give an AuthConfig.")
     try:
         return CredentialManager(auth_config)
     except ValueError as error:

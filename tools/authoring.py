@@ -17,6 +17,7 @@ from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool, ToolNameTaken
+from waystation.core.naming import a
 
 RESERVED_NAMES = frozenset(
     {
@@ -120,6 +121,12 @@ def _resolved(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[Autho
 
 def _tool(item: object) -> BaseTool:
     if isinstance(item, BaseTool):
+        kind = type(item).__name__
+        if not hasattr(item, "name"):
+            text = "its `__init__` has to begin with `super().__init__(name=..., description=...)`."
+            raise InvalidTool(kind, text)
+        if not isinstance(item.name, str):
+            raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use text.")
         return item
     if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
         raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
@@ -127,7 +134,7 @@ def _tool(item: object) -> BaseTool:
         raise InvalidTool(item.__name__, "a class was put into `tools`; put a function there that makes and uses one.")
     if not callable(item):
         shown = reprlib.repr(item)
-        raise InvalidTool(shown, f"a {type(item).__name__} was put into `tools`; put functions and BaseTools there.")
+        raise InvalidTool(shown, f"{a(item)} was put into `tools`; put functions and BaseTools there.")
     return FunctionTool(item)
 
 

@@ -5,14 +5,14 @@ ADK serves tools and callbacks with one class under three names; so is it here.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
-from tools.actions import Actions
 from tools.credentials import CredentialAccess
 from tools.state import State
 from tools.stored import ArtifactAccess, MemoryAccess
-from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.event import ToolConfirmation
 from waystation.core.payload import JsonObject, plain
 
 
@@ -35,7 +35,6 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
     ) -> None:
         """`heartbeat` and `is_aborted` may be called from any thread; `about` is as for `ReadonlyContext`."""
         super().__init__(**about)
-        self._actions = Actions.over(self._state)
         self._function_call_id = function_call_id
         self._idempotency_key = idempotency_key
         self._attempt = attempt
@@ -47,11 +46,6 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
     def state(self) -> State:
         """The state; what is written here is recorded with the call's response."""
         return self._state
-
-    @property
-    def actions(self) -> Actions:
-        """What the call does besides answering."""
-        return self._actions
 
     @property
     def function_call_id(self) -> str | None:
@@ -89,7 +83,7 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
         Raises:
             NotJson: A detail has no JSON form, or is a credential: the server keeps them for a while.
         """
-        told = plain(list(details))
+        told = plain({"heartbeat": list(details)})["heartbeat"]
         if self._heartbeat is not None:
             self._heartbeat(*told)
 
@@ -105,8 +99,8 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
         """
         if self._function_call_id is None:
             raise ValueError("request_confirmation requires function_call_id: only a tool call can be confirmed.")
-        self._actions.requested_tool_confirmations[self._function_call_id] = ToolConfirmation(
-            hint=hint or "", payload=plain(payload)
+        self.actions.requested_tool_confirmations[self._function_call_id] = ToolConfirmation(
+            hint=hint or "", payload=plain({"payload": payload})["payload"]
         )
 
     def render_ui_widget(self, widget: Any) -> None:
@@ -116,19 +110,12 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
             ValueError: The event has a widget with this id.
             NotJson: It has no JSON form.
         """
-        shown: JsonObject = plain(widget)
-        if any(shown.get("id") == other.get("id") for other in self._actions.render_ui_widgets):
+        shown: JsonObject = plain({"widget": widget})["widget"]
+        if not isinstance(shown, dict):
+            raise TypeError(f"`widget` of `render_ui_widget` is {reprlib.repr(widget)}; use an object with an `id`.")
+        if any(shown.get("id") == other.get("id") for other in self.actions.render_ui_widgets):
             raise ValueError(f"There is a widget with the id {shown.get('id')!r} already; give each its own.")
-        self._actions.render_ui_widgets.append(shown)
-
-    def recorded_actions(self) -> EventActions:
-        """Return what the call did besides answering, as it is recorded.
-
-        Raises:
-            NotJson: State was changed in place into something that has no JSON form, or a name has none.
-            ValidationError: A dictionary in `actions` was filled with something of another type.
-        """
-        return self._actions.recorded()
+        self.actions.render_ui_widgets.append(shown)
 
 
 Context = ToolContext

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tools.readonly_context import ReadonlyContext
+from tools.actions import Acting
+from tools.given import config_given, text_given
 
 if TYPE_CHECKING:
-    from tools.actions import Actions
     from tools.auth.config import AuthConfig
     from tools.auth.credential import AuthCredential
     from tools.auth.store import BaseCredentialService, CredentialStore
@@ -22,12 +22,11 @@ MISSING = "Credential service is not initialized."
 """ADK's wire literal, see adk-semantics 5."""
 
 
-class CredentialAccess(ReadonlyContext):
+class CredentialAccess(Acting):
     """Asking for credentials, and reading those that were given."""
 
     _given: tuple[AuthCredential, ...] = ()
     _function_call_id: str | None
-    _actions: Actions
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
@@ -58,10 +57,11 @@ class CredentialAccess(ReadonlyContext):
         from tools.auth.login import WaitingCall, requested
         from tools.auth.store import Bucket
 
+        config_given("request_credential", auth_config)
         bucket = Bucket.of(self, auth_config.key)
         call = WaitingCall(self.invocation_id, call_id)
         shown = requested(self._store("request_credential"), auth_config, bucket, call)
-        self._actions.requested_auth_configs[call_id] = shown
+        self.actions.requested_auth_configs[call_id] = shown
 
     def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
         """Return the user's credential, None when there is none yet. An expired token is refreshed.
@@ -71,6 +71,7 @@ class CredentialAccess(ReadonlyContext):
         Raises:
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
+        config_given("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
         from tools.auth.login import found
@@ -97,6 +98,7 @@ class CredentialAccess(ReadonlyContext):
             ValueError: There is no credential service.
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
+        config_given("load_credential", auth_config)
         return self._noted(await self._service().load_credential(auth_config, self))
 
     async def save_credential(self, auth_config: AuthConfig) -> None:
@@ -105,10 +107,12 @@ class CredentialAccess(ReadonlyContext):
         Raises:
             ValueError: There is no credential service.
         """
+        config_given("save_credential", auth_config)
         await self._service().save_credential(auth_config, self)
 
     def get_credential(self, key: str) -> AuthCredential | None:
         """Return the user's credential under a key as it is kept, perhaps expired; None when there is none."""
+        text_given("get_credential", "key", key)
         if not self.has_credential_service:
             return None
         from tools.auth.store import Bucket

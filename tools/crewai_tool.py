@@ -15,7 +15,17 @@ class CrewaiTool(ForeignTool):
             tool: A `crewai.tools.BaseTool`.
             name: How models call it; when empty, the tool's own name in lower case, with `_` for spaces.
             description: What models are told; when empty, what the tool says about itself.
+
+        Raises:
+            ValueError: It is none.
         """
+        if isinstance(tool, type):
+            raise ValueError(f"{tool.__name__} is a class; wrap an object of it: CrewaiTool({tool.__name__}(…), …).")
+        if not all(hasattr(tool, each) for each in ("run", "name", "description", "args_schema")):
+            kind = type(tool).__name__
+            raise ValueError(
+                f"CrewaiTool is given {kind!r}, which is no tool of CrewAI; wrap a `crewai.tools.BaseTool`."
+            )
         super().__init__(
             tool.run,
             name=name or tool.name.replace(" ", "_").lower(),

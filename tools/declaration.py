@@ -1,11 +1,24 @@
 """How a tool is described to a model: plain JSON in the form of a genai FunctionDeclaration."""
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tools.base import BaseTool
+from tools.vertex import on_vertex
+from waystation.agents.kept import kept
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
-from waystation.core.payload import JsonObject, copy_json, plain
+from waystation.core.payload import JsonObject, copy_json, decode, encode, plain
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_SETTLED: set[Callable[..., Any]] = set()
+"""Not a mark on the function: `functools.wraps` would give that to whatever an author puts around it."""
+
+
+def settled(declares: _Method) -> _Method:
+    """Mark a `_get_declaration` that says the same for as long as the tool has the same name and description."""
+    _SETTLED.add(declares)
+    return declares
 
 
 def declaration(
@@ -22,6 +35,12 @@ def declaration(
     return declared
 
 
+def declared_by(tool: BaseTool) -> tuple[str, str, bool] | None:
+    """Return what a declaration depends on; None when only the tool knows."""
+    function = getattr(tool._get_declaration, "__func__", None)
+    return (tool.name, tool.description, on_vertex()) if function in _SETTLED else None
+
+
 def declare(tool: BaseTool) -> JsonObject | None:
     """Return the declaration of any tool as plain JSON, or None when no model is to know it.
 
@@ -30,6 +49,14 @@ def declare(tool: BaseTool) -> JsonObject | None:
     Raises:
         InvalidTool: The tool has no usable declaration.
     """
+    if (made_of := declared_by(tool)) is None:
+        return _declared(tool)
+    # As bytes, because reading them is the quickest way to a copy: whoever gets a declaration may change it.
+    declared: JsonObject | None = decode(kept(tool, "_declared", made_of, lambda: encode(_declared(tool))))
+    return declared
+
+
+def _declared(tool: BaseTool) -> JsonObject | None:
     try:
         declared = tool._get_declaration()
     except AuthoringError:

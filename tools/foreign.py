@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
-from tools.declaration import declaration
+from tools.declaration import declaration, settled
 from tools.function_tool import ArgumentsRefused, FunctionTool
 from tools.signature import explained
 from tools.vertex import flattened, on_vertex
@@ -42,6 +42,7 @@ class ForeignTool(FunctionTool):
         self._schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
         self._arguments = arguments
 
+    @settled
     def _get_declaration(self) -> JsonObject | None:
         schema = self._schema if self._schema.get("properties") else None
         return declaration(self.name, self.description, flattened(schema) if on_vertex() else schema)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tools.base import BaseTool, OnError
 from tools.calling import invoke
 from tools.context import ToolContext
-from tools.declaration import declaration
+from tools.declaration import declaration, settled
 from tools.signature import EMPTY, Signature, doc_of, name_of
 from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
@@ -105,6 +105,7 @@ class FunctionTool(BaseTool):
         """What the function takes."""
         return Signature(self.func, self.name)
 
+    @settled
     def _get_declaration(self) -> JsonObject | None:
         schema = self.signature.schema
         if not on_vertex():
@@ -176,6 +177,8 @@ class FunctionTool(BaseTool):
         problems = super().setting_problems()
         if not (isinstance(self.require_confirmation, bool) or callable(self.require_confirmation)):
             problems.append(f"`require_confirmation` is {self.require_confirmation!r}; use True, False or a function.")
+        if not isinstance(self.hint, str | None):
+            problems.append(f"`hint` is {self.hint!r}; use text.")
         if isinstance(self.approval, ApprovalPolicy):
             known = self.signature.annotations
             unknown = [name for name in self.approval.remember_args or () if name not in known]

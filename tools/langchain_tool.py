@@ -2,11 +2,12 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
+from tools.calling import invoke
 from tools.context import ToolContext
 from tools.foreign import ForeignTool
 from tools.function_tool import ArgumentsRefused, FunctionTool
@@ -20,8 +21,10 @@ class LangchainTool(FunctionTool):
         """Wrap `tool`; `name` and `description` replace its own.
 
         Raises:
-            ValueError: The object has neither `run` nor `_run`.
+            ValueError: The object has neither `run` nor `_run`, is a class, or takes what nobody gives it here.
         """
+        if isinstance(tool, type):
+            raise ValueError(f"{tool.__name__} is a class; wrap an object of it: LangchainTool({tool.__name__}(…)).")
         if not hasattr(tool, "run") and not hasattr(tool, "_run"):
             raise ValueError("Tool must be a Langchain tool, have a 'run' or '_run' method.")
         super().__init__(_function_of(tool))
@@ -60,8 +63,22 @@ class LangchainTool(FunctionTool):
 class _LangchainRun(ForeignTool):
     """LangChain's `arun`, which takes all arguments as one dictionary."""
 
-    def _bound(self, args: JsonObject) -> inspect.BoundArguments:
-        return inspect.signature(self.func).bind(args)
+    takes_id = False
+    """Whether LangChain is to give the tool the id of the call (`InjectedToolCallId`)."""
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Run the tool as LangChain's `ainvoke` does, which takes some arguments for a whole call."""
+        if refused := self.refused(args or {}):
+            return refused
+        from langchain_core.runnables import ensure_config
+
+        further: dict[str, Any] = {"config": ensure_config()}
+        if self.takes_id:
+            further["tool_call_id"] = tool_context.function_call_id or ""
+        bound = inspect.signature(self.func).bind(self.taken(args or {}), **further)
+        result = await invoke(self.func, bound)
+        # With an id LangChain makes a message of what the tool returns.
+        return getattr(result, "content", result) if self.takes_id else result
 
 
 def _function_of(tool: Any) -> Callable[..., Any]:
@@ -84,7 +101,36 @@ def _foreign(tool: Any, name: str, description: str) -> ForeignTool | None:
         shown = tool.tool_call_schema
         schema = shown if isinstance(shown, dict) else shown.model_json_schema()
     arguments = known if isinstance(known, type) and issubclass(known, BaseModel) else None
-    return _LangchainRun(tool.arun, name=name, description=description, schema=schema, arguments=arguments)
+    takes_id = False
+    if arguments is not None and (injected := arguments.model_fields.keys() - schema.get("properties", {}).keys()):
+        takes_id = _takes_id(arguments, injected, name)
+        arguments = tool.tool_call_schema
+    made = _LangchainRun(tool.arun, name=name, description=description, schema=schema, arguments=arguments)
+    made.takes_id = takes_id
+    return made
+
+
+def _takes_id(arguments: type[BaseModel], injected: Collection[str], name: str) -> bool:
+    """Whether one of the arguments that no model gives is the id of the call.
+
+    Raises:
+        ValueError: Another one has to be given.
+    """
+    from langchain_core.tools import InjectedToolCallId
+
+    fields = {each: arguments.model_fields[each] for each in injected}
+    ids = [each for each, field in fields.items() if any(_is_a(one, InjectedToolCallId) for one in field.metadata)]
+    lacking = sorted(each for each, field in fields.items() if field.is_required() and each not in ids)
+    if lacking:
+        raise ValueError(
+            f"Tool {name!r}: {lacking[0]!r} is left to LangChain's caller to inject, and Waystation injects only the "
+            "id of the call (InjectedToolCallId). Give it a default, or wrap a function that takes a ToolContext."
+        )
+    return bool(ids)
+
+
+def _is_a(annotation: object, kind: type) -> bool:
+    return isinstance(annotation, kind) or (isinstance(annotation, type) and issubclass(annotation, kind))
 
 
 def _is(tool: object, kind: str) -> bool:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from tools.base import OnError
+from tools.declaration import settled
 from tools.function_tool import FunctionTool
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
@@ -58,6 +59,7 @@ class LongRunningFunctionTool(FunctionTool):
         if problems := self.setting_problems():
             raise InvalidTool(self.name, " ".join(problems))
 
+    @settled
     def _get_declaration(self) -> JsonObject | None:
         declaration = super()._get_declaration()
         if declaration is not None:

@@ -6,11 +6,14 @@ whose result it refuses, and a tool must not run twice because of what it said.
 
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from tools.context import ToolContext
 from tools.function_tool import ArgumentsRefused
 from tools.media import function_response, without_media
 from waystation.core.errors import NotJson
 from waystation.core.event import NO_ACTIONS, EventActions
+from waystation.core.naming import mistakes
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
 from waystation.core.secrets import masked
 from waystation.core.tool_call import ToolOutcome
@@ -67,6 +70,8 @@ def failure_of(error: BaseException, *, context: ToolContext, duration_s: float 
 
 def describe(error: BaseException) -> str:
     """Return the text of an exception as it may be recorded: at most 4 KiB, and never empty."""
+    if isinstance(error, ValidationError):  # whose own text has lines and links in it
+        return _cleaned(f"{error.title}: {mistakes(error)}.", MAX_ERROR_BYTES)
     if isinstance(error, BaseExceptionGroup):
         causes = "; ".join(describe(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
         return _cleaned(f"{_text_of(error)}: {causes}", MAX_ERROR_BYTES)

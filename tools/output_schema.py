@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tools.base import BaseTool
 from tools.context import ToolContext
-from tools.declaration import declaration
+from tools.declaration import declaration, settled
 from tools.signature import Signature
 from waystation.core.payload import JsonObject, plain
 
@@ -66,6 +66,7 @@ class SetModelResponseTool(BaseTool):
         self._function = _function(output_schema)
         super().__init__(name=SET_MODEL_RESPONSE, description=inspect.cleandoc(self._function.__doc__ or ""))
 
+    @settled
     def _get_declaration(self) -> JsonObject | None:
         return declaration(self.name, self.description, Signature(self._function, self.name).schema)
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tools.base import BaseTool
-from tools.declaration import declare
+from tools.declaration import declare, declared_by
+from waystation.agents.kept import kept
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import digest
 
@@ -17,8 +18,13 @@ _VALUES = frozenset({"const", "default", "enum", "examples"})
 def parameters_digest(tool: BaseTool) -> str:
     """Return the digest of a tool's parameters, which no change of a description or title changes.
 
-    Not kept: a tool may change, and only calls that wait for people need it.
+    A tool may change, so it is kept only for those of which it is known on what it depends.
     """
+    made_of = declared_by(tool)
+    return _digest(tool) if made_of is None else kept(tool, "_parameters", made_of, lambda: _digest(tool))
+
+
+def _digest(tool: BaseTool) -> str:
     try:
         declared = declare(tool)
     except InvalidTool:  # a tool that has run cannot be undone, so nothing is to fail here

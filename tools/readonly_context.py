@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tools.services import NO_SERVICES, Services
 from tools.session import Session
 from tools.state import State
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, copy_json
 
 if TYPE_CHECKING:
     from google.genai.types import Content
@@ -38,7 +38,8 @@ class ReadonlyContext:
         self._state = state if isinstance(state, State) else State(state, tool=tool_name)
         self._invocation_id = invocation_id
         self._agent_name = agent_name
-        self._session = session or Session(id=session_id or invocation_id, user_id=user_id, state=self._state)
+        self._session = session or Session(id=session_id or invocation_id, user_id=user_id)
+        self._shown = session if state is None else None
         self._user_id = user_id or self._session.user_id
         self._session_id = session_id
         self._branch = branch
@@ -75,7 +76,9 @@ class ReadonlyContext:
     @property
     def session(self) -> Session:
         """The conversation so far. A copy: write to `state` to change anything."""
-        return self._session
+        if self._shown is None:
+            self._shown = self._session.over(self._state)
+        return self._shown
 
     @property
     def branch(self) -> str | None:
@@ -90,7 +93,7 @@ class ReadonlyContext:
     @property
     def custom_metadata(self) -> Mapping[str, Any]:
         """The `metadata` with which the invocation was started."""
-        return self._custom_metadata
+        return {key: copy_json(value) for key, value in self._custom_metadata.items()}
 
     @property
     def user_content(self) -> Content | None:
@@ -99,4 +102,4 @@ class ReadonlyContext:
             return None
         from google.genai.types import Content  # takes a second to import, and few tools ask
 
-        return Content.model_validate(self._user_content)
+        return Content.model_validate(copy_json(self._user_content))

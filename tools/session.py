@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from waystation.core.event import Event
+from waystation.core.payload import JsonObject, copy_json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """A copy: what is changed here is not recorded; write to `tool_context.state`."""
+    """A copy: what is changed here is not recorded; write to `tool_context.state`.
 
-    id: str
-    app_name: str = ""
-    user_id: str = ""
-    state: Mapping[str, Any] = field(default_factory=dict)
-    events: Sequence[Event] = ()
+    State and events are copied when they are first read: most tools read neither, and what is given here is the log's.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,  # ADK's name
+        app_name: str = "",
+        user_id: str = "",
+        state: Mapping[str, Any] | None = None,
+        events: Sequence[Event] = (),
+    ) -> None:
+        self.id, self.app_name, self.user_id = id, app_name, user_id
+        self._given_state, self._given_events = state, events
+
+    def over(self, state: Mapping[str, Any]) -> Session:
+        """Return another copy of the same conversation, with another state."""
+        return Session(id=self.id, app_name=self.app_name, user_id=self.user_id, state=state, events=self._given_events)
+
+    @cached_property
+    def state(self) -> JsonObject:
+        """The state as it was when this was first read."""
+        given = self._given_state
+        return {} if given is None else {key: copy_json(given[key]) for key in given}
+
+    @cached_property
+    def events(self) -> Sequence[Event]:
+        """What was said before the call."""
+        return tuple(event.model_copy(deep=True) for event in self._given_events)

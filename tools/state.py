@@ -5,19 +5,22 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar
 
 from waystation.core.errors import NotJson, ScopesNotRead
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject, copy_json, encode, plain
 from waystation.core.scope import is_scoped
+
+_REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact"
 
 
 class StateRefused(NotJson):
     """A tool wrote something into state that has no JSON form."""
 
-    def __init__(self, key: str, tool: str, path: str, found: str) -> None:
-        remedy = "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact"
+    def __init__(self, key: str, tool: str, path: str, found: str, remedy: str = _REMEDY) -> None:
         super().__init__(path, found, remedy)
         self.key, self.tool = key, tool
         # Replaces the text of NotJson, which knows neither the tool nor that this is about state.
-        self.args = (f"Tool {tool!r} cannot store state {path!r}: it is {found}, which has no JSON form; {remedy}.",)
+        what = f"Tool {tool!r} cannot store state {path!r}" if tool else f"State {path!r} cannot be stored"
+        self.args = (f"{what}: it is {found}, which has no JSON form; {remedy}.",)
 
 
 class State(MutableMapping[str, Any]):
@@ -144,13 +147,14 @@ class State(MutableMapping[str, Any]):
 
     def _plain(self, key: str, value: Any) -> Any:
         if not isinstance(key, str):
-            raise StateRefused(repr(key), self._tool, repr(key), f"a key of type {type(key).__qualname__}")
+            kind = f"under a key of type {type(key).__qualname__}"
+            raise StateRefused(repr(key), self._tool, repr(key), kind, "use text as keys")
         try:
             return plain({key: value})[key]
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
         except Exception as error:  # a value may raise anything when it is looked at
-            found = f"a {type(value).__name__} that cannot be read ({type(error).__name__})"
+            found = f"{a(value)} that cannot be read ({type(error).__name__})"
             raise StateRefused(key, self._tool, key, found) from error
 
     def __repr__(self) -> str:

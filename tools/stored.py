@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from tools.actions import Acting
 from tools.awaited import NotAwaited, Unawaited, must_be_awaited
-from tools.readonly_context import ReadonlyContext
+from tools.given import list_given, text_given, version_given
 
 if TYPE_CHECKING:
     from google.genai.types import Part
 
-    from tools.actions import Actions
     from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
     from waystation.core.event import Event
     from waystation.memory.base_memory_service import BaseMemoryService
@@ -32,7 +32,7 @@ class _SessionScope(_UserScope):
     session_id: str
 
 
-class StoredAccess(ReadonlyContext):
+class StoredAccess(Acting):
     """A context that reaches what is kept beside history."""
 
     def __init__(self, **about: Any) -> None:
@@ -52,7 +52,6 @@ class StoredAccess(ReadonlyContext):
 class ArtifactAccess(StoredAccess):
     """Named files with versions."""
 
-    _actions: Actions
     _idempotency_key: str = ""
 
     def __init__(self, **about: Any) -> None:
@@ -76,6 +75,8 @@ class ArtifactAccess(StoredAccess):
         Raises:
             ValueError: The worker keeps no artifacts.
         """
+        text_given("load_artifact", "filename", filename)
+        version_given("load_artifact", version)
         return await self._artifacts().load_artifact(**self._session_scope(), filename=filename, version=version)
 
     @must_be_awaited
@@ -91,6 +92,7 @@ class ArtifactAccess(StoredAccess):
             InputValidationError: The Part holds nothing that can be kept.
             ValueError: The worker keeps no artifacts.
         """
+        text_given("save_artifact", "filename", filename)
         service = self._artifacts()
         number = self._saved[filename]
         self._saved[filename] += 1
@@ -108,7 +110,7 @@ class ArtifactAccess(StoredAccess):
             version = await service.save_artifact(
                 **scope, filename=filename, artifact=artifact, custom_metadata=custom_metadata
             )
-        self._actions.artifact_delta[filename] = version
+        self.actions.artifact_delta[filename] = version
         return version
 
     @must_be_awaited
@@ -118,6 +120,8 @@ class ArtifactAccess(StoredAccess):
         Raises:
             ValueError: The worker keeps no artifacts.
         """
+        text_given("get_artifact_version", "filename", filename)
+        version_given("get_artifact_version", version)
         return await self._artifacts().get_artifact_version(**self._session_scope(), filename=filename, version=version)
 
     def _artifacts(self) -> BaseArtifactService:
@@ -139,6 +143,7 @@ class MemoryAccess(StoredAccess):
         Raises:
             ValueError: The worker has no memory.
         """
+        text_given("search_memory", "query", query)
         return await self._memory("Memory service is not available.").search_memory(**self._user(), query=query)
 
     @must_be_awaited
@@ -160,6 +165,7 @@ class MemoryAccess(StoredAccess):
         Raises:
             ValueError: The worker has no memory.
         """
+        list_given("add_events_to_memory", "events", events, "Event")
         service = self._memory("Cannot add events to memory: memory service is not available.")
         await service.add_events_to_memory(
             **self._user(), session_id=self.session.id, events=events, custom_metadata=custom_metadata
@@ -174,6 +180,7 @@ class MemoryAccess(StoredAccess):
         Raises:
             ValueError: The worker has no memory.
         """
+        list_given("add_memory", "memories", memories, "MemoryEntry")
         service = self._memory("Cannot add memory: memory service is not available.")
         await service.add_memory(**self._user(), memories=memories, custom_metadata=custom_metadata)
 

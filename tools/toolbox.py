@@ -9,6 +9,7 @@ from tools.agent_tool import AgentTool
 from tools.authoring import agents_below, entries_of, name_problem, toolsets_of
 from tools.base import BaseTool
 from tools.declaration import declare
+from tools.places import place_of
 from tools.readonly_context import ReadonlyContext
 from tools.toolset import BaseToolset
 from waystation.agents.agent import BaseAgent, LlmAgent
@@ -66,7 +67,7 @@ async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext
             tools = await toolset.get_tools_with_prefix(context)
     except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
         # The text of other people's errors may quote credentials.
-        reason = {"reason": str(error)} if isinstance(error, WaystationError) else {}
+        reason = {"reason": str(error)} if isinstance(error, WaystationError) else {"place": place_of(error)}
         prefix = {"prefix": toolset.tool_name_prefix} if toolset.tool_name_prefix else {}
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason

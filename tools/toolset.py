@@ -7,13 +7,15 @@ import abc
 import copy
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from tools.base import BaseTool
 from tools.context import ToolContext
 from tools.function_tool import FunctionTool
 from tools.readonly_context import ReadonlyContext
+from waystation.core.errors import InvalidTool
+from waystation.core.naming import a
 
 _CACHED_INVOCATIONS = 64
 
@@ -72,6 +74,12 @@ class BaseToolset(abc.ABC):
         given: Any = self.get_tools(readonly_context)
         # Some write `def get_tools` where ADK has `async def`; what they mean is plain.
         listed = await given if inspect.isawaitable(given) else given
+        if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
+            raise InvalidTool(type(self).__name__, f"`get_tools` returned {a(listed)}; return a list of tools.")
+        for tool in listed:
+            if not callable(tool) and not isinstance(tool, BaseTool):
+                text = f"`get_tools` returned a list with {a(tool)} in it; return BaseTools and functions."
+                raise InvalidTool(type(self).__name__, text)
         tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
         if self.tool_name_prefix:
             tools = [_renamed(tool, f"{self.tool_name_prefix}_{tool.name}") for tool in tools]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tools.context import ToolContext
+from tools.declaration import settled
 from tools.function_tool import FunctionTool
 from waystation.core.payload import JsonObject
 
@@ -27,6 +28,7 @@ class TransferToAgentTool(FunctionTool):
         super().__init__(transfer_to_agent)
         self._agent_names = list(agent_names)
 
+    @settled
     def _get_declaration(self) -> JsonObject | None:
         declared = super()._get_declaration()
         assert declared is not None

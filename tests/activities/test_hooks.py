@@ -112,6 +112,8 @@ async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> No
         raise StoreFailed("s3://bucket", "it timed out")
 
     own = Hooks(Agent(name="a", before_agent_callback=save), [])
-    with pytest.raises(CallbackRaised, match="raised The store at s3://bucket failed: it timed out") as raised:
+    with pytest.raises(
+        CallbackRaised, match="`before_agent_callback`: The store at s3://bucket failed: it timed out"
+    ) as raised:
         await own.around_agent("before_agent_callback", CallbackContext())
     assert raised.value.passing

@@ -1,10 +1,15 @@
 """Instruction templates, to the letter of ADK's rules. Source: adk-semantics 9.3."""
 
+import json
+from typing import Any
+
 import pytest
 
 from activities.contexts import Contexts
-from activities.instructions import InstructionFailed, filled_in
+from activities.instructions import InstructionFailed, filled_in, instructions_of
+from tools import ReadonlyContext
 from tools.services import NO_SERVICES
+from waystation.agents import Agent
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 
@@ -46,3 +51,36 @@ async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, p
     with pytest.raises(InstructionFailed) as failed:
         await filled_in(template, contexts())
     assert (failed.value.kind, str(failed.value)) == (kind, problem)
+
+
+def weather(context: ReadonlyContext) -> str:
+    """Raise, in a library that it calls."""
+    return str(json.loads("fine"))
+
+
+async def weather_soon(context: ReadonlyContext) -> str:
+    """Raise when it is awaited."""
+    return weather(context)
+
+
+@pytest.mark.parametrize("provider", [weather, weather_soon])
+async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) -> None:
+    """Not that of a library; and without what it said, which may quote the conversation."""
+    with pytest.raises(InstructionFailed) as failed:
+        await instructions_of(Agent(name="guide", instruction=provider), contexts(), set_response=False)
+    line = weather.__code__.co_firstlineno + 2
+    assert str(failed.value) == (
+        f"The function that is the `instruction` of 'guide' raised JSONDecodeError at {__file__}:{line}."
+    )
+
+
+@pytest.mark.parametrize(("value", "told"), [(None, "None"), (3, "an int"), (["text"], "a list")])
+async def test_a_function_that_returns_no_text_is_refused(value: Any, told: str) -> None:
+    """Else the model would be instructed with `None`."""
+    agent = Agent(name="guide", global_instruction=lambda context: value)
+    with pytest.raises(InstructionFailed) as failed:
+        await instructions_of(agent, contexts(), set_response=False)
+    assert (failed.value.kind, str(failed.value)) == (
+        "TypeError",
+        f"The function that is the `global_instruction` of 'guide' returned {told}; return text.",
+    )

@@ -25,8 +25,9 @@ from tools import (
 from tools.approval import Judgement, judged
 from tools.mcp.tool import McpTool
 from waystation.agents import Agent, ApprovalRule
+from waystation.core.answer import usual_hint
 from waystation.core.errors import InvalidTool
-from waystation.core.model_call import Effect
+from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation
 
@@ -85,6 +86,35 @@ async def test_a_tool_of_ones_own_has_a_policy_as_an_attribute() -> None:
     assert await policy_of(Shred(name="shred", description=""), {}) == OWN
     assert await policy_of(Choosy(name="shred", description=""), {"all": True}) == OWN
     assert await policy_of(Choosy(name="shred", description=""), {"all": False}) is None
+
+
+@pytest.mark.parametrize("said", [3, "\ud800", Exception("no hint")])
+async def test_a_hint_that_is_of_no_use_gives_way_to_the_usual_one(said: Any) -> None:
+    """The person is asked all the same, be it for the tool itself or for a rule."""
+
+    class Shred(BaseTool):
+        def confirmation_hint(self) -> str:
+            if isinstance(said, Exception):
+                raise said
+            return said  # type: ignore[no-any-return]  # the mistake
+
+    tool, gated = Shred(name="shred", description=""), Shred(name="shred", description="")
+    gated.approval = OWN
+    for judgement in (await found(tool, {}, ApprovalRule(FIRST)), await found(gated, {})):
+        assert judgement.confirmation is not None
+        assert judgement.confirmation.hint.startswith("Please approve or reject the tool call shred()")
+
+
+@pytest.mark.parametrize("asked", [True, Confirmation(payload=object())])
+async def test_a_confirmation_that_cannot_be_recorded_asks_the_usual(asked: Any) -> None:
+    """A model call that cannot be recorded would be repeated for ever."""
+
+    class Shred(BaseTool):
+        async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
+            return asked  # type: ignore[no-any-return]  # the mistake
+
+    judgement = await found(Shred(name="shred", description=""), {})
+    assert judgement.confirmation == Confirmation(hint=usual_hint("shred"))
 
 
 async def test_the_tools_own_policy_comes_first_then_the_first_rule_that_matches() -> None:

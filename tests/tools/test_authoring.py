@@ -121,10 +121,23 @@ def test_names_that_models_do_not_take_are_refused(name: str) -> None:
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
 
 
+class Forgetful(BaseTool):
+    """Leaves out what every tool begins with."""
+
+    def __init__(self) -> None:
+        pass
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [
         ("pay", """Tool "'pay'": a str was put into `tools`; put functions and BaseTools there."""),
+        (
+            Forgetful(),
+            "Tool 'Forgetful': its `__init__` has to begin with `super().__init__(name=..., description=...)`.",
+        ),
+        (BaseTool(name=3, description=""), "Tool 'BaseTool': `name` is 3; use text."),  # type: ignore[arg-type]
+        (3, "Tool '3': an int was put into `tools`; put functions and BaseTools there."),
         (BaseTool, "Tool 'BaseTool': a class was put into `tools`; put an instance of it there."),
         (dict, "Tool 'dict': a class was put into `tools`; put a function there that makes and uses one."),
     ],

@@ -1,9 +1,18 @@
 """LangChain's tools, by the real langchain-core."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException, tool
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import (
+    BaseTool,
+    InjectedToolArg,
+    InjectedToolCallId,
+    StructuredTool,
+    Tool,
+    ToolException,
+    tool,
+)
 from pydantic import BaseModel, Field
 
 from tools import ToolContext, declare, outcome_of
@@ -27,6 +36,9 @@ async def double(a: int) -> int:
 def look_up(query: str) -> str:
     """Look something up."""
     return f"found {query}"
+
+
+Kept = Annotated[str, InjectedToolArg]
 
 
 class Wanted(BaseModel):
@@ -183,7 +195,41 @@ async def test_langchain_may_handle_a_tools_errors() -> None:
         await call(LangchainTool(StructuredTool.from_function(func=fail, name="f", description="d")), {})
 
 
+async def test_what_langchain_injects_is_neither_asked_of_models_nor_missed() -> None:
+    """The id of the call and LangChain's configuration are there as when LangChain runs the tool."""
+
+    @tool
+    def note(
+        text: str, tool_call_id: Annotated[str, InjectedToolCallId], config: RunnableConfig, kept: Kept = "there"
+    ) -> str:
+        """Note something."""
+        return f"{text} {tool_call_id} {config['configurable']} {kept}"
+
+    wrapped = LangchainTool(note)
+    assert declared(wrapped)["parametersJsonSchema"]["properties"].keys() == {"text"}
+    context = ToolContext(function_call_id="fc-7")
+    assert await call(wrapped, {"text": "hello"}, context) == "hello fc-7 {} there"
+    assert "mandatory" in (await call(wrapped, {}, context))["error"]
+    assert "'text': expected type 'str'" in (await call(wrapped, {"text": 1}, context))["error"]
+
+
+def test_what_nobody_injects_is_refused() -> None:
+    """Every call of such a tool would be refused, and the model could do nothing about it."""
+
+    @tool
+    def note(text: str, kept: Kept) -> str:
+        """Note something."""
+        return text + kept
+
+    with pytest.raises(ValueError, match="Tool 'note': 'kept' is left to LangChain's caller to inject"):
+        LangchainTool(note)
+
+
 def test_what_cannot_be_run_is_refused() -> None:
     """In ADK's words."""
     with pytest.raises(ValueError, match=r"^Tool must be a Langchain tool, have a 'run' or '_run' method\.$"):
         LangchainTool(object())
+    with pytest.raises(
+        ValueError, match=r"^Forecast is a class; wrap an object of it: LangchainTool\(Forecast\(…\)\)\.$"
+    ):
+        LangchainTool(Forecast)

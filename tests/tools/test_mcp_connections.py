@@ -18,6 +18,7 @@ from tools.mcp import (
     SseConnectionParams,
     StdioConnectionParams,
     StdioServerParameters,
+    StreamableHTTPConnectionParams,
 )
 from waystation.agents import LlmAgent
 
@@ -101,8 +102,18 @@ async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMappin
     assert await toolbox(LlmAgent(name="a", tools=[toolset]), at()) == {}
     assert logs[-1]["event"] == "toolset.failed"
     assert logs[-1]["prefix"] == "desk"
-    assert logs[-1]["reason"].startswith("The MCP server cannot be used: ")
+    assert logs[-1]["reason"].startswith(f"The MCP server at 127.0.0.1:{port} cannot be used: ")
     await toolset.close()
+
+
+async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[str, Any]]) -> None:
+    """Tools are listed anew at every step of every invocation."""
+    with http_server() as (port, _):
+        toolset = over_http(port)
+        for _ in range(2):
+            await toolset.get_tools(at())
+        await toolset.close()
+    assert [line["tool"] for line in logs if line["event"] == "mcp_tool.left_out"] == ["transfer_to_agent"]
 
 
 async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_path: Path) -> None:
@@ -117,9 +128,57 @@ async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_
 async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
     """Not a wait."""
     toolset = McpToolset(connection_params=StdioServerParameters(command="no-such-program"))
-    with pytest.raises(McpConnectionError, match="The MCP server cannot be used: FileNotFoundError"):
+    with pytest.raises(McpConnectionError, match="The MCP server 'no-such-program' cannot be used: FileNotFoundError"):
         await toolset.get_tools(at())
     await toolset.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problems"),
+    [
+        (
+            StdioServerParameters(command="no-such-program"),
+            [
+                "there is no program 'no-such-program' that could be its server; install it on the worker's machine, "
+                "or give its path as `command`."
+            ],
+        ),
+        (
+            StdioConnectionParams(server_params=StdioServerParameters(command="./serve", cwd="/"), timeout=-1),
+            [
+                "`timeout` is -1; use a number of seconds above 0.",
+                "there is no program './serve' that could be its server; install it on the worker's machine, or give "
+                "its path as `command`.",
+            ],
+        ),
+        (StdioServerParameters(command=sys.executable), []),
+        (StdioServerParameters(command="./" + Path(sys.executable).name, cwd=Path(sys.executable).parent), []),
+        (
+            StdioServerParameters(command=Path(sys.executable).name, env={"PATH": str(Path(sys.executable).parent)}),
+            [],
+        ),
+        (
+            StreamableHTTPConnectionParams(url="127.0.0.1:8000/mcp", sse_read_timeout=0),
+            [
+                "`sse_read_timeout` is 0; use a number of seconds above 0.",
+                "`url` is '127.0.0.1:8000/mcp'; use one such as 'http://127.0.0.1:8000/mcp'.",
+            ],
+        ),
+        (StreamableHTTPConnectionParams(url="https://example.com/mcp"), []),
+        (
+            "http://127.0.0.1:8000/mcp",
+            [
+                "`connection_params` is a str; use StreamableHTTPConnectionParams, SseConnectionParams or "
+                "StdioConnectionParams."
+            ],
+        ),
+    ],
+    ids=["missing", "two", "path", "folder", "environment", "url", "fine", "type"],
+)
+def test_what_can_never_be_reached_is_found_without_trying(parameters: Any, problems: list[str]) -> None:
+    """So that `check` says it: the worker would leave the toolset out of each model call."""
+    found = authoring_problems(LlmAgent(name="a", tools=[McpToolset(connection_params=parameters)]))
+    assert [str(problem) for problem in found] == [f"Tool 'McpToolset': {problem}" for problem in problems]
 
 
 async def test_a_program_that_says_nothing_is_given_up() -> None:

@@ -115,7 +115,7 @@ async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store:
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
     provider.down = True
-    with pytest.raises(AuthorizationFailed, match="did not answer the authorization_code with a token"):
+    with pytest.raises(AuthorizationFailed, match=r"did not answer the authorization_code with a token \(status 503\)"):
         await complete_authorization(store, auth_response_uri=ended_at)
     provider.down = False
     await complete_authorization(store, auth_response_uri=ended_at)

@@ -1,12 +1,15 @@
 """What a tool is given besides its arguments."""
 
 import threading
+from contextlib import suppress
 
 import pytest
 from google.genai import types
 from pydantic import ValidationError
 
 from tools import CallbackContext, Context, StateRefused, ToolContext
+from tools.actions import Actions
+from tools.state import State
 from waystation.core.errors import NotJson
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.secrets import Secret
@@ -134,3 +137,26 @@ def test_contexts_do_not_share_actions() -> None:
     """Each call has its own."""
     ToolContext().actions.artifact_delta["f"] = 1
     assert ToolContext().actions.artifact_delta == {}
+
+
+def test_a_threads_first_action_counts_beside_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool may use threads of its own, and actions are made when they are first asked for."""
+    make, both = Actions.over, threading.Barrier(2)
+
+    def slowly(state: State) -> Actions:
+        with suppress(threading.BrokenBarrierError):  # as it should be: only one of them makes any
+            both.wait(timeout=0.1)
+        return make(state)
+
+    monkeypatch.setattr(Actions, "over", slowly)
+    context = ToolContext(function_call_id="fc-1")
+
+    def save(name: str) -> None:
+        context.actions.artifact_delta[name] = 1
+
+    threads = [threading.Thread(target=save, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert context.recorded_actions().artifact_delta == {"a": 1, "b": 1}

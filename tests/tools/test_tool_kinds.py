@@ -73,6 +73,7 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
             {"require_confirmation": "yes"},
             "Tool 'ask': `require_confirmation` is 'yes'; use True, False or a function.",
         ),
+        ({"hint": 3}, "Tool 'ask': `hint` is 3; use text."),
     ],
 )
 def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -227,8 +227,8 @@ def test_to_dict_is_independent() -> None:
         (
             7,
             "x",
-            "Tool 'pay' cannot store state '7': it is a key of type int, which has no JSON form; "
-            "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact.",
+            "Tool 'pay' cannot store state '7': it is under a key of type int, which has no "
+            "JSON form; use text as keys.",
         ),
     ],
 )

@@ -248,7 +248,7 @@ async def test_functions_and_a_plain_method_are_understood() -> None:
 
 
 async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
-    """Its text is not logged, since it may quote credentials."""
+    """Where is logged, and not its text, since that may quote credentials."""
 
     class Broken(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -262,8 +262,28 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
             "agent": "a",
             "toolset": "Broken",
             "error_type": "ConnectionError",
+            "place": f"{__file__}:{Broken.get_tools.__code__.co_firstlineno + 1}",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, "`get_tools` returned None; return a list of tools."),
+        ("add", "`get_tools` returned a str; return a list of tools."),
+        ([add, 3], "`get_tools` returned a list with an int in it; return BaseTools and functions."),
+    ],
+)
+async def test_what_is_no_list_of_tools_is_named(logs: Logs, given: Any, reason: str) -> None:
+    """With what to return instead."""
+
+    class Wrong(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Any:
+            return given
+
+    assert await names(Wrong(), context=at()) == []
+    assert [entry["reason"] for entry in logs] == [f"Tool 'Wrong': {reason}"]
 
 
 async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,9 +246,10 @@ def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
             code = raised if _ERROR_CODE.fullmatch(raised) else "with an error"
             raise AuthorizationFailed(f"{host} refused the {grant}: {code}.", revoked=code == "invalid_grant") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError) as error:
-            raise AuthorizationFailed(
-                f"{host} did not answer the {grant} with a token ({type(error).__name__})."
-            ) from None
+            reason = type(error).__name__
+            if isinstance(error, httpx2.HTTPStatusError):
+                reason = f"status {error.response.status_code}"
+            raise AuthorizationFailed(f"{host} did not answer the {grant} with a token ({reason}).") from None
     if not isinstance(token.get("access_token"), str):
         raise AuthorizationFailed(f"{host} answered the {grant} without an access token.")
     expires_at, expires_in = token.get("expires_at"), token.get("expires_in")

@@ -15,7 +15,7 @@ import structlog
 from mcp import Client, MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from tools.mcp.parameters import ConnectionParams, timeout_of
+from tools.mcp.parameters import ConnectionParams, place_of, timeout_of
 from tools.mcp.transport import SENT, Sent, connected
 from waystation.core.errors import WaystationError
 
@@ -88,7 +88,7 @@ class McpSession:
         except Exception as error:  # noqa: BLE001  # transports raise anything
             reason = _reason(error)
         self.abandon()
-        raise McpConnectionError(f"The MCP server cannot be used: {reason}.")
+        raise McpConnectionError(f"The MCP server {place_of(self._parameters)} cannot be used: {reason}.")
 
     async def call(self, request: Callable[[Client], Awaitable[Result]]) -> Result:
         """Make one request.

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
-from tools.declaration import declaration
+from tools.declaration import declaration, settled
 from tools.mcp.session import McpSessions, OutcomeUnknown
 from tools.readonly_context import ReadonlyContext
 from tools.signature import Signature, name_of
@@ -47,6 +47,7 @@ class McpTool(BaseTool):
         self._progress_callback = progress_callback
         self.effect = effect or effect_of(mcp_tool)
 
+    @settled
     def _get_declaration(self) -> JsonObject:
         declared = declaration(self.name, self.description, self.raw_mcp_tool.input_schema)
         if self.raw_mcp_tool.output_schema is not None:

@@ -16,7 +16,7 @@ from tools.authoring import RESERVED_NAMES
 from tools.authorization import authentication_problem, authorized
 from tools.base import BaseTool
 from tools.calling import invoke
-from tools.mcp.parameters import ConnectionParams, timeout_of
+from tools.mcp.parameters import ConnectionParams, parameter_problems, timeout_of
 from tools.mcp.session import McpConnectionError, McpSessions
 from tools.mcp.tool import McpTool, plain_result
 from tools.readonly_context import ReadonlyContext
@@ -107,6 +107,7 @@ class McpToolset(BaseToolset):
             "message_handler": self._on_message,
         }
         self._sessions = McpSessions(connection_params, errlog=errlog or sys.stderr, callbacks=callbacks)
+        self._left_out = set[str]()
         self._listings: OrderedDict[object, tuple[float, list[Tool]]] = OrderedDict()
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -118,7 +119,9 @@ class McpToolset(BaseToolset):
         tools: list[BaseTool] = []
         for listed in await self._listed(readonly_context):
             if listed.name in RESERVED_NAMES:
-                log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
+                if listed.name not in self._left_out:  # told once, and not with each model call
+                    log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
+                self._left_out.add(listed.name)
                 continue
             tool = McpTool(
                 mcp_tool=listed,
@@ -164,8 +167,8 @@ class McpToolset(BaseToolset):
         await self._sessions.close()
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each."""
-        problems = super().setting_problems()
+        """Return what is wrong with the settings, one sentence each; nothing is started or connected for that."""
+        problems = [*super().setting_problems(), *parameter_problems(self.connection_params)]
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
         wrong = [effect for effect in effects if effect not in (None, "read", "repeatable", "once")]
         problems += [f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong]

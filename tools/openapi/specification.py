@@ -84,7 +84,9 @@ def load(spec: str, kind: str) -> JsonObject:
     try:
         loaded: Any = json.loads(spec) if kind == "json" else _yaml(spec)
     except ValueError as error:
-        raise InvalidTool("OpenAPIToolset", f"the specification is not {kind.upper()}: {error}.") from None
+        other = "; give `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
+        text = f"the specification is not {kind.upper()}: {error}{other}."
+        raise InvalidTool("OpenAPIToolset", text) from None
     if not isinstance(loaded, dict):
         raise InvalidTool("OpenAPIToolset", "the specification must be an object.")
     return loaded

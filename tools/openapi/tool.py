@@ -16,7 +16,7 @@ from tools.authorization import NO_AUTHORIZATION, Authorization, authorized
 from tools.base import BaseTool
 from tools.calling import invoke
 from tools.context import ToolContext
-from tools.declaration import declaration
+from tools.declaration import declaration, settled
 from tools.openapi.destination import DestinationRefused, check_destination
 from tools.openapi.request import ArgumentRefused, Request, request_for, valid_header
 from tools.openapi.specification import Operation, is_absolute
@@ -100,6 +100,7 @@ class RestApiTool(BaseTool):
         """Set headers that every request carries unless something else sets them."""
         self._default_headers = headers
 
+    @settled
     def _get_declaration(self) -> JsonObject:
         return declaration(self.name, self.description, self.operation.schema)
 

@@ -1,0 +1,114 @@
+"""Declarations are made once, and nobody can tell: whatever a declaration says of a tool is what the tool is now."""
+
+import functools
+
+import pytest
+
+from activities.contexts import Contexts
+from activities.request import request_of, tools_for
+from tools import FunctionTool, LongRunningFunctionTool, declare
+from tools.base import BaseTool
+from tools.parameters import parameters_digest
+from tools.services import NO_SERVICES
+from waystation.agents import Agent
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.shape import AgentShape
+from waystation.core.work import Work
+from waystation.testing import ScriptedModel
+
+
+def weigh(grams: int) -> int:
+    """Weigh something."""
+    return grams
+
+
+def test_who_changes_a_declaration_changes_no_other() -> None:
+    """Models and callbacks may edit what a request declares."""
+    tool = FunctionTool(weigh)
+    first, second = declare(tool), declare(tool)
+    assert first is not None
+    first["parametersJsonSchema"]["properties"].clear()
+    assert declare(tool) == second != first
+
+
+@pytest.mark.parametrize("kind", [FunctionTool, LongRunningFunctionTool])
+def test_a_new_name_or_description_is_declared(kind: type[FunctionTool]) -> None:
+    """Tools are often renamed after they were made."""
+    tool = kind(weigh)
+    declare(tool)
+    tool.name, tool.description = "scales", "Weigh it."
+    declared = declare(tool)
+    assert declared is not None
+    assert (declared["name"], declared["description"].splitlines()[0]) == ("scales", "Weigh it.")
+
+
+def test_vertex_is_told_what_it_needs_whenever_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is read at each call, as google-genai does."""
+    tool = FunctionTool(weigh)
+    assert "responseJsonSchema" not in (declare(tool) or {})
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
+    assert "responseJsonSchema" in (declare(tool) or {})
+
+
+class Moody(FunctionTool):
+    """Author's code that says something else each time."""
+
+    told = 0
+
+    def _get_declaration(self) -> JsonObject | None:
+        self.told += 1
+        properties = {f"p{self.told}": {"type": "string"}}
+        return {"name": self.name, "parametersJsonSchema": {"type": "object", "properties": properties}}
+
+
+def test_an_authors_own_declaration_is_asked_for_each_time() -> None:
+    """An approval is bound to the parameters as they are, too."""
+    tool = Moody(weigh)
+    assert declare(tool) != declare(tool)
+    assert parameters_digest(tool) != parameters_digest(tool)
+
+
+class Wrapped(FunctionTool):
+    """Author's code around ours, with our name and all that is marked on it."""
+
+    told = 0
+
+    @functools.wraps(FunctionTool._get_declaration)
+    def _get_declaration(self) -> JsonObject | None:  # type: ignore[override]  # what `wraps` makes of it
+        self.told += 1
+        return {**(super()._get_declaration() or {}), "description": f"Weigh something, for the {self.told}. time."}
+
+
+def test_what_an_author_puts_around_a_declaration_is_asked_each_time() -> None:
+    """Also when it takes on everything that our own function has."""
+    tool = Wrapped(weigh)
+    assert declare(tool) != declare(tool)
+
+
+async def tools_of(agent: Agent) -> dict[str, BaseTool]:
+    log, work = Log("i-1"), Work(0, AgentShape(name=agent.name), None, None, entered_at=0)
+    return await tools_for(agent, Contexts.of(log, work, NO_SERVICES))
+
+
+async def test_whom_an_agent_may_transfer_to_is_declared_as_it_is_now() -> None:
+    """ADK's own tools are kept until the tree of agents changes."""
+    agent = Agent(name="top", model=ScriptedModel(), sub_agents=[Agent(name="left", model=ScriptedModel())])
+    one, same = await tools_of(agent), await tools_of(agent)
+    assert one["transfer_to_agent"] is same["transfer_to_agent"]
+    agent.sub_agents.append(Agent(name="right", model=ScriptedModel()))
+    declared = declare((await tools_of(agent))["transfer_to_agent"])
+    assert declared is not None
+    assert declared["parametersJsonSchema"]["properties"]["agent_name"]["enum"] == ["left", "right"]
+
+
+async def test_an_output_schema_is_told_as_it_is_now() -> None:
+    """One that is a dictionary can be changed in place."""
+    schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
+    log, work = Log("i-1"), Work(0, AgentShape(name="top"), None, None, entered_at=0)
+    first = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)
+    agent.output_schema["properties"]["reason"] = {"type": "string"}
+    second = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)
+    told = [list(request.config["responseJsonSchema"]["properties"]) for request in (first, second)]
+    assert told == [["answer"], ["answer", "reason"]]
