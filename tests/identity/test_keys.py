@@ -86,7 +86,7 @@ async def test_a_provider_that_is_down_refuses_nobody(tmp_path: Path, own_openid
     there = installed(tmp_path, own_openid)
     sealed = there.seal(own_openid.token())
     own_openid.keys_down = True
-    with pytest.raises(IdentityUnavailable, match="looked at again later"):
+    with pytest.raises(IdentityUnavailable, match="cannot be read now"):
         await there.verify(sealed)
     own_openid.keys_down = False
     assert (await there.verify(sealed))[0].subject == "dana@example.com"

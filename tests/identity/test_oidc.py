@@ -106,10 +106,25 @@ async def test_a_login_takes_ten_minutes_at_most(login: OidcLogin, own_openid: F
 
 
 async def test_who_says_no_is_not_let_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """Nor does the page show what the provider says of it."""
+    """The page names the refusal as OAuth does; what else the provider says of it is not shown."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url, consent=False))
-    assert returned["error_description"] not in await refused(login, returned, state)
+    text = await refused(login, returned, state)
+    assert "(access_denied)" in text
+    assert returned["error_description"] not in text
+    _, state = await login.begin(BACK)
+    assert "<b>" not in await refused(login, {"error": "<b>", "state": state}, state)
+
+
+async def test_a_secret_that_the_provider_does_not_take_is_told_as_that(
+    login: OidcLogin, own_openid: FakeOpenId
+) -> None:
+    """It is the mistake of whoever set the server up; the provider's own words may quote the secret."""
+    own_openid.client_secret = "another"
+    url, state = await login.begin(BACK)
+    text = await refused(login, back(own_openid.log_in(url)), state)
+    assert "(invalid_client); it does not take the `client_id`, the secret" in text
+    assert not any(secret in text for secret in own_openid.secrets)
 
 
 async def test_a_code_of_another_login_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
@@ -157,6 +172,14 @@ async def test_a_provider_that_is_down_is_another_error(login: OidcLogin, own_op
     own_openid.down = True
     with pytest.raises(IdentityUnavailable):
         await login.finish(returned, state)
+
+
+async def test_a_provider_whose_keys_cannot_be_had_lets_nobody_in_yet(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The message is about a login, of which nothing goes on by itself."""
+    url, state = await login.begin(BACK)
+    own_openid.keys_down = True
+    with pytest.raises(IdentityUnavailable, match=r"cannot be read now .* Nobody is logged in; try again"):
+        await login.finish(back(own_openid.log_in(url)), state)
 
 
 async def test_a_provider_that_is_not_there_is_another_error(

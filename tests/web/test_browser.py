@@ -106,6 +106,15 @@ async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium
         assert till.paid == [5]
 
 
+async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Browser) -> None:
+    """Otherwise it would stand there unchanged, and look as if nothing new waited."""
+    async with serve(payer(Till())) as env, site(env.client) as web, opened(chromium, web) as (page, _):
+        await page.goto("/approvals")
+        await page.context.clear_cookies()
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await page.get_by_text("Log in first").wait_for()
+
+
 async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> None:
     """From the list to an edited call, with nothing but links and forms."""
     till = Till()

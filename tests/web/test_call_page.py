@@ -125,6 +125,19 @@ async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
         await invocation.reject()
 
 
+async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> None:
+    """They are shown again, with what is wrong with them."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        given = {"args": '{"amount": "much", "to": "erin"}', "action": "edit"}
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), **given})
+        assert page.status_code == 422
+        assert "Edit the arguments of pay" in page.text
+        assert "Parameter &#39;amount&#39;" in page.text
+        assert "&#34;to&#34;: &#34;erin&#34;" in page.text
+        await invocation.reject()
+
+
 async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) -> None:
     """News leaves the call open; a text becomes the result that the agent reads, an object stands as it is."""
     async with serve(asker("Which day?")) as env, site(env.client) as web, web.browser() as me:
@@ -178,6 +191,7 @@ async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -
         for fields in (form, tab):
             page = await me.send(path_of(id), {**fields, "action": "approve"})
             assert page.status_code == 409
+            assert "Your answer was not sent: the call waits no more." in page.text
             assert "This call was rejected by erin (as they say)" in page.text
             assert "too much" in page.text
         await invocation.result()
@@ -227,7 +241,7 @@ async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) ->
 
 async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> None:
     """Silence approved nothing."""
-    agent = payer(Till(), {"amount": 5}, deadline=timedelta(seconds=1))
+    agent = payer(Till(), {"amount": 5}, deadline=timedelta(seconds=3))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))
@@ -235,6 +249,8 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert page.status_code == 409
         assert "Nobody answered before the deadline. The call was not approved." in page.text
+        edited = await me.send(f"{path_of(id)}/edit", {"csrf": fields["csrf"], "value.amount": "6"})
+        assert "Your answer was not sent: the call waits no more." in edited.text
         assert "the deadline passed without an answer" in page.text
 
 
@@ -246,7 +262,8 @@ async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypat
         await env.worker.shutdown()
         soon = {**(Invocation.answer.__kwdefaults__ or {}), "confirm_within": timedelta(seconds=1)}
         monkeypatch.setattr(Invocation.answer, "__kwdefaults__", soon)
-        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        page = await me.send(path_of(id), {**fields, "action": "approve", "comment": "enjoy"})
         assert page.status_code == 202
         assert "may still be applied" in page.text
+        assert "enjoy</textarea>" in page.text
         await invocation.handle.terminate()

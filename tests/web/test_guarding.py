@@ -3,7 +3,7 @@
 import asyncio
 import re
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import httpx2 as httpx
 import pytest
@@ -169,6 +169,64 @@ async def test_whoever_logs_out_is_out(serve: Serve) -> None:
         async with httpx.AsyncClient(base_url=web.url, cookies=cookies) as again:
             assert (await again.get("/approvals")).status_code == 401
         assert (await they.page("/approvals")).status_code == 200
+
+
+async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(serve: Serve) -> None:
+    """Whoever puts a proxy before it learns what to change; nothing else is told."""
+    async with serve(payer(Till())) as env, site(env.client, names=["inbox.example"]) as web, web.browser() as me:
+        refused = await me.http.get("/approvals", headers={"Host": "evil.example"})
+        assert refused.status_code == 400
+        assert "not known as 'evil.example'" in refused.text
+        assert "--allow-host NAME" in refused.text
+        assert refused.headers["content-type"].startswith("text/plain")
+        assert refused.headers["cache-control"] == "no-store"
+        assert (await me.http.get("/approvals", headers={"Host": "inbox.example:8443"})).status_code == 200
+
+
+async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Serve) -> None:
+    """The one who has said the address before need not be told to say it."""
+    url = "https://inbox.example:8443"
+    async with (
+        serve(payer(Till())) as env,
+        site(env.client, names=["inbox.example"], url=url) as web,
+        web.browser() as me,
+    ):
+        refused = await me.http.get("/approvals", headers={"Host": "upstream"})
+        assert refused.status_code == 400
+        assert f"has to pass on the header `Host` as browsers send it, for {url}" in refused.text
+
+
+async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve) -> None:
+    """The address that people use is known; a page at another port of that host is still of another site."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, names=["inbox.example"], url="https://inbox.example:8443") as web,
+        web.browser() as me,
+    ):
+        _, id = await begun(env.client, "payer")
+        fields = {**await me.fields(path_of(id)), "action": "reject"}
+        for origin, status in (("https://inbox.example:9", 403), ("https://inbox.example:8443", 200)):
+            sent = await me.send(path_of(id), fields, headers={"Host": "inbox.example", "Origin": origin})
+            assert (origin, sent.status_code) == (origin, status)
+
+
+async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
+    """A proxy that is cut off while it sends would take the server for broken, and keep everybody away from it."""
+    size = 3_000_000
+    async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
+        place = urlsplit(web.url)
+        for path, host in (("/approvals/x", place.netloc), ("/approvals/x", "evil.example"), ("/login", place.netloc)):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {FORM}\r\nContent-Length: {size}\r\n\r\n"
+            writer.write(head.encode() + b"a" * (size // 2))
+            await writer.drain()
+            answer = asyncio.create_task(reader.readline())
+            await me.page("/approvals")
+            assert not answer.done(), path
+            writer.write(b"a" * (size // 2))
+            await writer.drain()
+            assert (await answer).split()[1][:1] == b"4"
+            writer.close()
 
 
 async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:

@@ -35,14 +35,13 @@ async def listed(me: Browser, **filters: str) -> list[str]:
     return [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
 
 
-async def posted(me: Browser, tool: str, count: int) -> list[str]:
-    """Wait until visibility shows so many calls of a tool; return their ids."""
+async def posted(me: Browser, *ids: str) -> None:
+    """Wait until the list is of exactly these calls, and of no answered ones any more."""
 
-    async def look() -> list[str]:
-        found = await listed(me, tool=tool)
-        return found if len(found) == count else []
+    async def look() -> bool:
+        return set(await listed(me)) == set(ids)
 
-    return await until(look, f"{count} calls of {tool} in the list")
+    await until(look, f"{ids} in the list")
 
 
 async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None:
@@ -50,7 +49,7 @@ async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None
     agent = payer(Till(), {"amount": 5, "to": "acme"}, deadline=timedelta(minutes=10))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
-        assert await posted(me, "pay", 1) == [id]
+        await posted(me, id)
         page = html.unescape((await me.page("/approvals")).text)
         for shown in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", " ago"):
             assert shown in page
@@ -64,9 +63,7 @@ async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve:
         async with web.browser() as me:
             paying, payment = await begun(env.client, "payer")
             asking, question = await begun(env.client, "asker")
-            await posted(me, "pay", 1)
-            await posted(me, "ask", 1)
-            assert set(await listed(me)) == {payment, question}
+            await posted(me, payment, question)
             assert await listed(me, agent="asker") == [question]
             assert await listed(me, agent="asker", tool="pay") == []
             assert "Nothing here waits." in (await me.page("/approvals?tool=unheard-of")).text
@@ -84,7 +81,7 @@ async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) ->
     long = {"amount": 5, "note": "x" * 10_000}
     async with serve(payer(Till(), long)) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
-        await posted(me, "pay", 1)
+        await posted(me, id)
         assert "pay(…), 10,022 bytes of arguments" in (await me.page("/approvals?tool=pay")).text
         assert "10,002 characters" in (await me.page(path_of(id))).text
         await invocation.reject()
@@ -105,8 +102,8 @@ async def test_a_long_list_has_pages(serve: Serve, monkeypatch: pytest.MonkeyPat
             invocations.append(await env.client.start("asker", "go", id=f"paged-{number}-{env.client.task_queue}"))
 
         async def all_there() -> bool:
-            calls = [call async for call in env.client.approvals.each(agent="asker")]
-            return len(calls) == 5
+            waiting = {call.invocation_id async for call in env.client.approvals.each(agent="asker")}
+            return waiting == {each.id for each in invocations}
 
         await until(all_there, "all calls")
         seen: list[str] = []
@@ -119,6 +116,12 @@ async def test_a_long_list_has_pages(serve: Serve, monkeypatch: pytest.MonkeyPat
                 break
             path = html.unescape(following[1])
         assert sorted(seen) == sorted(f"{each.id}/fc-1" for each in invocations)
+        await invocations[0].answer("claim", "fc-1", by="dana")
+
+        async def taken_on() -> bool:
+            return "taken on by dana" in (await me.page("/approvals?agent=asker&show=claimed")).text
+
+        await until(taken_on, "the oldest call, which is on the last page, on the first of those taken on")
         for each in invocations:
             await each.handle.terminate()
 
@@ -147,6 +150,7 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         page = (await me.page(f"/approvals/several?{urlencode({'call': ids}, doseq=True)}")).text
         for amount in (5, 6, 7):
             assert f'<th scope="row">amount</th><td><code class="value">{amount}</code>' in page
+        assert page.count("<span>for user</span> <span>until 20") == 3
         chosen = [html.unescape(value) for value in re.findall(r'name="call" value="([^"]*)"', page)]
         assert [value.rpartition("|")[0] for value in chosen] == ids
         await invocation.reject("fc-2", by="erin")

@@ -13,9 +13,17 @@ from waystation.identity.init import write
     ("options", "said"),
     [
         (["--url", "inbox.example"], "--url is 'inbox.example'; give an address that begins with https://"),
+        (["--url", "https://"], "--url is 'https://'; give a host and no path"),
+        (["--url", "https://example.com/inbox"], "give a host and no path"),
+        (["--url", "https://example.com?x=1"], "give a host and no path"),
+        (["--url", "https://dana:pw@example.com"], "give a host and no path"),
+        (["--url", "https://example.com:99999"], "give a host and no path"),
+        (["--url", "https://b\u00fcro.example"], "give a host and no path"),
+        (["--identity", "{folder}/clients.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
         (["--temporal-ui", "javascript:alert(1)"], "--temporal-ui is 'javascript:alert(1)'"),
         (["--identity", "{folder}/nowhere.toml"], "nowhere.toml: cannot be read"),
-        (["--identity", "{folder}/workers.toml", "--host", "0.0.0.0"], "lets other machines in"),
+        (["--identity", "{folder}/workers.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
+        (["--identity", "{folder}/gateway.toml", "--host", "0.0.0.0"], "lets other machines in"),
         (["--host", "0.0.0.0", "--url", "https://inbox.example"], "have people log in at a provider"),
     ],
 )

@@ -88,6 +88,7 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
         me = Browser(http)
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert "This call was approved by dana@example.com (identity verified)" in page.text
+        assert "looked into" not in page.text
         await invocation.result()
         assert till.paid == [5]
         history = str(await invocation.history())
@@ -145,6 +146,28 @@ async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
         assert (await thief.get("/login/callback?error=access_denied&state=x")).status_code == 403
         assert (await thief.get("/approvals")).status_code == 303
         assert (await thief.head("/login")).status_code == 405
+
+
+async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printed_link(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Also by a form that a forgotten tab still sends; nothing of it is done."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        await logged_in(http, openid)
+        me = Browser(http)
+        fields = await me.fields(path_of(id))
+        left = await me.send("/logout", {"csrf": fields["csrf"]})
+        assert 'href="/login">Log in again' in left.text
+        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        assert page.status_code == 401
+        assert "Nothing was sent: this browser is not logged in, or not any more." in page.text
+        assert "printed" not in left.text + page.text
+        await invocation.reject()
 
 
 @pytest.mark.parametrize(
@@ -257,9 +280,11 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert "Your approval counts; more people have to approve." in page.text
         assert "so far dana@example.com" in page.text
+        assert 'value="approve"' not in page.text  # it would not count
+        assert 'value="reject"' in page.text
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert page.status_code == 409
-        assert "has approved call" in page.text
+        assert "has approved call &#39;fc-1&#39; before; 1 more has to." in page.text
         assert till.paid == []
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "approve"})
         assert "This call was approved by finn@example.com (identity verified)" in page.text

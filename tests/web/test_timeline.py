@@ -33,7 +33,7 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
         await invocation.approve()
         await invocation.result()
         over = html.unescape((await me.page(path)).text)
-        rows = re.findall(r"<tr><td>[^<]*</td><td>([^<]*)</td><td>([^<]*)</td></tr>", over)
+        rows = re.findall(r"<tr><td><time[^<]*</time></td><td>([^<]*)</td><td>([^<]*)</td></tr>", over)
         assert [name for _, name in rows] == [
             "payer: model call 1",
             "payer: pay waits",

@@ -89,8 +89,7 @@ class IssuerKeys:
             keys = keys_in(await self._fetched())
         except (OSError, ValueError) as error:
             if required:
-                text = f"The keys of {self._issuer} cannot be read now ({error}); the answer is looked at again later."
-                raise IdentityUnavailable(text) from None
+                raise IdentityUnavailable(f"The keys of {self._issuer} cannot be read now ({error}).") from None
             return
         self._keys, self._read_at = keys, self._clock()
         self.reads += 1
@@ -154,6 +153,8 @@ async def fetched(url: str) -> JsonObject:
                 data += piece
                 if len(data) > MAX_BYTES:
                     raise ValueError(f"more than {MAX_BYTES} bytes are there")
+    except TimeoutError:  # says nothing by itself
+        raise OSError(f"nothing came within {FETCH_LIMIT_S:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OSError(type(error).__name__) from None
     return _object(data)

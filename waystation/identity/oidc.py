@@ -28,6 +28,14 @@ LOGIN_LIMIT_S = 600.0
 MAX_LOGINS = 10_000
 """Logins under way; one more forgets the oldest, so that whoever opens the page often fills nothing."""
 MAX_PARAMETER_CHARS = 4_000
+REFUSALS = frozenset(
+    {
+        *("access_denied", "account_selection_required", "consent_required", "interaction_required", "invalid_client"),
+        *("invalid_grant", "invalid_request", "invalid_scope", "login_required", "server_error"),
+        *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
+    }
+)
+"""How OAuth and OpenID Connect name refusals. A provider's other words may quote the code, or the client's secret."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,19 +125,26 @@ class OidcLogin:
         """
         given = returned.get("state", "")
         if not state or not hmac.compare_digest(given.encode(errors="replace"), state.encode(errors="replace")):
-            raise AuthorizationFailed("This login was begun in another browser, or cookies are off; log in again.")
+            raise AuthorizationFailed(
+                "This login was begun in another browser, or at another server process, or cookies are off; log in "
+                "again."
+            )
         begun = self._begun.pop(state, None)
         if begun is None or begun.at + LOGIN_LIMIT_S <= self._clock():
-            raise AuthorizationFailed("This login was finished before, or took too long; log in again.")
+            raise AuthorizationFailed(
+                "This login was finished before, took too long, or was begun at another server process; log in again."
+            )
         if returned.get("iss", self._section.issuer) != self._section.issuer:
             raise AuthorizationFailed("Another provider answered than the one that was asked; log in again.")
         code = returned.get("code", "")
         if "error" in returned or not 0 < len(code) <= MAX_PARAMETER_CHARS:
-            raise AuthorizationFailed("The provider let nobody in; log in again.")
+            raise AuthorizationFailed(f"The provider let nobody in{_named(returned.get('error'))}; log in again.")
         token = await self._token(code, begun)
         try:
             claims = await self._issuer.claims(token, now=self._clock())
             who = self._issuer.who(claims)
+        except IdentityUnavailable as error:
+            raise IdentityUnavailable(f"{error} Nobody is logged in; try again in a minute.") from None
         except NotAllowed as refused:
             raise AuthorizationFailed(f"The provider's token does not say who logged in. {refused}") from None
         audience = claims["aud"]
@@ -157,9 +172,13 @@ class OidcLogin:
                 )
         except httpx2.HTTPStatusError as error:
             raise IdentityUnavailable(f"The provider answered {error.response.status_code}; try again.") from None
-        except (OAuthError, ValueError, TypeError, KeyError) as error:
-            # The provider's own words may quote the code, or the client's secret.
-            raise AuthorizationFailed(f"The provider refused the login ({type(error).__name__}).") from None
+        except OAuthError as error:
+            remedy = "log in again."
+            if error.error == "invalid_client":
+                remedy = "it does not take the `client_id`, the secret or the `client_authentication` of [oidc]."
+            raise AuthorizationFailed(f"The provider refused the login{_named(error.error)}; {remedy}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise AuthorizationFailed(f"The provider's answer is no token ({type(error).__name__}).") from None
         except httpx2.HTTPError as error:
             raise IdentityUnavailable(f"The provider is not reached ({type(error).__name__}); try again.") from None
         token = answer.get("id_token")
@@ -195,3 +214,7 @@ class OidcLogin:
         if not isinstance(found, str) or not trusted(found):
             raise IdentityUnavailable(f"{provider} publishes no {name} that can be trusted.")
         return found
+
+
+def _named(error: object) -> str:
+    return f" ({error})" if error in REFUSALS else ""

@@ -54,7 +54,10 @@ class Issuer:
             raise NotAllowed("The token's header asks for what is not supported.")
         key = await self.keys.find(kid, str(algorithm))
         if key is None:
-            raise NotAllowed("The token is signed with a key that its issuer does not publish.")
+            raise NotAllowed(
+                "The token is signed with a key that is not among those of its issuer. They are read again at most "
+                "once a minute: if the key is new, try again then."
+            )
         try:
             claims = decode(jws.deserialize_compact(token, key, registry=self._registry).payload)
         except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
@@ -145,7 +148,7 @@ class Issuers:
             IdentityUnavailable: The keys of its issuer cannot be had.
         """
         if len(token) > MAX_JWT_CHARS or token.count(".") != 2:
-            raise NotAllowed("What was sealed is no signed token (a compact JWS).")
+            raise NotAllowed("What was sent as a token is no signed token (a compact JWS), as identity providers give.")
         named = (part_of(token, 1) or {}).get("iss")
         issuer = next((each for each in self._issuers if each.section.issuer == named), None)
         if issuer is None:
@@ -161,6 +164,8 @@ def _check_times(claims: JsonObject, now: float) -> None:
     if not (is_time(until) and is_time(since) and is_time(issued)):
         raise NotAllowed("The token lacks `exp`, or one of its times is no number.")
     if until + LEEWAY_S <= now:
-        raise NotAllowed("The token has expired; log in and answer again.")
+        raise NotAllowed(
+            "The token has expired; log in again, or compare the clocks of its issuer and of this machine."
+        )
     if max(since, issued) - LEEWAY_S > now:
-        raise NotAllowed("The token is not valid yet; compare the clocks of its issuer and of the workers.")
+        raise NotAllowed("The token is not valid yet; compare the clocks of its issuer and of this machine.")

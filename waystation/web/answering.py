@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 import structlog
+from temporalio.service import RPCError
 
 from waystation.client.agent_client import AgentClient
 from waystation.core import ids
@@ -55,6 +56,11 @@ class Outcome:
         """Whether the answer was taken."""
         return self.receipt is not None
 
+    @property
+    def open(self) -> bool:
+        """Whether nobody knows yet if it counts."""
+        return self.status in (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE) and not self.counts
+
 
 class Answering:
     """Answers as people at browsers send them."""
@@ -86,5 +92,8 @@ class Answering:
             return Outcome(status, str(refused))
         except AnswerUnconfirmed as unconfirmed:
             return Outcome(HTTPStatus.ACCEPTED, str(unconfirmed))
+        except RPCError as error:
+            text = f"The Temporal server did not answer ({error.status.name}), so nobody knows whether this counts."
+            return Outcome(HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Look at the call before you answer it again.")
         log.info("answer.taken", invocation_id=invocation_id, function_call_id=call_id, action=action)
         return Outcome(HTTPStatus.OK, receipt=receipt)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
@@ -20,10 +19,10 @@ from waystation.web.answering import Answering
 from waystation.web.call_page import CallPages
 from waystation.web.inbox import Inbox
 from waystation.web.pages import Pages
-from waystation.web.posted import posted
+from waystation.web.posted import HeardOut, posted
 from waystation.web.rendering import HERE
-from waystation.web.security import CALLBACK, LINK, LOGIN, LOOPBACK, Access, EscapedPaths, Guard, refusal
-from waystation.web.streams import Refused, Streams
+from waystation.web.security import CALLBACK, LINK, LOGIN, LOOPBACK, Access, EscapedPaths, Guard, OwnNames, refusal
+from waystation.web.streams import Refused, Streams, unreachable
 from waystation.web.timeline_page import TimelinePages
 
 if TYPE_CHECKING:
@@ -78,10 +77,8 @@ def create_app(
         if isinstance(error, HTTPException):
             text = f"{error.detail}. In a path the id of an invocation is one segment: `/` is written %2F."
             error = Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
-        if isinstance(error, RPCError):
-            error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", f"Temporal: {error.status.name}.")
-        if isinstance(error, StoreFailed):
-            error = Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
+        if isinstance(error, RPCError | StoreFailed):
+            error = unreachable(error)
         assert isinstance(error, Refused)
         return refusal(request.scope, error)
 
@@ -109,9 +106,10 @@ def create_app(
         ],
         # The first is the outermost.
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *names], www_redirect=False),
+            Middleware(HeardOut),
+            Middleware(OwnNames, names=[*LOOPBACK, *names], url=url),
             Middleware(EscapedPaths),
-            Middleware(Guard, access=access),
+            Middleware(Guard, access=access, url=url),
         ],
         exception_handlers={Refused: refused, HTTPException: refused, RPCError: refused, StoreFailed: refused},
     )

@@ -36,6 +36,7 @@ from waystation.web.forms import Field
 from waystation.web.logins import Login
 from waystation.web.posted import Posted, posted
 from waystation.web.rendering import page
+from waystation.web.streams import Refused
 
 AFTERWARDS = {
     **{action: f"The call was {DONE[action]}." for action in ("progress", "claim", "release")},
@@ -48,6 +49,7 @@ UNVERIFIED = (
     "Whoever runs it can set that up: `waystation web --identity FILE`."
 )
 TWICE = "This form was sent before, and counts once."
+LATE = "Your answer was not sent: the call waits no more."
 
 
 class CallPages:
@@ -84,7 +86,8 @@ class CallPages:
         form = await posted(request, login) if request.method == "POST" else Posted(())
         looked = await looked_up(self._client, named(request))
         if looked.standing != "open" or "edit" not in decisions(looked.state):
-            return self._page(request, looked, code=HTTPStatus.CONFLICT)
+            late = LATE if request.method == "POST" and looked.standing != "open" else ""
+            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=late)
         args = looked.pending.args
         if "again" in form:
             return self._edit_page(request, looked, forms.of_arguments(object_in(form.one("args")) or args))
@@ -125,7 +128,7 @@ class CallPages:
             looked = await looked_up(self._client, looked.id)
             return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=TWICE)
         if looked.standing != "open":
-            return self._page(request, looked, code=HTTPStatus.CONFLICT)
+            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=LATE)
         try:
             action, fields = answer_in(form, looked)
         except Incomplete as incomplete:
@@ -153,8 +156,14 @@ class CallPages:
         if outcome.counts:
             done = f"?done={action}" if action in AFTERWARDS else ""
             return RedirectResponse(f"{_place(looked)}{done}", HTTPStatus.SEE_OTHER)
+        problem = shown.line(outcome.message, 500)
+        if outcome.status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
+            raise Refused(outcome.status, "NoServer", problem)
         looked = await looked_up(self._client, looked.id)
-        return self._page(request, looked, code=outcome.status, problem=shown.line(outcome.message, 500))
+        if action == "edit" and outcome.status is HTTPStatus.UNPROCESSABLE_ENTITY and looked.standing == "open":
+            wanted = fields["args"]
+            return self._edit_page(request, looked, forms.of_arguments(wanted), forms.written(wanted), problem)
+        return self._page(request, looked, code=outcome.status, problem=problem, typed=form)
 
     def _page(
         self,
@@ -177,7 +186,7 @@ class CallPages:
             login=login,
             looked=looked,
             call=call,
-            actions=_offered(looked, login) if open_now and not why_not else (),
+            actions=self._offered(looked, login) if open_now and not why_not else (),
             around=self._around(looked, login) if open_now and not login.only else (),
             sees=open_now and call.policy is not None and login.browser and not login.only,
             path=_place(looked),
@@ -191,7 +200,7 @@ class CallPages:
             interim=None if call.interim is None else shown.value(call.interim),
             asked=asked(call),
             until=render.until(call.deadline, time.time()) if open_now else "",
-            since=render.clock(call.requested_at) if call.requested_at else "",
+            since=call.requested_at,
             said=conversation(looked.log),
             story=story(looked.log, looked.state),
             fields=fields if fields is not None else response_fields(call),
@@ -203,6 +212,14 @@ class CallPages:
             once=_once(login, looked) if open_now else None,
             temporal=self._temporal_address(looked),
         )
+
+    def _offered(self, looked: Looked, login: Login) -> tuple[Action, ...]:
+        who = self._answering.known_as(login)
+        possible = decisions(looked.state)
+        if (who.subject if who else login.person) in looked.pending.approved_by:  # of several who have to
+            possible = tuple(each for each in possible if each not in ("approve", "edit"))
+        # Arguments are edited on further pages, which a link does not open.
+        return tuple(each for each in possible if each in ("approve", "reject", "respond")) if login.only else possible
 
     def _around(self, looked: Looked, login: Login) -> tuple[Action, ...]:
         return tuple(each for each in around(looked.state) if not self._why_not(looked, login, each))
@@ -267,12 +284,6 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _offered(looked: Looked, login: Login) -> tuple[Action, ...]:
-    possible = decisions(looked.state)
-    # Arguments are edited on further pages, which a link does not open.
-    return tuple(each for each in possible if each in ("approve", "reject", "respond")) if login.only else possible
 
 
 def _place(looked: Looked) -> str:

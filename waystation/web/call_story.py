@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from waystation.cli import render
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -39,6 +38,15 @@ DONE = {
 """What an answer does to a call."""
 
 
+_OCCASIONS: dict[str, str] = {
+    "asked": "that it waits",
+    "reminder": "that it still waits",
+    "escalation": "that it waits for others, too",
+    "decided": "that it is decided",
+    "expired": "that nobody answered in time",
+}
+
+
 def by(answer: Answer, who: Verified | None = None) -> str:
     """Return who answered, and whether anybody vouches for it."""
     if who is not None:
@@ -46,14 +54,21 @@ def by(answer: Answer, who: Verified | None = None) -> str:
     return f" by {shown.line(answer.by)} (as they say)" if answer.by else ""
 
 
-def story(log: Log, state: CallState) -> list[tuple[str, str]]:
+def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     """Return what happened to a call: when, and what. Entries that a run before has summed up are not among it."""
     sent = {ids.message(each.ref): each.body.answer for each in log.entries if isinstance(each.body, AnswerSubmitted)}
-    told = [(entry.time, text) for entry in log.entries for text in _told(entry, state, sent)]
+    over = {each.body.ref for each in log.entries if isinstance(each.body, AnswerReviewed)}
+    told = [
+        (entry.time, text)
+        for entry in log.entries
+        # What has been looked into is told once: by what became of it.
+        if not (isinstance(entry.body, AnswerSubmitted) and ids.message(entry.ref) in over)
+        for text in _told(entry, state, sent)
+    ]
     if state.requested_at is not None:
         told.append((state.requested_at, "began to wait for a person"))
     # Stable, so that what came at one time stays in its order.
-    return [(render.clock(at), text) for at, text in sorted(told, key=lambda each: each[0])]
+    return sorted(told, key=lambda each: each[0])
 
 
 def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterator[str]:
@@ -73,7 +88,7 @@ def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterato
         case Notified(call_id, occasion, report) if call_id == state.id:
             failed = f", but not by {', '.join(map(shown.line, report.failed))}" if report.failed else ""
             by_way = ", ".join(map(shown.line, report.delivered)) or "nothing"
-            yield f"people were told ({shown.line(occasion)}) by {by_way}{failed}"
+            yield f"people were told {_OCCASIONS.get(occasion.rstrip('0123456789'), 'of it')}, by {by_way}{failed}"
         case DeadlinePassed(call_id) if call_id == state.id:
             yield "the deadline passed without an answer"
         case CallReturned(outcome) if outcome.function_call_id == state.id:

@@ -14,14 +14,14 @@ from waystation.core.answer import Action, Answer, PendingCall, usual_hint
 from waystation.core.approval import allowed
 from waystation.core.authority import check_authority, check_claim
 from waystation.core.call import CallState
-from waystation.core.errors import ForeignHistory, NotAllowed
+from waystation.core.errors import ForeignHistory, NotAllowed, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.policy import Verified
 from waystation.core.wire import WORKFLOW
 from waystation.web import shown
 from waystation.web.call_story import DONE, MAX_SAID, by
-from waystation.web.streams import Refused
+from waystation.web.streams import Refused, unreachable
 
 SAID = 8
 """Lines of the conversation beside a call."""
@@ -52,7 +52,7 @@ class Looked:
             case "expired":
                 return "Nobody answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
-                at = f", {render.clock(self.state.answered_at)}" if self.state.answered_at else ""
+                at = f", {render.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
                 answer = self.state.answer
                 return f"This call was {DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
             case _:
@@ -64,7 +64,7 @@ async def looked_up(client: AgentClient, approval_id: str) -> Looked:
     """Return a call, whether or not it still waits. No worker has to run.
 
     Raises:
-        Refused: There is no such call.
+        Refused: There is no such call, or the server does not say.
     """
     unknown = Refused(
         HTTPStatus.NOT_FOUND,
@@ -84,7 +84,9 @@ async def looked_up(client: AgentClient, approval_id: str) -> Looked:
     except RPCError as error:
         if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise unknown from None
-        raise
+        raise unreachable(error) from None
+    except StoreFailed as error:
+        raise unreachable(error) from None
     except ForeignHistory:
         raise unknown from None
     open_now = {call.function_call_id: call for call in log.pending()} if not log.ended else {}

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.cli import render
 from waystation.web import shown
 from waystation.web.timeline import MIN_WIDTH, Kind, Scale, Span
 
@@ -117,7 +116,7 @@ def _merged(bars: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _row(row: Row) -> dict[str, Any]:
     return {
         "kind": row.span.kind,
-        "began": render.clock(row.span.begin),
+        "began": row.span.begin,
         "depth": row.depth,
         "href": row.href,
         "name": shown.line(row.span.name, 200) + _tries(row.span),

@@ -55,11 +55,19 @@ class Inbox:
         given: dict[str, Any] = {name: wanted[name] or None for name in ("agent", "tool")}
         if wanted["show"] == "mine":
             given["person"] = login.names
-        try:
-            found = await self._client.approvals.list(limit=LISTED, page=place, **given)
-        except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "There is no such page of the list.") from None
-        calls = [call for call in found.calls if _is_shown(call, wanted["show"], login)]
+        calls: list[PendingCall] = []
+        following = place
+        while True:
+            try:
+                found = await self._client.approvals.list(limit=LISTED, page=following, **given)
+            except ValueError:
+                text = "There is no such page of the list."
+                raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
+            calls += [call for call in found.calls if _is_shown(call, wanted["show"], login)]
+            following = found.next
+            # A page with little on it says nothing of those after it.
+            if following is None or len(calls) >= LISTED:
+                break
         filters = {name: value for name, value in wanted.items() if value}
         return page(
             template,
@@ -69,7 +77,7 @@ class Inbox:
             filtered=bool(filters),
             first=place is None,
             here=urlencode({**filters, **({"page": place} if place else {})}),
-            next=urlencode({**filters, "page": found.next}) if found.next else None,
+            next=urlencode({**filters, "page": following}) if following else None,
             start=urlencode(filters),
         )
 
@@ -115,7 +123,7 @@ class Inbox:
                 try:
                     looked = await looked_up(self._client, id)
                 except Refused as refused:
-                    results[id] = Outcome(refused.status, refused.message)
+                    results[id] = Outcome(HTTPStatus.CONFLICT, refused.message)  # nothing was sent
                     return
                 if looked.standing != "open":
                     results[id] = Outcome(HTTPStatus.CONFLICT, looked.decision)
@@ -143,7 +151,13 @@ class Inbox:
             }
             for id, _, _ in pairs
         ]
-        return page("results.html", login=login, lines=lines, counted=sum(bool(line["counts"]) for line in lines))
+        return page(
+            "results.html",
+            login=login,
+            lines=lines,
+            counted=sum(outcome.counts for outcome in results.values()),
+            open=sum(outcome.open for outcome in results.values()),
+        )
 
     async def _looked_up(self, ids: Sequence[str]) -> list[Looked | Refused]:
         _bound(len(ids))
@@ -160,6 +174,9 @@ class Inbox:
         async with anyio.create_task_group() as tasks:
             for id in ids:
                 tasks.start_soon(look, id)
+        for refused in found.values():
+            if isinstance(refused, Refused) and refused.status is HTTPStatus.SERVICE_UNAVAILABLE:
+                raise refused
         return [found[id] for id in ids]
 
 
@@ -223,4 +240,6 @@ def _whole(looked: Looked) -> dict[str, Any]:
         "digest": call.digest,
         "hint": shown.text(hint(call)),
         "asked": asked(call),
+        "requester": shown.line(call.requester or call.user_id),
+        "until": render.until(call.deadline, time.time()),
     }

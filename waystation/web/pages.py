@@ -31,11 +31,10 @@ class Pages:
         if wanted:
             return RedirectResponse(f"/invocations/{quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
         query = f"WorkflowType = '{WORKFLOW}'"
-        latest: list[dict[str, str]] = []
+        latest: list[dict[str, object]] = []
         async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED):
             status = execution.status.name.lower() if execution.status is not None else "unknown"
-            began = render.clock(execution.start_time.timestamp())
-            latest.append({"id": execution.id, "status": status, "began": began})
+            latest.append({"id": execution.id, "status": status, "began": execution.start_time.timestamp()})
         return page("index.html", login=request.state.login, latest=latest)
 
     async def invocation(self, request: Request) -> Response:
@@ -67,7 +66,7 @@ def rows(events: Sequence[Event]) -> list[dict[str, object]]:
     return [
         {
             "index": event.index,
-            "time": render.clock(event.timestamp),
+            "time": event.timestamp,
             "lines": [{"kind": line.kind, "who": line.who, "text": line.text} for line in render.lines_of(event)],
         }
         for event in events

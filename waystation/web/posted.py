@@ -1,11 +1,14 @@
 """Forms that browsers send: read within bounds, and only from pages of this server."""
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.web.logins import Login
 from waystation.web.streams import Refused
@@ -13,7 +16,40 @@ from waystation.web.streams import Refused
 MAX_BODY = 3_500_000
 """Bytes: an answer of the largest size, with each of its bytes escaped."""
 MAX_FIELDS = 2_000
+HEARD_S = 10.0
+"""How long is waited for the rest of a request that has its answer."""
 FORM = "application/x-www-form-urlencoded"
+
+
+class HeardOut:
+    """Answers a request once all of it has come, also when it was refused unread.
+
+    A proxy that is cut off while it sends takes this server for broken, and for a while sends nobody here any more.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = Headers(scope=scope)
+        coming = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+        async def noted() -> Message:
+            nonlocal coming
+            message = await receive()
+            coming = message.get("more_body", False)
+            return message
+
+        async def answered(message: Message) -> None:
+            left = MAX_BODY
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARD_S):
+                    while coming and left > 0:
+                        left -= len((await noted()).get("body", b""))
+            await send(message)
+
+        await self._app(scope, noted, answered)
 
 
 class Posted:
@@ -70,8 +106,13 @@ async def pairs_of(request: Request) -> list[tuple[str, str]]:
         raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "This is not a form as browsers send it.") from None
 
 
-def check_origin(headers: Headers) -> None:
+def check_origin(headers: Headers, place: str = "") -> None:
     """Look whether a request that may change something comes from a page of this server, as far as the browser says.
+
+    Args:
+        headers: Of the request.
+        place: Host and port of the address under which people reach the server, when that is known: a proxy may leave
+            the port out of what it passes on.
 
     Raises:
         Refused: It comes from elsewhere, or is no form.
@@ -79,7 +120,8 @@ def check_origin(headers: Headers) -> None:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     elsewhere = site is not None and site != "same-origin"
     # Not the scheme: a proxy that adds TLS speaks without it to this server.
-    if elsewhere or (origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()):
+    own = {place.lower(), headers.get("host", "").lower()} - {""}
+    if elsewhere or (origin is not None and urlsplit(origin).netloc.lower() not in own):
         text = "This form was sent from a page of another site. Nothing was done; use the pages of this server."
         raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
     if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:

@@ -9,6 +9,7 @@ from starlette.responses import HTMLResponse
 
 from waystation.web import shown
 from waystation.web.logins import Login
+from waystation.web.moments import moment, zone
 
 HERE = Path(__file__).parent
 _TEMPLATES = Environment(
@@ -16,6 +17,8 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters["segment"] = lambda id: quote(id, safe="")
 _TEMPLATES.filters["line"] = shown.line
+_TEMPLATES.filters["moment"] = moment
+_TEMPLATES.globals["zone"] = zone
 _TEMPLATES.filters["duration"] = lambda given: shown.duration(given.total_seconds())
 
 

@@ -9,9 +9,10 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,7 @@ from waystation.core.errors import WaystationError
 from waystation.web.logins import Login, Logins, Rate, same
 from waystation.web.posted import check_origin
 from waystation.web.rendering import page, problem
+from waystation.web.shown import line
 from waystation.web.streams import Refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -129,7 +131,7 @@ class Access:
     def leave(self, request: Request) -> Response:
         """Log a browser out."""
         self._logins.end(request.cookies.get(self._cookie, ""))
-        response = page("left.html")
+        response = page("left.html", provider=self.provider)
         response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
         return response
 
@@ -143,10 +145,16 @@ class Access:
             return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place)
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
-        text = (
-            "Log in first: open the link that was printed where the server was started; programs send "
-            "`Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
+        way = (
+            "open a page of this server in a browser"
+            if self.provider
+            else "open the link that was printed where it was started"
         )
+        text = (
+            f"Log in first: {way}; programs send `Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
+        )
+        if scope["method"] == "POST":
+            text = f"Nothing was sent: this browser is not logged in, or not any more. {text}"
         return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))
 
     def login_of(self, scope: Scope) -> Login | None:
@@ -163,8 +171,9 @@ class Access:
 class Guard:
     """Stands before an application: refuses who is not logged in, and adds the headers that bind browsers."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, url: str | None = None) -> None:
         self._app, self._access = app, access
+        self._place = urlsplit(url or "").netloc
         self._knocks = Rate(KNOCKS, per_s=WINDOW_S)
         self._posts = Rate(POSTS, per_s=WINDOW_S)
         self._from_address = Rate(POSTS_OF_ONE_ADDRESS, per_s=WINDOW_S)
@@ -199,18 +208,52 @@ class Guard:
         if path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/"):
             _slow(self._knocks.wait(address))
             if method not in ("GET", "HEAD"):
-                check_origin(Headers(scope=scope))
+                check_origin(Headers(scope=scope), self._place)
             return None
         if path.startswith(STATIC):
             return None
         if method not in ("GET", "HEAD"):
-            check_origin(Headers(scope=scope))
+            check_origin(Headers(scope=scope), self._place)
             _slow(self._from_address.wait(address))
         if login is None:
             return self._access.stranger(scope)
         if method not in ("GET", "HEAD"):
             _slow(self._posts.wait(login.csrf))
         return None
+
+
+class OwnNames:
+    """Refuses requests for other names than those under which the server is reached, and says what to change."""
+
+    def __init__(self, app: ASGIApp, names: Sequence[str], url: str | None = None) -> None:
+        self._app, self._names, self._url = app, names, url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        known = False
+
+        async def pass_on(*_: object) -> None:
+            nonlocal known
+            known = True
+
+        async def drop(_: Message) -> None:
+            pass
+
+        await TrustedHostMiddleware(pass_on, self._names, www_redirect=False)(scope, receive, drop)
+        if known:
+            await self._app(scope, receive, send)
+            return
+        host = line(Headers(scope=scope).get("host", ""))
+        remedy = (
+            f"The proxy before it has to pass on the header `Host` as browsers send it, for {self._url}; or start it "
+            "with `--allow-host NAME` too."
+            if self._url
+            else "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
+            "`--allow-host NAME`."
+        )
+        text = f"This server is not known as {host!r}. {remedy}"
+        answer = PlainTextResponse(text, HTTPStatus.BAD_REQUEST, HEADERS)
+        await answer(scope, receive, send)
 
 
 class EscapedPaths:

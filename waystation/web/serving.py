@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from waystation.web.vouching import Gatekeeper
 
 TOKEN = "WAYSTATION_WEB_TOKEN"  # the name of a variable
+PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's name for it
 DRAIN_S = 2
 
 
@@ -65,7 +66,10 @@ async def serve(
             cookie=f"waystation-{number}",
             person=person or "",
             secure=bool(url and url.startswith("https://")),
-            told=lambda path: out.line(f"log in a browser once with {(url or shown).rstrip('/')}{path}"),
+            told=(lambda path: out.line(f"log in a browser once with {(url or shown).rstrip('/')}{path}"))
+            # Who reads what a server writes would have an identity besides the one at the provider.
+            if person or not (gatekeeper and gatekeeper.oidc)
+            else lambda _: None,
         )
     except (NotSafeToServe, InvalidConfiguration) as error:
         raise Problem(Exit.USAGE, str(error)) from None
@@ -76,7 +80,9 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        # Behind a proxy the addresses of clients are what it says; each is slowed by itself when it comes too often.
+        proxy_headers=url is not None,
+        forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
         lifespan="off",
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,

@@ -53,6 +53,18 @@ class Refused(Exception):
         return JSONResponse({"error": {"type": self.kind, "message": self.message}}, self.status, self.headers)
 
 
+def unreachable(error: RPCError | StoreFailed) -> Refused:
+    """Return what it means to a reader that what there is to show cannot be had."""
+    if isinstance(error, StoreFailed):
+        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
+    name = error.status.name
+    if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
+        text = f"The Temporal server does not let this server in ({name}); whoever runs it has to see to that."
+    else:
+        text = f"The Temporal server does not answer ({name}). What waits there goes on waiting; try again later."
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
+
+
 class Streams:
     """Answers for the events of invocations."""
 

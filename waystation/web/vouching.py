@@ -31,6 +31,9 @@ class Gatekeeper:
             InvalidConfiguration: It cannot be used, or has only half of what it takes to vouch for people.
         """
         configuration = Configuration.read(file)
+        envelope = configuration.envelope
+        if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
+            raise configuration.lacks("gateway", "the file says nothing for `waystation web`; gateway.toml does")
         if configuration.oidc is not None and configuration.gateway is None:
             raise configuration.lacks("gateway", "its key tells the workers who has logged in")
         return cls(

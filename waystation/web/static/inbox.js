@@ -10,6 +10,8 @@ const busy = () => document.hidden || list.querySelector("input:checked") || lis
 async function refresh() {
   if (busy()) return;
   const answer = await fetch(`/approvals/rows?${list.dataset.here}`, { credentials: "same-origin" });
+  // Not logged in any more: the page itself says so, or leads to the login.
+  if (answer.status === 401) location.reload();
   if (!answer.ok) return;
   // Rendered and escaped by the server, as the page itself.
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;

@@ -23,7 +23,9 @@ function follow() {
   });
   source.onerror = () => {
     // After a lost connection it comes back by itself, after a refusal it does not.
-    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
+    if (source.readyState !== EventSource.CLOSED) return;
+    fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // tells whether the login has ended
+    setTimeout(follow, 5000);
   };
 }
 
@@ -62,6 +64,8 @@ function grow(event) {
 async function rowsUntil(wanted) {
   if (wanted <= next) return;
   const answer = await fetch(`${base}/rows?start=${next}`, { credentials: "same-origin" });
+  // Not logged in any more: the page itself says so, or leads to the login.
+  if (answer.status === 401) location.reload();
   if (!answer.ok) return;
   // Rendered and escaped by the server, as the page itself.
   const rows = new DOMParser().parseFromString(await answer.text(), "text/html").body.children;
