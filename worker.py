@@ -43,16 +43,18 @@ from activities.hooks import close_plugins
 from activities.identity import SignsLinks, Verifies, identity_of, links_of
 from activities.lacking import lacking
 from activities.models.choice import DEMO, Models, has_key
+from activities.models.names import foreign_names
 from activities.notify import Notifier
 from activities.review import Reviewer
 from activities.scopes import ScopeKeeper
-from activities.services import kept_services
+from activities.services import check_places, kept_services
 from activities.sessions import Sessions
+from activities.shadowed import shadowed
 from activities.view import HandOver, Views
 from tools.services import Services
 from tools.toolbox import close_toolsets
 from waystation.agents.registry import Problem, Registry, discover
-from waystation.client.connect import connect
+from waystation.client.connect import cause, connect
 from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
 from waystation.core.fork import TAKE_OVER_ACTIVITY
@@ -213,24 +215,14 @@ async def create_worker(
     )
 
 
-def check(folders: Sequence[Path]) -> tuple[Registry, list[Problem]]:
-    """Find the agents in `folders`, and every mistake in them and in how this process is installed."""
+def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
+    """Find the agents in `folders`, and every mistake in them and in how this process is installed.
+
+    `model` is what takes the place of all models: `demo`, or nothing.
+    """
     registry, problems = discover(folders)
-    return registry, [*problems, *_shadowed()]
-
-
-def _shadowed() -> list[Problem]:
-    """Report top-level packages of ours that another distribution has replaced."""
-    from waystation.core.errors import InvalidAgent
-
-    here = Path(__file__).resolve().parent
-    problems = []
-    for name in ("tools", "workflows", "activities"):
-        found = Path(sys.modules[name].__file__ or "").resolve().parent.parent
-        if found != here:
-            text = f"the package {name!r} is imported from {found}, not from Waystation; uninstall what put it there."
-            problems.append(Problem(str(found / name), InvalidAgent(name, text)))
-    return problems
+    named = () if model == DEMO else foreign_names(registry)
+    return registry, [*problems, *named, *shadowed()]
 
 
 class CannotServe(WaystationError):
@@ -307,7 +299,8 @@ async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
         await stack.enter_async_context(server)
     except ServerPortTaken:  # by another worker that is starting
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=True))
-    log.info("server.ready", address=server.address, ui=server.ui_url)
+    clients = {} if server.address.endswith(f":{USUAL_PORT}") else {"clients": f"TEMPORAL_ADDRESS={server.address}"}
+    log.info("server.ready", address=server.address, ui=server.ui_url, **clients)
     return server.address
 
 
@@ -318,7 +311,7 @@ async def _connected(address: str | None, store: str | None, offload_over: int) 
     except (RuntimeError, ValueError) as error:
         where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
         raise CannotServe(
-            f"Temporal is not reached at {where}: {error}. Start a server there, or say where one is: "
+            f"Temporal is not reached at {where}: {cause(error)}. Start a server there, or say where one is: "
             "--address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
         ) from None
     try:
@@ -358,12 +351,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--embedded starts a server of its own, at a port that it says; leave --address out, or --embedded"
         )
     configure_logs(options.log_format)
-    registry, problems = check(options.agents)
+    registry, problems = check(options.agents, options.model)
     for problem in problems:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
     if problems:
         return 1
     try:
+        check_places(options.store, options.artifacts, options.memory)
         identity, channels = identity_of(options.identity), channels_of(options.channels)
         for lack in lacking(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=lack)

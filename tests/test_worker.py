@@ -1,5 +1,6 @@
 """The worker as a program: what it checks, what it says, and how it ends."""
 
+import contextlib
 import json
 import os
 import pty
@@ -19,7 +20,8 @@ from tests.processes.ledger import Ledger
 from tests.processes.workers import AGENTS, ROOT, Place, Process, WorkerProcess, plan, undisturbed
 from waystation.client.agent_client import AgentClient
 from waystation.core.payload import JsonObject
-from waystation.embedded import EmbeddedServer
+from waystation.embedded import USUAL_PORT, EmbeddedServer
+from waystation.version import versions
 from worker import check, main
 
 AGENT = """
@@ -89,7 +91,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def checked(bad: Path) -> subprocess.CompletedProcess[str]:
     """One look at all mistakes."""
-    folders = [str(bad), *(str(bad / name) for name in ("both", "other", "empty", "missing"))]
+    folders = [str(bad), *(str(bad / name) for name in ("both", "other", "empty", "missing", "hasty/agent.py"))]
     return run("check", "--agents", *folders)
 
 
@@ -97,7 +99,7 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
     """One run is enough to see all that has to be mended; the exit code stops a deployment."""
     assert checked.returncode == 1
     assert {line["event"] for line in logged(checked)} == {"agent.invalid"}
-    assert len(logged(checked)) == 12
+    assert len(logged(checked)) == 13
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,10 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
         ("other/same", "Agent 'same': another package named 'same' was imported from {bad}/both/same; rename one."),
         (
             "empty",
-            "Agent 'empty': no agent package is in this folder; one has an `agent.py` with `root_agent`.",
+            "{bad}/empty: no agent package is in this folder; one has an `agent.py` with `root_agent`.",
         ),
-        ("missing", "Agent 'missing': there is no such folder; name one that has agent packages in it."),
+        ("missing", "{bad}/missing: there is no such folder; name a folder that has agent packages in it."),
+        ("hasty/agent.py", "{bad}/hasty/agent.py: this is a file; name a folder that has agent packages in it."),
     ],
 )
 def test_a_mistake_is_reported_with_its_place_and_remedy(
@@ -192,6 +195,13 @@ def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: worker.py ")
 
 
+def test_versions_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours first; nothing else is needed for it."""
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"{versions()}\n")
+
+
 def in_terminal(*options: str) -> str:
     """Run `worker.py` in a terminal and return what it shows."""
     mine, its = pty.openpty()
@@ -231,11 +241,39 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     done = run("--agents", str(AGENTS), TEMPORAL_ADDRESS=f"127.0.0.1:{closed_port}")
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
-    assert line["problem"].startswith(f"Temporal is not reached at 127.0.0.1:{closed_port}: ")
-    assert line["problem"].endswith(
+    assert line["problem"] == (
+        f"Temporal is not reached at 127.0.0.1:{closed_port}: Connection refused. "
         "Start a server there, or say where one is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; "
         "or start one with --embedded."
     )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TEMPORAL_PROFILE", "nope", "The configuration of Temporal clients: Profile 'nope' not found. Mend it: "),
+        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "No such file or directory: 'no/such.pem'. Mend it: "),
+        (
+            "TEMPORAL_ADDRESS",
+            "http://localhost:8233",
+            "'http://localhost:8233' in TEMPORAL_ADDRESS is a URL; give ",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, said: str) -> None:
+    """It is not said that no server is reached, and there is no traceback."""
+    done = run("--agents", str(AGENTS), **{variable: value})
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert said in line["problem"]
+    assert "is not reached" not in line["problem"]
+
+
+async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) -> None:
+    """An API key makes clients of Temporal speak it."""
+    done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
+    [line] = logged(done)
+    assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* asks for." in line["problem"]
 
 
 def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
@@ -290,6 +328,25 @@ def test_a_namespace_that_does_not_exist_is_named_with_the_remedy(server: Embedd
         "Temporal has no namespace 'nowhere'. Create it with `temporal operator namespace create nowhere`, "
         "or set TEMPORAL_NAMESPACE to one that exists."
     )
+
+
+@pytest.fixture
+def usual_port_taken() -> Iterator[None]:
+    """Somebody listens where an embedded server would be, be it another program or this test."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", USUAL_PORT)))
+        yield
+
+
+@pytest.mark.usefixtures("usual_port_taken")
+async def test_an_embedded_server_elsewhere_says_what_clients_need(tmp_path: Path) -> None:
+    """Else they would talk to whatever serves at the usual port."""
+    options = ("--agents", str(AGENTS), "--embedded")
+    async with WorkerProcess(*options, environment={"WAYSTATION_TEST_LEDGER": str(tmp_path)}) as worker:
+        [ready] = worker.events("server.ready")
+        assert ready["clients"] == f"TEMPORAL_ADDRESS={ready['address']}"
+        assert not ready["address"].endswith(f":{USUAL_PORT}")
 
 
 async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) -> None:

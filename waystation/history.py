@@ -111,7 +111,7 @@ class HistoryReader:
                     child=bool(started.parent_workflow_execution.workflow_id),
                 )
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                self._task = (event.event_id, _seconds(event))
+                self._task = (event.event_id, seconds_of(event))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self._completed = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
@@ -140,7 +140,7 @@ class HistoryReader:
                 if event.event_type not in OF_ACTIVITIES:
                     yield from self._read_child(event)
         if ending := _ENDINGS.get(event.event_type):
-            yield facts.Closed(ending, _seconds(event))
+            yield facts.Closed(ending, seconds_of(event))
 
     def _read_activity(self, event: HistoryEvent) -> Iterator[Fact]:
         match event.event_type:
@@ -284,6 +284,16 @@ def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
     return facts.Started(_data(started.input.payloads), continues=bool(continues(first))).carried()
 
 
+def type_of(history: WorkflowHistory) -> str:
+    """Return the type of a workflow, given a history that begins at its beginning."""
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+
+def seconds_of(event: HistoryEvent) -> float:
+    """Return when an event was recorded, in seconds since 1970."""
+    return event.event_time.ToNanoseconds() / 1e9
+
+
 def run_id_of(events: Iterable[HistoryEvent]) -> str:
     """Return the id of a run, given its events from the first one on."""
     found = ""
@@ -385,7 +395,3 @@ def _agent_failure(failure: FailureProto) -> Failure:
     with suppress(ValueError):
         details = [decode(data) for data in _data(failure.application_failure_info.details.payloads)]
     return failure_of(failure).model_copy(update={"used": results.used(details)})
-
-
-def _seconds(event: HistoryEvent) -> float:
-    return event.event_time.ToNanoseconds() / 1e9

@@ -13,7 +13,7 @@ from waystation.core.report import Report, lasting
 from waystation.core.session_data import Collected, SessionInput, begun
 from waystation.core.transcript import Transcript
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
-from waystation.history import content
+from waystation.history import content, seconds_of
 from waystation.storage import Blobs
 
 
@@ -62,7 +62,7 @@ class SessionReader:
                     number = int(initiated.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
                     asked = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
-                    self.transcript.start(number, event.event_time.ToNanoseconds() / 1e9, asked)
+                    self.transcript.start(number, seconds_of(event), asked)
                     self.state = lasting(asked.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes

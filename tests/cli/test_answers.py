@@ -8,6 +8,7 @@ from temporalio.client import WorkflowFailureError
 from tests.cli.conftest import Command
 from tests.cli.test_run import ask, asking, waits
 from tests.conftest import Serve
+from tests.workflows.outside import until
 from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -20,9 +21,12 @@ async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve,
         invocation = await env.client.start("asker", "go", user_id="dana")
         call = await waits(invocation)
         one = await waystation(env, "pending", invocation.id, "--json")
-        every = await waystation(env, "pending", "--json")
         assert one.records == [call.model_dump(mode="json")]
-        assert one.records[0] in every.records
+
+        async def every() -> bool:
+            return one.records[0] in (await waystation(env, "pending", "--json")).records
+
+        await until(every, "the call in the list of all")
         shown = await waystation(env, "pending", invocation.id)
         assert "asked by asker, for user dana" in shown.out
         assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out

@@ -16,7 +16,7 @@ from tests.approvals.asking import asker, payer
 from tests.cli.shell import ROOT
 from tests.cli.test_pending import POLICY, call
 from tests.conftest import Serve
-from tests.workflows.outside import Till, waiting
+from tests.workflows.outside import Till, until, waiting
 from waystation.cli import asking
 from waystation.cli.exits import Problem
 from waystation.cli.output import Output
@@ -203,8 +203,13 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
         assert (code, "approved ask" in shown) == (0, True)
         await asked.result()
-        [number] = [n for n, each in enumerate(await env.client.pending(), 1) if each.invocation_id == paid.id]
-        several = {"Which one": str(number)} if len(await env.client.pending()) > 1 else {}
+
+        async def listed() -> list[str]:
+            found = [each.invocation_id for each in await env.client.pending()]
+            return found if paid.id in found and asked.id not in found else []
+
+        found = await until(listed, "what waits still, and that only")
+        several = {"Which one": str(found.index(paid.id) + 1)} if len(found) > 1 else {}
         code, shown = await typed(tmp_path, env.server.address, "approve", lines={**several, **lines})
         assert code == 0, shown
         assert "digest" in shown

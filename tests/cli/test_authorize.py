@@ -11,7 +11,7 @@ import pytest
 from activities.credentials import EncryptedFileCredentialService
 from tests.cli.conftest import Command
 from tests.conftest import Serve
-from tests.workflows.outside import waiting
+from tests.workflows.outside import until, waiting
 from tools import FunctionTool, Services, ToolContext
 from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from tools.services import CREDENTIALS
@@ -158,9 +158,12 @@ async def test_what_waits_for_a_credential_is_listed_with_its_command(
         assert f"authorize {invocation.id} fc-1" in shown
         assert f"reject {invocation.id} fc-1" in shown
         assert "approve" not in shown
-        listed = (await waystation(env, "pending", "--agent", "clerk")).out
-        assert f"{invocation.id}/fc-1" in listed
-        assert " authorize clerk-" in listed
+
+        async def listed() -> str:
+            out = (await waystation(env, "pending", "--agent", "clerk")).out
+            return out if f"{invocation.id}/fc-1" in out else ""
+
+        assert " authorize clerk-" in await until(listed, "the call in the list")
         assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
         await invocation.reject("fc-1")
         await invocation.result()

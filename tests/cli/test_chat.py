@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from tests.cli.conftest import Command, Ran, command
 from tests.conftest import Serve
 from tests.sessions.test_client import asking, waits
+from waystation.agents import Agent
 from waystation.cli.lines import prompt
 from waystation.cli.main import app
-from waystation.testing import AgentEnvironment
+from waystation.core.errors import ModelRefused
+from waystation.testing import AgentEnvironment, ScriptedModel, says
 
 
 async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
@@ -128,12 +130,23 @@ async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int,
 
 async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) -> None:
     """A script hears of it by the exit code."""
+    model = ScriptedModel(ModelRefused("not this"), says("but that"))
+    async with serve(Agent(name="asker", model=model), verify=False) as env:
+        ran = await typed(env, "this\nthat\n")
+        assert (ran.code, "failed: ModelFailed" in ran.out, said(ran)[-1]) == (1, True, "asker: but that")
+
+
+async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
+    """Only a worker knows which there are; what is served is said, and nothing further is sent."""
     async with serve(asking(), verify=False) as env:
         where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
         command = [*where, "chat", "nobody"]
-        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="hello\n", catch_exceptions=False)
-        assert result.exit_code == 1
-        assert "No agent is named 'nobody'" in result.stdout
+        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="one\ntwo\n", catch_exceptions=False)
+        assert (result.exit_code, "user: two" in result.stdout) == (1, False)
+        assert result.stderr.endswith(
+            "waystation: No agent is named 'nobody'. This worker serves: asker. "
+            "No message here would be answered; begin with an agent that is served.\n"
+        )
 
 
 async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:

@@ -1,6 +1,8 @@
 """Where a command looks for the server, and what it says when there is none; `waystation setup`."""
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("address", "named"),
-    [("127.0.0.1:1", "127.0.0.1:1"), ("no-such-host.invalid:7233", "no-such-host"), ("[", "at [,")],
+    [("127.0.0.1:1", "127.0.0.1:1"), ("no-such-host.invalid:7233", "no-such-host"), ("[::1]:1", "[::1]:1")],
 )
 async def test_without_a_server_a_command_exits_with_8(address: str, named: str) -> None:
     """The line says where it looked, and how to start a server or to name another."""
@@ -33,16 +35,64 @@ async def test_without_a_server_a_command_exits_with_8(address: str, named: str)
         assert "--embedded" in ran.err
 
 
-async def test_a_url_is_no_address() -> None:
-    """As people copy it from the Web UI."""
-    ran = await command("--address", "http://localhost:8233", "pending")
-    assert (ran.code, "HOST:PORT" in ran.err) == (2, True)
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("http://localhost:8233", "is a URL; give the server's HOST:PORT, such as localhost:7233."),
+        ("", "is empty; give the server's HOST:PORT, such as localhost:7233."),
+        (" localhost:7233", "has a space in it; give the server's HOST:PORT, such as localhost:7233."),
+        ("temporal.example", "has no port; give HOST:PORT, such as temporal.example:7233."),
+        ("[::1]", "has no port; give HOST:PORT, such as [::1]:7233."),
+        (":7233", "has no host; give HOST:PORT, such as localhost:7233."),
+        ("::1:7233", "is no HOST:PORT; an IPv6 address stands in brackets, such as [::1]:7233."),
+        ("[", "has no port; give HOST:PORT, such as [:7233."),
+        ("localhost:99999", "has no port from 1 to 65535 after the colon; give the server's HOST:PORT, "),
+        ("localhost:web", "has no port from 1 to 65535 after the colon; give the server's HOST:PORT, "),
+    ],
+)
+async def test_what_is_no_address_is_named_with_what_is_wrong(address: str, fault: str) -> None:
+    """Nothing is asked there, since no server answers would be no help."""
+    ran = await command("--address", address, "pending")
+    assert (ran.code, f"The address of Temporal: {address!r} {fault}" in ran.err) == (2, True), ran.err
 
 
-async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer) -> None:
-    """The namespace is named."""
-    ran = await command("--address", server.address, "--namespace", "elsewhere", "pending")
-    assert (ran.code, "elsewhere" in ran.err) == (8, True)
+async def test_where_a_wrong_address_stands_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment, which wins, or in the profile."""
+    (tmp_path / "temporal.toml").write_text('[profile.default]\naddress = "filed"')
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "exported")
+    assert "'exported' in TEMPORAL_ADDRESS has no port;" in (await command("pending")).err
+    monkeypatch.delenv("TEMPORAL_ADDRESS")
+    assert "'filed' in the profile has no port;" in (await command("pending")).err
+
+
+async def test_versions_are_said() -> None:
+    """Waystation's, of Temporal's SDK and of Python; no server has to be there."""
+    ran = await command("--version")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(r"waystation \d+\.\d+\S* \(temporalio 1\.\d+\S*, Python 3\.\d+\S*\)\n", ran.out)
+
+
+@pytest.mark.parametrize(
+    "given", ["pending", "events x", "approve x", "session show x", "session close x", "session delete x", "chat x"]
+)
+async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: str) -> None:
+    """The namespace is named, and nothing is said of what might be in it."""
+    ran = await command("--address", server.address, "--namespace", "elsewhere", *given.split())
+    assert (ran.code, ran.err.startswith("waystation: Namespace elsewhere is not found.")) == (8, True), ran.err
+
+
+async def test_what_is_no_temporal_server_is_called_so() -> None:
+    """Such as the Web UI, whose address is the one that people see."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as page:
+        ran = await command("--address", f"127.0.0.1:{page.sockets[0].getsockname()[1]}", "pending")
+    assert (ran.code, "what listens there is no Temporal server" in ran.err) == (8, True), ran.err
 
 
 async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +188,13 @@ def test_output_that_cannot_be_written_is_said() -> None:
     with open("/dev/full", "w") as full:
         ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     assert (ran.returncode, ran.stderr.count("\n"), "cannot be written" in ran.stderr) == (1, 1, True)
+
+
+async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """As the system does."""
+    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    ran = await command("audit", "export", kept, "--output", str(tmp_path))
+    assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_talk_about() -> None:

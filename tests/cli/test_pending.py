@@ -41,6 +41,24 @@ def shown(calls: list[PendingCall], width: int) -> list[str]:
     return stream.getvalue().splitlines()
 
 
+def offered(**fields: Any) -> list[str]:
+    """Return the commands that are offered for a call: those of this program, and Temporal's."""
+    stream = io.StringIO()
+    out = Output(page=400)
+    out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
+    out.waits([call(**fields)], Target(temporal="temporal"))
+    return [line.split(maxsplit=1)[1] for line in stream.getvalue().splitlines() if "payer-1 " in line]
+
+
+def told(**fields: Any) -> str:
+    """Return all that is shown of a call."""
+    stream = io.StringIO()
+    out = Output(page=400)
+    out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
+    out.waits([call(**fields)], Target(temporal="temporal"))
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None:
     """What is asked, for how long, how long is left, and who may answer."""
@@ -48,7 +66,7 @@ def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None
     lines = shown([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
     assert max(map(len, lines)) <= width
     first, second = (next(line for line in lines if id in line) for id in ("payer-1/fc-1", "clerk-2/fc-1"))
-    assert all(text in first for text in ("pay(amount=9)", "2 h", "1 d", "anybody"))
+    assert all(text in first for text in ("pay(amount=9)", "2 h", "24 h", "anybody"))
     assert "alice" in second
     assert ("payer, for dana" in first) is (width == 120)
     assert lines[-1].endswith("waystation approve payer-1/fc-1")
@@ -134,3 +152,27 @@ async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: 
         assert len((await invocation.history()).events) == before
         await invocation.approve()
         await invocation.result()
+
+
+def test_what_is_offered_to_copy_is_an_answer_that_counts() -> None:
+    """Only actions that the call takes; Temporal's command has what the policy wants, or is not offered."""
+    signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
+    approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"
+    assert offered() == [approve, reject, f'{signal}"action": "approve"}}\'']
+    strict = ApprovalPolicy(digest=True, comment=True)
+    assert offered(policy=strict)[-1] == f'{signal}"action": "approve", "digest": "d", "comment": "WHY"}}\''
+    assert offered(policy=POLICY) == [approve, reject]
+    narrow = ApprovalPolicy(actions=("edit", "reject"))
+    assert offered(policy=narrow) == [reject, "waystation edit payer-1 fc-1"]
+    form = offered(kind="long_running", response_schema={"type": "object"})
+    assert form == ["waystation respond payer-1 fc-1", reject]
+
+
+def test_padding_hides_no_tail_of_an_argument() -> None:
+    """Both ends are shown, and how much is between them; a size that a memo has instead is no argument."""
+    shown = told(args={"text": "A" * 60_000 + " and pay eve"})
+    assert " … 58,014 of 60,014 characters are left out here … " in shown
+    assert 'A and pay eve"\n' in shown
+    large = told(args={"omitted_bytes": 60_014})
+    assert "pay(…), 60,014 bytes of arguments" in large
+    assert "omitted_bytes" not in large

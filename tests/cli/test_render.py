@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import time
 
 import pytest
@@ -12,12 +14,13 @@ from rich.text import Text
 
 from waystation.cli import render
 from waystation.cli.output import Output
-from waystation.cli.target import Target
+from waystation.cli.target import Target, quoted
 from waystation.core.answer import PendingCall, usual_hint
 from waystation.core.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.payload import JsonObject
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
+UTF8 = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 STEERING = set("\x1b\x07\r\x08\x9b\u202e\u2028\x7f")
 
 
@@ -204,6 +207,27 @@ def test_colours_are_the_only_escapes_in_a_terminal() -> None:
     plain = Text.from_ansi(stream.getvalue()).plain
     assert r"\x1b[2J" in plain
     assert "\x1b[2J" not in stream.getvalue()
+
+
+def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
+    """Whoever starts an invocation chooses its id, and others are shown how to answer it."""
+    for word in (HOSTILE, "it's\x1b[31m \\x1b", "\u202e1"):
+        made = quoted(word)
+        assert made.isprintable()
+        read = subprocess.run(["bash", "-c", f"printf %s {made}"], capture_output=True, check=True, env=UTF8)
+        assert read.stdout.decode() == word
+    assert quoted("meals-1") == "meals-1"
+
+
+@pytest.mark.parametrize("text", [f"{HOSTILE}\ntwo", Text(f"{HOSTILE}\ntwo", "red")], ids=type)
+def test_lines_are_made_safe_where_they_are_written(text: str | Text, capsys: pytest.CaptureFixture[str]) -> None:
+    """Should whoever made them have forgotten to."""
+    out = Output()
+    out.line(text)
+    out.remark(str(text))
+    for sent in capsys.readouterr():
+        assert not STEERING & set(sent)
+        assert sent.splitlines()[1] == "two"
 
 
 def test_of_a_long_text_people_see_the_beginning() -> None:

@@ -37,6 +37,13 @@ async def test_a_file_replays_without_a_server() -> None:
     assert ran.records[0]["steps"][0]["event"]["id"].startswith(ran.records[0]["invocation_id"])
 
 
+async def test_state_that_was_stored_before_is_in_the_state_at_each_event() -> None:
+    """What `user:` and `app:` state held when the invocation began is no event's doing, and there all the same."""
+    ran = await command("replay", str(KEPT.with_name("scopes-read.json")), "--json")
+    states = [step["state"] for step in ran.records[0]["steps"]]
+    assert states[:2] == [{}, {"app:guests": 2, "user:called": ["Ada", "Bo"]}]
+
+
 async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: Path) -> None:
     """It is said what differs; other histories given with it are replayed all the same."""
     changed = tmp_path / "changed.json"
@@ -55,6 +62,44 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, dict):
         return {"x": 1} if set(value) == {"metadata", "data"} else {k: _decoded(v) for k, v in value.items()}
     return [_decoded(item) for item in value] if isinstance(value, list) else value
+
+
+async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_replayed(tmp_path: Path) -> None:
+    """Each such is named; its exit code comes before that of those that differ."""
+    changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
+    changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
+    empty.touch()
+    given = (str(empty), str(changed), str(tmp_path / "missing.json"), str(KEPT))
+    ran = await command("--address", "127.0.0.1:1", "replay", *given, "--json")
+    assert [(record["source"], record["replays"]) for record in ran.records] == [(given[1], False), (given[3], True)]
+    assert [line.split("waystation: ")[1][:11] for line in ran.err.splitlines()] == [
+        f"{given[0]!r}"[:11],
+        "Cannot read",
+    ]
+    assert ran.code == 2
+    assert (await command("--address", "127.0.0.1:1", "replay", "an-id", str(empty), str(KEPT))).code == 8
+
+
+@pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
+async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
+    """By its path no server is asked for it."""
+    given = [str(tmp_path)] * (2 if name == "diff" else 1)
+    ran = await command("--address", "127.0.0.1:1", name, *given)
+    assert (ran.code, f"{str(tmp_path)!r} is a folder; name a file" in ran.err) == (2, True), ran.err
+
+
+async def test_a_folder_without_a_path_is_an_invocation_first(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder `trip` may lie where somebody looks at the invocation `trip`; if there is none, it is said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trip").mkdir()
+    async with serve(Agent(name="adder", model=ScriptedModel(says("three")))) as env:
+        lost = await waystation(env, "events", "trip")
+        assert (lost.code, "The folder 'trip' is none; name a file in it." in lost.err) == (6, True)
+        assert "'trip' is none" in (await waystation(env, "replay", "trip")).err
+        await (await env.client.start("adder", "?", id="trip")).result()
+        assert "three" in (await waystation(env, "events", "trip")).out
 
 
 @pytest.mark.parametrize(

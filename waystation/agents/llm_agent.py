@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent, Callbacks
 from waystation.code_executors import BuiltInCodeExecutor
+from waystation.core.naming import a
 from waystation.models import BaseLlm
 
 _CONFIG_BELONGS_ELSEWHERE = {
@@ -120,7 +121,7 @@ class LlmAgent(BaseAgent):
     @classmethod
     def _check_instruction(cls, instruction: Any) -> Any:
         if not isinstance(instruction, str) and not callable(instruction):
-            raise ValueError(f"It is a {type(instruction).__name__}; give text, or a function that returns text.")
+            raise ValueError(f"It is {a(instruction)}; give text, or a function that returns text.")
         return instruction
 
     @field_validator("generate_content_config")

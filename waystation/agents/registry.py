@@ -13,7 +13,6 @@ All mistakes are collected and reported together, each with its file.
 
 import importlib
 import re
-import reprlib
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,13 +26,18 @@ from tools import agents_below, authoring_problems
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.loop_agent import LoopAgent
+from waystation.agents.parallel_agent import ParallelAgent
 from waystation.agents.scope_use import uses_scopes
+from waystation.agents.sequential_agent import SequentialAgent
 from waystation.apps.app import App, EventsCompactionConfig
-from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, UnknownAgent
+from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent
+from waystation.core.naming import a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
+_NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 
@@ -45,7 +49,7 @@ class Problem:
     error: AuthoringError
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.error}"
+        return str(self.error) if isinstance(self.error, NoAgents) else f"{self.place}: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,10 @@ def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, packa
 
 
 def _agent_of(given: BaseAgent | App) -> BaseAgent:
-    return given.root_agent if isinstance(given, App) else given
+    agent = given.root_agent if isinstance(given, App) else given
+    if not isinstance(agent, BaseAgent):
+        raise TypeError(f"{agent!r} is no agent and no app; give one, such as a module's `root_agent`.")
+    return agent
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
@@ -158,9 +165,10 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
             problem = (
                 "no agent package is in this folder; one has an `agent.py` with `root_agent`."
                 if folder.is_dir()
-                else "there is no such folder; name one that has agent packages in it."
+                else f"{'this is a file' if folder.exists() else 'there is no such folder'}; "
+                "name a folder that has agent packages in it."
             )
-            problems.append(Problem(str(folder), InvalidAgent(folder.resolve().name, problem)))
+            problems.append(Problem(str(folder), NoAgents(str(folder), problem)))
         for package in packages:
             if package.resolve() in seen:
                 continue
@@ -202,7 +210,7 @@ def _load(package: Path) -> Root:
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
     if other is None:
         raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")
-    what = f"the class {other.__name__}" if isinstance(other, type) else f"a {type(other).__name__}"
+    what = f"the class {other.__name__}" if isinstance(other, type) else f"{a(other)}"
     raise InvalidAgent(package_name, f"`root_agent` is {what}; assign an agent to that name.")
 
 
@@ -221,7 +229,8 @@ def _import(package: Path) -> list[ModuleType]:
         SystemExit,
     ) as error:  # author code may raise anything; one bad package must not hide the rest
         _check_place(package, sys.modules.get(package.name))
-        hint = _ADK if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("google.adk") else ""
+        missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+        hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
         raise InvalidAgent(
             package.name, f"importing it failed at {_where(error, package)}: {_what(error)}{hint}"
         ) from error
@@ -248,13 +257,9 @@ def _what(error: BaseException) -> str:
     """Return what an author did wrong, by the exception; pydantic's own text has lines and links in it."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
-    found = []
-    for problem in error.errors(include_url=False, include_context=False):
-        name = ".".join(map(str, problem["loc"]))
-        is_ = "" if problem["type"] == "missing" else f" is {reprlib.repr(problem['input'])}"
-        text = problem["msg"].removeprefix("Value error, ")
-        found.append(f"`{name}`{is_}: {text}" if name else text)
-    return f"{error.title}: {'; '.join(found)}"
+    kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
+    known = next((kind.model_fields for kind in kinds if kind.__name__ == error.title), ())
+    return f"{error.title}: {mistakes(error, known)}"
 
 
 def _where(error: BaseException, package: Path) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Self
 from waystation.apps.base_events_summarizer import BaseEventsSummarizer
 from waystation.core.errors import ModelError, ModelRefused
 from waystation.core.event import Event, EventActions, EventCompaction
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 
@@ -39,7 +40,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             prompt_template: With the placeholder `{conversation_history}`.
         """
         if not isinstance(llm, BaseLlm | str):
-            raise TypeError(f"llm is a {type(llm).__name__}; give a model, or the name of one.")
+            raise TypeError(f"llm is {a(llm)}; give a model, or the name of one.")
         self._llm = llm
         self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)
         self._prompt_template = prompt_template or self._DEFAULT_PROMPT_TEMPLATE

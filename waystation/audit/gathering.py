@@ -140,7 +140,9 @@ def same_start(sheet: Sheet, id: str) -> None:
         ForeignHistory: It is about another.
     """
     if id not in sheet.invocations:
-        raise ForeignHistory(f"The file is about {', '.join(sheet.invocations) or 'nothing'}; not about {id!r}.")
+        raise ForeignHistory(
+            f"The file is about {', '.join(map(repr, sheet.invocations)) or 'nothing'}, not about {id!r}."
+        )
 
 
 def _line(sheet: Sheet, entry: JsonObject) -> int:

@@ -78,6 +78,6 @@ def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
         raise KeyRefused(f"The key {str(path)!r} cannot be read: {error.strerror}.") from None
     except KeyRefused:
         raise
-    except Exception as error:  # noqa: BLE001  # whatever the library says of a file that holds anything
-        raise KeyRefused(f"{str(path)!r} holds no key ({type(error).__name__}); it needs {wanted}.") from None
+    except Exception:  # noqa: BLE001  # whatever the library says of a file that holds anything
+        raise KeyRefused(f"{str(path)!r} holds no key that can be used here; it needs {wanted}.") from None
     raise KeyRefused(f"With the key in {str(path)!r} one cannot {'sign' if private else 'verify'}; it needs {wanted}.")

@@ -83,7 +83,7 @@ def fill(person: Person, out: Output, call: PendingCall, action: Action, fields:
         wanted = policies.needs_comment(call) and action not in NOTED
         given["comment"] = _insisted(person, "Comment") if wanted else person.ask("Comment, if any") or None
     if action == "approve" and call.policy and call.policy.remember and not given.get("remember"):
-        length = policies.span(call.policy.remember)
+        length = render.span(call.policy.remember.total_seconds())
         given["remember"] = person.agrees(f"Have calls like this one run unasked for {length}?") or None
     if not person.agrees(f"Send {action!r}?"):
         raise Problem(Exit.FAILED, NOTHING_SENT)

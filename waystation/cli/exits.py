@@ -1,6 +1,7 @@
 """Exit codes, and the one line that says what went wrong."""
 
 from enum import IntEnum
+from pathlib import Path
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -48,6 +49,7 @@ _OF_ERRORS: dict[type[errors.WaystationError], Exit] = {
     errors.QueueFull: Exit.SESSION_BUSY,
     errors.InvalidInput: Exit.USAGE,
     errors.NotJson: Exit.USAGE,
+    errors.NoAgents: Exit.USAGE,
     errors.InvalidConfiguration: Exit.USAGE,
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.MessageUnconfirmed: Exit.UNCONFIRMED,
@@ -71,9 +73,10 @@ def problem_of(error: errors.WaystationError | RPCError, where: str, invocation:
         case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
             return Problem(Exit.NO_SERVER, f"{error.message} Asked: {where}; --namespace names another.")
         case RPCStatusCode.NOT_FOUND:
+            text = f"No invocation {invocation!r} in {where}. `waystation pending` lists those that wait."
+            folder = invocation is not None and Path(invocation).is_dir()
             return Problem(
-                Exit.UNKNOWN,
-                f"No invocation {invocation!r} in {where}. `waystation pending` lists those that wait.",
+                Exit.UNKNOWN, f"{text} The folder {invocation!r} is none; name a file in it." if folder else text
             )
         case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
             return Problem(Exit.NOT_ALLOWED, f"{where} refused: {error.message}")

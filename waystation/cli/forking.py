@@ -1,5 +1,6 @@
 """`waystation fork` and `waystation forks`: their options."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,6 +48,8 @@ def fork(
     """
     from waystation.cli.main import _perform
 
+    _on_a_server(id)
+
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.forks import Wanted, answers_of, fork, results_of
 
@@ -65,9 +68,19 @@ def forks(
     """Print of what an invocation is a fork, and which forks it has."""
     from waystation.cli.main import _perform
 
+    _on_a_server(id)
+
     async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         from waystation.cli.forks import forks
 
         return await forks(client, out, id=id)
 
     _perform(ctx, action, json=json, invocation=id)
+
+
+def _on_a_server(id: str) -> None:
+    from waystation.cli.recordings import is_file
+
+    if is_file(id):
+        kind = "folder" if Path(id).is_dir() else "file"
+        raise typer.BadParameter(f"{id!r} is a {kind}; name an invocation of a server", param_hint="ID")

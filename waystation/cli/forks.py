@@ -17,6 +17,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import summary
 from waystation.core.answer import Action
 from waystation.core.call import CallState
+from waystation.core.log import Log
 from waystation.core.payload import JsonObject, decode
 
 ACTIONS: tuple[Action, ...] = ("approve", "reject")
@@ -53,6 +54,9 @@ async def fork(
     Raises:
         Problem: Calls would run that nobody agreed to.
     """
+    if both := sorted(wanted.results.keys() & answers.keys()):
+        text = f"--result and --answer both name {both[0]}; a call that has a result waits for nobody."
+        raise Problem(Exit.USAGE, text)
     prepared = await client.forks.prepare(
         wanted.source,
         wanted.event,
@@ -63,6 +67,7 @@ async def fork(
         results=wanted.results,
         id=wanted.id,
     )
+    _not_closed(prepared.log, answers, wanted.event)
     _agree([call for call in prepared.log.performing() if call.call.effect != "read"], yes=yes)
     invocation = await prepared.start()
     if out.json:
@@ -70,11 +75,13 @@ async def fork(
     else:
         about = f", a fork of {render.safe(wanted.source)} from its event {wanted.event}"
         out.line(Text.assemble((render.safe(invocation.id), "bold cyan"), about))
-    answering = [
-        asyncio.ensure_future(_answer(invocation, call_id, action, by or user())) for call_id, action in answers.items()
-    ]
+    left = dict(answers)
+    answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by or user())) for call_id in answers]
     try:
-        return await Watcher(client, invocation, out, target).to_the_end(detach=detach and not answers)
+        ended = await Watcher(client, invocation, out, target).to_the_end(detach=detach and not answers)
+        for call_id, action in left.items():
+            out.remark(f"{call_id} never waited for a person in this fork: --answer {call_id}={action} was not needed.")
+        return ended
     finally:
         for task in answering:
             task.cancel()
@@ -83,12 +90,19 @@ async def fork(
                 raise raised
 
 
-async def _answer(invocation: Invocation, call_id: str, action: Action, by: str | None) -> None:
-    """Answer a call as soon as it waits."""
+async def _answer(invocation: Invocation, left: dict[str, Action], call_id: str, by: str | None) -> None:
+    """Give a call its answer, which is no longer left then, as soon as it waits."""
     async for log in invocation.follow():
         if any(call.function_call_id == call_id for call in log.pending()):
-            await invocation.answer(action, call_id, by=by)
+            await invocation.answer(left.pop(call_id), call_id, by=by)
             return
+
+
+def _not_closed(log: Log, answers: Mapping[str, Action], event: int) -> None:
+    for call_id in answers:
+        if (call := log.calls.get(call_id)) and call.closed:
+            text = f"{call_id} has its response by event {event} and waits for nobody in the fork; leave --answer out."
+            raise Problem(Exit.USAGE, f"{text} To answer it anew, name an event before that.")
 
 
 def _agree(calls: Sequence[CallState], *, yes: bool) -> None:
@@ -140,6 +154,8 @@ def results_of(given: Sequence[str]) -> dict[str, JsonObject]:
             response = None
         if not call_id or not isinstance(response, dict):
             raise Problem(Exit.USAGE, f'--result {each!r} is not CALL=JSON, such as fc-2={{"price": 7}}.')
+        if call_id in results:
+            raise Problem(Exit.USAGE, f"--result names {call_id} twice; a call has one response.")
         results[call_id] = response
     return results
 
@@ -156,5 +172,7 @@ def answers_of(given: Sequence[str]) -> dict[str, Action]:
         action = next((action for action in ACTIONS if action == name), None)
         if not call_id or action is None:
             raise Problem(Exit.USAGE, f"--answer {each!r} is not CALL=approve or CALL=reject, such as fc-2=reject.")
+        if call_id in answers:
+            raise Problem(Exit.USAGE, f"--answer names {call_id} twice; a call has one answer.")
         answers[call_id] = action
     return answers

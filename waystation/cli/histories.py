@@ -1,7 +1,7 @@
 """Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,11 @@ from rich.text import Text
 
 from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
-from waystation.cli.output import Output
+from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
-from waystation.core.event import Event
-from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.state import StateFold
 from waystation.history_files import written
 from waystation.replay.divergence import shown
 from waystation.replay.recording import Recording
@@ -35,14 +32,6 @@ async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
     else:
         out.line(render.state(held))
     return Exit.OK
-
-
-def states(log: Log) -> Iterator[tuple[Event, JsonObject]]:
-    """Yield each event with the state after it."""
-    fold = StateFold(log.input.state if log.input else {})
-    for event in log.events:
-        fold.apply(event.actions)
-        yield event, fold.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +70,11 @@ class Replayed:
             "divergence": self.divergence.to_json() if self.divergence else None,
             "runs": len(self.recording.histories),
             "history_events": self.length,
-            "steps": [{"event": event.to_json(), "state": held} for event, held in states(self.recording.log)],
+            "steps": [
+                {"event": moment.event.to_json(), "state": moment.state}
+                for moment in self.recording.moments()
+                if moment.event
+            ],
         }
 
 
@@ -105,11 +98,19 @@ async def history(target: Target, out: Output, *, source: str, rules: Sequence[s
 
 
 async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit:
-    """Replay histories against the present code, and write the state at each of their events."""
+    """Replay histories against the present code, and write the state at each of their events.
+
+    Those that cannot be read are named; the exit code is that of the first of them.
+    """
     recordings = Recordings(target)
-    failed = False
+    failed, unread = False, Exit.OK
     for source in sources:
-        recording = await recordings.get(source)
+        try:
+            recording = await recordings.get(source)
+        except Problem as problem:
+            error(str(problem))
+            unread = unread or problem.exit
+            continue
         for each in (recording, *recording.below()):
             replayed = await replayed_runs(each)
             failed = failed or replayed.problem is not None
@@ -117,7 +118,7 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
                 out.record(replayed.to_json())
             else:
                 _write(out, replayed)
-    return Exit.FAILED if failed else Exit.OK
+    return unread or (Exit.FAILED if failed else Exit.OK)
 
 
 async def replayed_runs(recording: Recording) -> Replayed:
@@ -140,7 +141,7 @@ def _write(out: Output, replayed: Replayed) -> None:
     elif replayed.problem:
         out.line(render.safe(replayed.problem), style="red")
     if recording.events:
-        out.table(state_table(recording.log))
+        out.table(state_table(recording))
 
 
 def divergence(found: "Divergence") -> Text:
@@ -160,17 +161,17 @@ def divergence(found: "Divergence") -> Text:
     return text
 
 
-def state_table(log: Log) -> Table:
+def state_table(recording: Recording) -> Table:
     """Return a table of the state after each event."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("#", justify="right", style="dim")
     table.add_column("event", ratio=3)
     table.add_column("state after it", ratio=2)
     before: JsonObject | None = None
-    for number, (event, held) in enumerate(states(log), 1):
-        happened = Text("\n").join(line.styled() for line in render.lines_of(event) if line.kind != "state")
-        table.add_row(
-            str(number), happened, Text(render.short_json(held), style="dim" if held == before else "magenta")
-        )
-        before = held
+    for moment in recording.moments():
+        lines = render.lines_of(moment.event) if moment.event else ()
+        happened = Text("\n").join(line.styled() for line in lines if line.kind != "state")
+        style = "dim" if moment.state == before else "magenta"
+        table.add_row(str(moment.number), happened, Text(render.short_json(moment.state), style=style))
+        before = moment.state
     return table

@@ -189,6 +189,9 @@ def _look(
     """Perform a command on a recording."""
     from waystation.cli.main import _guarded
 
+    if ctx.params.get("at") is not None and ctx.params.get("diff") is not None:
+        raise typer.BadParameter("a moment or what changed between two, not both", param_hint="--at, --diff")
+
     async def looked(out: "Output", target: "Target") -> int:
         from waystation.cli.travel import found
 

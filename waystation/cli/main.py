@@ -77,6 +77,14 @@ Stream = Annotated[
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from waystation.version import versions
+
+        typer.echo(versions())
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     ctx: typer.Context,
@@ -87,6 +95,9 @@ def options(
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the workers keep large payloads: a folder or object store.")
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the versions and exit.")
+    ] = False,
 ) -> None:
     """Run durable agents and answer what they wait for.
 
@@ -258,7 +269,9 @@ def _guarded(
     except BrokenPipeError:  # whoever read the output has seen enough
         raise
     except OSError as raised:
-        error(f"The output cannot be written: {raised.strerror or raised}.")
+        # A file that has a name was perhaps to be read.
+        what = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
+        error(f"{what}: {raised.strerror or raised}.")
         code = Exit.FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED

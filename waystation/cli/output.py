@@ -45,12 +45,14 @@ class Output:
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
         """Write one line, which the terminal wraps; what it holds can be copied whole."""
-        line = Text(self.margin, style=style).append(Text(text) if isinstance(text, str) else text)
+        line = Text(self.margin, style=style).append(render.visible(text))
         self.console.print(line, soft_wrap=True)
 
     def remark(self, text: str) -> None:
         """Write a line for people that is no part of the result."""
-        Console(stderr=True, highlight=False, markup=False, emoji=False).print(Text(text), soft_wrap=True, style="dim")
+        Console(stderr=True, highlight=False, markup=False, emoji=False).print(
+            render.visible(text), soft_wrap=True, style="dim"
+        )
 
     def shortened(self, converter: DataConverter) -> None:
         """Say of which values only a short form was written."""
@@ -93,8 +95,8 @@ class Output:
             for action in render.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
             # Not for a credential, whose answer says only that it is in the store, nor where a token is needed.
-            if call.kind != "credential" and not (call.policy and call.policy.must_verify):
-                self.command("or", target.signal_command(call.invocation_id, call.function_call_id))
+            if "approve" in render.answers(call) and not (call.policy and call.policy.must_verify):
+                self.command("or", target.signal_command(call))
 
     def command(self, label: str, parts: Sequence[str]) -> None:
         """Write a command to be copied: on one line where that fits, else one part on each."""

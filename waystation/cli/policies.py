@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 
 from waystation.cli import render
 from waystation.core.answer import PendingCall
@@ -49,24 +48,15 @@ def needs_comment(call: PendingCall) -> bool:
     return call.policy is not None and call.policy.comment
 
 
-def span(length: timedelta | float) -> str:
-    """Return a length of time in its largest unit, such as `3 h`."""
-    seconds = length.total_seconds() if isinstance(length, timedelta) else length
-    for unit, of in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= of:
-            return f"{seconds / of:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
 def waited(call: PendingCall) -> str:
     """Return for how long a call has waited."""
-    return span(time.time() - call.requested_at)
+    return render.span(time.time() - call.requested_at)
 
 
 def left(call: PendingCall) -> str:
     """Return how long it may still be answered."""
     seconds = call.deadline - time.time()
-    return span(seconds) if seconds > 0 else "passed"
+    return render.span(seconds) if seconds > 0 else "passed"
 
 
 def _needed(call: PendingCall) -> Iterator[tuple[str, bool]]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from waystation.core import ids, summary
 from waystation.core.answer import PendingCall, usual_hint
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from waystation.core.entry import Failure
 from waystation.core.event import Event, text_of
 from waystation.core.payload import JsonObject
 
@@ -54,6 +55,13 @@ def safe(text: str) -> str:
     )
 
 
+def visible(text: str | Text) -> Text:
+    """Return lines of a text, safe where they are not yet."""
+    plain = text if isinstance(text, str) else text.plain
+    shown = "\n".join(map(safe, plain.split("\n")))
+    return text if isinstance(text, Text) and shown == plain else Text(shown)
+
+
 def safe_json(value: object, *, indent: int | None = None) -> str:
     """Return JSON that is itself valid and cannot steer a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
@@ -88,6 +96,17 @@ def short_json(value: object, length: int = MAX_JSON) -> str:
     """Return compact JSON, clipped."""
     text = safe_json(value)
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def both_ends(value: object) -> str:
+    """Return compact JSON of what somebody is to approve; of a long one also the end, where things hide."""
+    text = safe_json(value)
+    left_out = len(text) - MAX_ARGUMENT
+    if left_out <= 0:
+        return text
+    tail = MAX_ARGUMENT // 4
+    gap = f" … {left_out:,} of {len(text):,} characters are left out here … "
+    return f"{text[: MAX_ARGUMENT - tail]}{gap}{text[-tail:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +201,20 @@ def number(event: Event) -> str:
     return f"{'' if event.index is None else event.index + 1:>3}  "
 
 
-def clock(timestamp: float) -> str:
-    """Return a time of today as such, any other with its date; in local time."""
+def clock(timestamp: float, *, zone: bool = False) -> str:
+    """Return a time of today as such, any other with its date; in local time, on request with the name of its zone."""
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
     today = datetime.datetime.now().astimezone().date()
-    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")
+    shape = "%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S"
+    return moment.strftime(f"{shape} %Z" if zone else shape)
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in a few characters, such as `36 h`."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds == length or seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{round(seconds, 1):g} s" if seconds >= 1 else f"{max(seconds, 0) * 1000:.0f} ms"
 
 
 def until(deadline: float, now: float) -> str:
@@ -199,15 +227,30 @@ def until(deadline: float, now: float) -> str:
     return f"{moment}, in {left:.0f} s" if left > 0 else f"{moment}, which has passed"
 
 
+def failure(failure: Failure) -> str:
+    """Return why an activity gave no result."""
+    if failure.kind != "error":
+        said = {"cancelled": "cancelled", "heartbeat": "its worker was lost (heartbeat)"}
+        return said.get(failure.kind, f"time was up ({failure.kind.replace('_', ' ')})")
+    return ": ".join(filter(None, (failure.error_type, failure.message)))
+
+
 def asked(call: PendingCall) -> str:
     """Return a call that waits in one line."""
+    if omitted := _omitted(call):
+        return f"{safe(call.tool)}(…), {omitted:,} bytes of arguments"
     return safe(summary.call(call.tool, call.args))
+
+
+def _omitted(call: PendingCall) -> int:
+    """Return the size of the arguments of which a memo has only that; 0 when they are there."""
+    return int(call.args["omitted_bytes"]) if set(call.args) == {"omitted_bytes"} else 0
 
 
 def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield what one has to know of a call before answering it, each with a label."""
     if call.kind == "confirmation":
-        yield from (("with", f"{safe(name)} = {short_json(value, MAX_ARGUMENT)}") for name, value in _shortened(call))
+        yield from (("with", f"{safe(name)} = {both_ends(value)}") for name, value in _shortened(call))
     if call.hint and call.hint != usual_hint(call.tool):
         yield "hint", safe(call.hint)
     if uri := login_uri(call):
@@ -220,6 +263,8 @@ def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
 def _shortened(call: PendingCall) -> Iterator[tuple[str, Any]]:
     """Yield the arguments that are not shown whole where a call is told in one line, but for secrets."""
     clipped = asked(call).endswith("…")
+    if _omitted(call):
+        return
     for name, value in call.args.items():
         if clipped or summary.shortened(value):
             yield name, unsecret(name, value)
@@ -252,6 +297,12 @@ def login_uri(call: PendingCall) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def answers(call: PendingCall) -> tuple[str, str]:
-    """Return the commands that answer a call."""
-    return ("authorize" if call.kind == "credential" else "approve", "reject")
+def answers(call: PendingCall) -> tuple[str, ...]:
+    """Return the commands that answer a call, the usual one first; only those that it takes."""
+    if call.kind == "credential":
+        return "authorize", "reject"
+    # What was asked for in a form is not answered by a mere yes.
+    usual = ("respond" if call.kind == "long_running" and call.response_schema else "approve", "reject")
+    if call.policy is None or call.policy.actions is None:
+        return usual
+    return tuple(each for each in dict.fromkeys((*usual, "edit", "respond")) if each in call.policy.actions)

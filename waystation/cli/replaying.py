@@ -33,7 +33,9 @@ def replay(
     """Replay histories against the present code, and print the state at each event.
 
     A file is what `waystation history`, `temporal workflow show -o json` or the Web UI's download writes; for files no
-    server is needed. With --open the exit code is 1 when this build could not go on with something that is open.
+    server is needed. What cannot be read is named, and the others are replayed; the exit code is then the one for that,
+    before 1 for what does not replay. With --open the exit code is 1 when this build could not go on with something
+    that is open.
     """
     from waystation.cli.main import _guarded
 

@@ -49,7 +49,10 @@ def report(
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
-            output.write_text(text, encoding="utf-8")
+            try:
+                output.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise Problem(Exit.USAGE, f"{str(output)!r} cannot be written: {error.strerror}.") from None
             if not json:
                 out.line(f"{output}: {len(text.encode()):,} bytes")
         return Exit.OK

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.looking import Called
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -15,6 +17,7 @@ def rerun(
     source: Annotated[str, typer.Argument(metavar="ID|FILE", help="An invocation, or its history as JSON.")],
     event: Annotated[int, typer.Argument(metavar="N", help="Number of an event, as `events` lists them.", min=1)],
     agents: Annotated[list[Path], typer.Option(metavar="DIR", help="Where agents are found, as for a worker.")],
+    called: Called = None,
     call: Annotated[
         str | None, typer.Option(metavar="CALL", help="The call, such as fc-1, when the event has several.")
     ] = None,
@@ -60,6 +63,7 @@ def rerun(
         wanted = Wanted(
             source=source,
             event=event,
+            called=called,
             agents=agents,
             call=call,
             args=arguments,

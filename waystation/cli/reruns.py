@@ -37,6 +37,7 @@ class Wanted:
 
     source: str
     event: int
+    called: str | None = None
     agents: Sequence[Path]
     call: str | None = None
     args: JsonObject | None = None
@@ -80,7 +81,7 @@ async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
         text = f"{wanted.of_tool[0]} is for tool calls, {wanted.of_model[0]} for model calls; give one of them."
         raise Problem(Exit.USAGE, text)
     client = None if is_file(wanted.source) else await target.connect()
-    recording = await Recordings(target, client).get(wanted.source)
+    recording = await Recordings(target, client).invocation(wanted.source, wanted.called)
     conversations = _sessions(client) if client else None
     try:
         async with Workshop(
@@ -190,8 +191,10 @@ def _edited(text: str) -> str:
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be read: {error}") from None
+    except OSError as error:
+        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be read: it is no text in UTF-8.") from None
 
 
 def _write(file: Path, text: str) -> None:

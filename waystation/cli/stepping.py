@@ -97,7 +97,7 @@ class Stepping:
             move, problem = moves[word]
             self._show() if move() else self._out.line(problem, style="yellow")
         elif word in ("g", "go") or word.isdecimal():
-            self._go(given or word)
+            self._go(word if word.isdecimal() else given)
         elif word in ("first", "last"):
             walk.first() if word == "first" else walk.last()
             self._show()
@@ -140,7 +140,8 @@ class Stepping:
         try:
             self._walk.go(int(number))
         except ValueError:
-            self._out.line(f"{render.safe(number)!r} is no number of an event; such as: g 3", style="yellow")
+            wrong = f"{render.safe(number)!r} is no number of an event" if number else "Say which event to go to"
+            self._out.line(f"{wrong}, such as: g 3", style="yellow")
         except WaystationError as error:
             self._out.line(str(error), style="yellow")
         else:
@@ -162,7 +163,7 @@ class Stepping:
         self._out.show(stops.stop(self._walk))
         if self._lines.typed:
             keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
-            self._out.line(Text(f"\n{keys}", style="dim"))
+            self._out.show(Text(f"\n{keys}", style="dim"))  # wrapped at words
 
     def _help(self) -> None:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

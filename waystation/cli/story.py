@@ -201,7 +201,7 @@ class Demo:
         size = sum(event.ByteSize() for history in recording.histories for event in history.events)
         verdict = "replays against the present code" if replayed.problem is None else replayed.problem
         self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; it {verdict}")
-        self._out.table(state_table(replayed.recording.log))
+        self._out.table(state_table(replayed.recording))
         return Exit.OK if replayed.problem is None else Exit.FAILED
 
     # How it reads.

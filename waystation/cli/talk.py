@@ -12,6 +12,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.growing import GrowingText
 from waystation.cli.lines import Lines
 from waystation.cli.output import Output
+from waystation.cli.retrying import Retrying
 from waystation.cli.talk_commands import Commands
 from waystation.cli.target import Target
 from waystation.cli.waits import Waits
@@ -65,6 +66,7 @@ class Talk:
         self._commands = Commands(client, session, out, target, self.waits)
         self._logs: dict[str, Log] = {}
         self._texts: dict[str, GrowingText] = {}
+        self._retrying = Retrying(client, out, session.id, interrupt=self._interrupt)
         self._mine: set[str] = set()
         """Invocations of messages typed here, whose text need not be repeated."""
         self._current: str | None = None
@@ -80,14 +82,8 @@ class Talk:
         """Read lines and send them."""
         await self._greet()
         try:
-            while (line := await self._next()) is not None:
-                if not line.strip():
-                    continue
-                if line.startswith("/") and not line.startswith("//"):
-                    if not await self._command(line):
-                        break
-                else:
-                    await self._say(line.removeprefix("/"))
+            async with self._retrying.watching():
+                await self._converse()
             if self._lines.typed:
                 self.say_how_to_return("The conversation is kept")
             # A person has seen it; a script goes by the exit code.
@@ -98,6 +94,16 @@ class Talk:
                     task.cancel()
                     with suppress(asyncio.CancelledError, Exception):
                         await task
+
+    async def _converse(self) -> None:
+        while (line := await self._next()) is not None:
+            if not line.strip():
+                continue
+            if line.startswith("/") and not line.startswith("//"):
+                if not await self._command(line):
+                    break
+            else:
+                await self._say(line.removeprefix("/"))
 
     def say_how_to_return(self, what: str) -> None:
         """Say how this conversation is taken up again."""
@@ -185,6 +191,7 @@ class Talk:
     def _take(self, one: Heard) -> None:
         id = one.invocation.id
         self._logs[id] = one.log
+        self._retrying.came(one.log)
         for event in one.events:
             # A line that grows is written only while no other is typed.
             if not event.partial or (id == self._current and not self._out.json):
@@ -207,18 +214,24 @@ class Talk:
     def _tell(self) -> None:
         self._changed.set()
         if new := self.waits.news():
-            for text in self._texts.values():
-                text.interrupt()
+            self._interrupt()
             if self._out.json:
                 self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
             else:
                 self.waits.write(self._out, self._target, new)
                 self._out.line()
 
-    async def _fail(self, id: str) -> None:
-        """Say why an invocation ended before it had an answer."""
+    def _interrupt(self) -> None:
         for text in self._texts.values():
             text.interrupt()
+
+    async def _fail(self, id: str) -> None:
+        """Say why an invocation ended before it had an answer.
+
+        Raises:
+            Problem: No further message would have one, either: the workers do not have the agent.
+        """
+        self._interrupt()
         try:
             await self._client.invocation(id).result()
         except WorkflowFailureError as error:
@@ -228,6 +241,9 @@ class Talk:
                 self._out.record({"error": {"invocation_id": id, "type": kind, "message": message}})
             else:
                 self._out.line(f"failed: {kind}", style="bold red")
+            if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
+                text = f"{message} No message here would be answered; begin with an agent that is served."
+                raise Problem(Exit.FAILED, text) from None
 
     async def _next(self) -> str | None:
         """Return the next line; ends with the listening, which tells why."""
@@ -270,6 +286,7 @@ class Talk:
             self._out.remark(str(problem))
             return
         self._mine.add(sent.id)
+        self._retrying.came()
         if self._out.json:
             self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
         elif sent.status == "queued" and any(not (log.ended or self.waits.below(id)) for id, log in self._logs.items()):

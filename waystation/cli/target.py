@@ -10,7 +10,9 @@ from pathlib import Path
 
 from waystation.cli.exits import Exit, Problem
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect, settings
+from waystation.client.connect import cause, connect, settings
+from waystation.core.answer import PendingCall
+from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
 from waystation.core.wire import ANSWER_SIGNAL, DEFAULT_APP, DEFAULT_USER, TASK_QUEUE
 from waystation.storage import Blobs
@@ -50,9 +52,11 @@ class Target:
                     short_forms=not whole,
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
+            late = isinstance(error, TimeoutError)
+            why = f"no answer within {CONNECT_LIMIT_S:g} s" if late else cause(error)
             raise Problem(
                 Exit.NO_SERVER,
-                f"No Temporal server answers at {where} ({_cause(error)}). Start one with `python worker.py --embedded "
+                f"No Temporal server answers at {where} ({why}). Start one with `python worker.py --embedded "
                 "--agents DIR`, or say where it is: --address or TEMPORAL_ADDRESS.",
             ) from None
         return AgentClient(temporal, task_queue=self.task_queue, blobs=Blobs(self.store))
@@ -65,48 +69,58 @@ class Target:
         """
         try:
             config = settings(address=self.address, namespace=self.namespace, profile=self.profile)
-        except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
-            remedy = "Mend the configuration of Temporal clients (TEMPORAL_*, --profile, its TOML file)."
-            raise Problem(Exit.USAGE, f"{error}. {remedy}") from None
-        if "://" in config.get("target_host", ""):
-            raise Problem(Exit.USAGE, f"{config.get('target_host')!r} is a URL; give the server's HOST:PORT.")
+        except InvalidConfiguration as error:
+            raise Problem(Exit.USAGE, str(error)) from None
         return f"{config.get('target_host')}, namespace {config.get('namespace')}"
 
     def follow_command(self, invocation: str) -> str:
         """Return the command of this program that follows an invocation."""
-        return f"{self._program()} events {shlex.quote(invocation)} --follow"
+        return f"{self._program()} events {quoted(invocation)} --follow"
 
     def chat_command(self, agent: str, session: str, user: str, app: str) -> str:
         """Return the command of this program that takes up a conversation."""
-        parts = [self._program(), "chat", shlex.quote(agent), "--session", shlex.quote(session)]
-        parts += ["--user", shlex.quote(user)] if user != DEFAULT_USER else []
-        parts += ["--app", shlex.quote(app)] if app != DEFAULT_APP else []
+        parts = [self._program(), "chat", quoted(agent), "--session", quoted(session)]
+        parts += ["--user", quoted(user)] if user != DEFAULT_USER else []
+        parts += ["--app", quoted(app)] if app != DEFAULT_APP else []
         return " ".join(parts)
 
     def answer_command(self, action: str, invocation: str, call: str) -> list[str]:
         """Return the command of this program that answers a call, in parts."""
-        return [self._program(), f"{action} {shlex.quote(invocation)} {call}"]
+        return [self._program(), f"{action} {quoted(invocation)} {call}"]
 
     def approval_command(self, action: str, approval_id: str) -> list[str]:
         """Return the command of this program that answers a call by its approval id, in parts."""
-        return [self._program(), f"{action} {shlex.quote(approval_id)}"]
+        return [self._program(), f"{action} {quoted(approval_id)}"]
 
-    def signal_command(self, invocation: str, call: str, action: str = "approve") -> list[str]:
-        """Return the command of the `temporal` CLI that answers a call, in parts."""
-        answer: JsonObject = {"function_call_id": call, "action": action}
+    def signal_command(self, call: PendingCall) -> list[str]:
+        """Return the command of the `temporal` CLI that approves a call, in parts, with all that its policy wants."""
+        answer: JsonObject = {"function_call_id": call.function_call_id, "action": "approve"}
+        if call.policy and call.policy.digest:
+            answer["digest"] = call.digest
+        if call.policy and call.policy.comment:
+            answer["comment"] = "WHY"
         return [
             " ".join([f"{self.temporal} workflow signal", *self._options()]),
-            f"--workflow-id {shlex.quote(invocation)} --name {ANSWER_SIGNAL}",
-            f"--input {shlex.quote(json.dumps(answer))}",
+            f"--workflow-id {quoted(call.invocation_id)} --name {ANSWER_SIGNAL}",
+            f"--input {quoted(json.dumps(answer))}",
         ]
 
     def _program(self) -> str:
-        store = [f"--store {shlex.quote(self.store)}"] if self.store else []
+        store = [f"--store {quoted(self.store)}"] if self.store else []
         return " ".join([self.program, *self._options(), *store])
 
     def _options(self) -> list[str]:
         given = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}
-        return [f"{name} {shlex.quote(value)}" for name, value in given.items() if value]
+        return [f"{name} {quoted(value)}" for name, value in given.items() if value]
+
+
+def quoted(word: str) -> str:
+    """Return a word as a shell takes it, with what could steer a terminal escaped as bash and zsh read it."""
+    if word.isprintable():
+        return shlex.quote(word)
+    special = {"\\": "\\\\", "'": "\\'"}
+    escaped = [special.get(char, char) if char.isprintable() else f"\\U{ord(char):08x}" for char in word]
+    return f"$'{''.join(escaped)}'"
 
 
 def program_name() -> str:
@@ -126,15 +140,4 @@ def temporal_name() -> str:
 def shown(path: Path) -> str:
     """Return a path as short as it can be written here."""
     here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
-
-
-def _cause(error: Exception) -> str:
-    """Return the reason in a failed connection's message, freed of the names of its Rust types."""
-    text = str(error) or type(error).__name__
-    if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_LIMIT_S:g} s"
-    for marker in ('message: "', 'error: "'):
-        if marker in text:
-            return text.rsplit(marker, 1)[1].split('"', 1)[0]
-    return text.removeprefix("Failed client connect: ")
+    return quoted(str(path.relative_to(here) if path.is_relative_to(here) else path))

@@ -15,7 +15,7 @@ from waystation.cli.stepping import Stepping, keys
 from waystation.cli.target import Target
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject
-from waystation.core.wire import WORKFLOW
+from waystation.core.wire import SESSION_WORKFLOW
 from waystation.replay import views
 from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference, difference
 from waystation.replay.moment import Moment
@@ -30,35 +30,26 @@ async def found(target: Target, out: Output, source: str, called: str | None = N
     Raises:
         Problem: There is no such recording.
     """
-    recording = await Recordings(target).get(source)
-    if recording.kind != WORKFLOW:
-        text = (
-            f"{source!r} is a history of {recording.kind!r}; name an invocation, such as {recording.id}/1 of a session."
-        )
-        raise Problem(Exit.UNKNOWN, text)
+    recording = await Recordings(target).invocation(source, called)
     if recording.lacking:
         out.remark(
             f"{len(recording.lacking)} large values are shown in short form; --store says where workers keep them."
         )
-    for call in called.split("/") if called else ():
-        if call not in recording.called:
-            known = ", ".join(recording.called) or "none"
-            raise Problem(Exit.UNKNOWN, f"{recording.source!r} has no agent that {call!r} called; such calls: {known}.")
-        recording = recording.called[call]
     return recording
 
 
 async def events(recording: Recording, out: Output, at: int | None, diff: tuple[int, int] | None) -> Exit:
     """Write the events up to a moment, or those between two, and what then waited."""
     moment = recording.moment(diff[1] if diff else at)
-    shown = difference(recording.moment(diff[0]), moment).events if diff else moment.events
-    for event in shown:
+    between = difference(recording.moment(diff[0]), moment) if diff else None
+    for event in moment.events if between is None else between.events:
         out.record(event.to_json()) if out.json else out.event(event, numbered=True)
     if not out.json:
-        out.line()
+        if moment.pending or between is not None:
+            out.line()
         _write_waits(out, moment)
-        if diff:
-            out.show(difference(recording.moment(diff[0]), moment))
+        if between is not None:
+            out.show(between)
     return Exit.OK
 
 
@@ -126,7 +117,6 @@ async def prompt(
 ) -> Exit:
     """Write a prompt, or what one has that another has not."""
     session = await _session(recording, out, target, asking.session)
-
     if diff is None:
         shown = await asking.at(recording, at, target, session)
         out.record(asdict(shown)) if out.json else out.show(shown)
@@ -141,7 +131,13 @@ async def _session(recording: Recording, out: Output, target: Target, given: str
     """Return what is recorded of the session that an invocation belongs to, where it can be had."""
     link = recording.log.input.session if recording.log.input else None
     if given is not None:
-        return await Recordings(target).get(given)
+        session = await Recordings(target).get(given)
+        if session.kind != SESSION_WORKFLOW:
+            raise Problem(Exit.USAGE, f"--session {given!r} is a history of {session.kind!r}; name the session's.")
+        if link is None or link.id != session.id:
+            belongs = f"belongs to {link.id!r}" if link else "belongs to no session"
+            raise Problem(Exit.USAGE, f"--session {given!r} is of {session.id!r}; {recording.source!r} {belongs}.")
+        return session
     if link is None or is_file(recording.source):
         return None
     try:
@@ -165,7 +161,7 @@ def _prompts(found: PromptDifference) -> JsonObject:
 async def diff(target: Target, out: Output, left: str, right: str, *, every: bool) -> Exit:
     """Write the events of two recordings beside each other, and where they part."""
     recordings = Recordings(target)
-    differing = difference(await recordings.get(left), await recordings.get(right))
+    differing = difference(await recordings.invocation(left), await recordings.invocation(right))
     if out.json:
         out.record(_sides(differing))
     else:

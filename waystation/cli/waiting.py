@@ -1,7 +1,6 @@
 """`waystation pending`: what waits for people."""
 
 import re
-import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,7 +11,8 @@ from rich.text import Text
 from waystation.cli import policies, render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
-from waystation.cli.target import Target
+from waystation.cli.retrying import Retrying
+from waystation.cli.target import Target, quoted
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import PendingCall
 
@@ -80,12 +80,14 @@ async def pending(client: AgentClient, out: Output, target: Target, *, id: str |
     else:
         where = render.safe(id) if id else target.where()
         out.line(f"Nothing{' like that' if wanted else ''} waits for a person in {where}.")
+    if id is not None and not waiting:
+        await Retrying(client, out, id).look()
     return Exit.OK
 
 
 def listing(out: Output, target: Target, calls: list[PendingCall], *, numbered: bool = False) -> None:
     """Write many calls briefly, in a table where that fits."""
-    ids = [shlex.quote(render.safe(call.approval_id)) for call in calls]
+    ids = [quoted(call.approval_id) for call in calls]
     width = out.console.width
     columns = 24 if width < WIDE else 44
     if width - max(map(len, ids)) - columns < MIN_CALL:

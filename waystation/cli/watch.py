@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 from waystation.cli.exits import Exit
 from waystation.cli.growing import GrowingText
 from waystation.cli.output import Output
+from waystation.cli.retrying import Retrying
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.streams import Pieces, ticks, with_pieces
@@ -36,23 +37,25 @@ class Watcher:
     ) -> None:
         self._client, self._invocation, self._out, self._target = client, invocation, out, target
         self._partial, self._growing = partial, GrowingText(out)
+        self._retrying = Retrying(client, out, invocation.id, interrupt=self._growing.interrupt)
         self._shown = 0
         self._told: set[tuple[str, str]] = set()
 
     async def to_the_end(self, *, detach: bool = False) -> Exit:
         """Follow until the invocation ends; with `detach`, until it waits for a person or has nobody to run it."""
-        async for log in self._ticks():
-            if log is None:
-                await self._explain_silence()
-                if detach:
+        async with self._retrying.watching():
+            async for log in self._ticks():
+                if log is None:
+                    await self._explain_silence()
+                    if detach:
+                        return Exit.OK
+                    continue
+                waiting = [] if log.busy else log.pending()
+                if _calls_agents(log):
+                    waiting += await self._client.pending(below=self._invocation.id)
+                self._tell(waiting)
+                if detach and waiting:
                     return Exit.OK
-                continue
-            waiting = [] if log.busy else log.pending()
-            if _calls_agents(log):
-                waiting += await self._client.pending(below=self._invocation.id)
-            self._tell(waiting)
-            if detach and waiting:
-                return Exit.OK
         return await self._ending()
 
     async def _ticks(self) -> AsyncIterator[Log | None]:
@@ -71,6 +74,7 @@ class Watcher:
                         log, pieces = coming.result()
                     except StopAsyncIteration:
                         return
+                    self._retrying.came(log)
                     self._show(log, pieces)
                     if log.entries:
                         patience = None
@@ -160,17 +164,23 @@ async def events(client: AgentClient, out: Output, target: Target, *, id: str, f
     """Write the events of an invocation, and what it waits for."""
     invocation = client.invocation(id)
     growing = GrowingText(out, numbered=True)
+    retrying = Retrying(client, out, id, interrupt=growing.interrupt)
     log: Log | None = None
     shown = 0
-    async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):
-        if not shown and log.input and (fork := log.input.fork):
-            out.remark(f"{id} is a fork of {fork.invocation_id} from its event {fork.event}.")
-        for event in with_pieces(log, shown, pieces):
-            out.record(event.to_json()) if out.json else growing.write(event)
-        shown = len(log.events)
+    async with retrying.watching():
+        async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):
+            retrying.came(log)
+            if not shown and log.input and (fork := log.input.fork):
+                out.remark(f"{id} is a fork of {fork.invocation_id} from its event {fork.event}.")
+            for event in with_pieces(log, shown, pieces):
+                out.record(event.to_json()) if out.json else growing.write(event)
+            shown = len(log.events)
     growing.interrupt()
-    if log is not None and not out.json and log.ended is None:
-        out.waits(log.pending(), target)
+    if log is not None and log.ended is None:
+        if not out.json:
+            out.waits(log.pending(), target)
+        if log.busy:
+            await retrying.look()
     return Exit.OK
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -49,6 +50,9 @@ def web(
         for name, address in (("--url", url), ("--temporal-ui", temporal_ui)):
             if address is not None and not address.startswith(("https://", "http://")):
                 raise Problem(Exit.USAGE, f"{name} is {address!r}; give an address that begins with https://.")
+        if url is not None and not _is_place(url):
+            text = f"--url is {url!r}; give a host and no path, such as https://approvals.example.com."
+            raise Problem(Exit.USAGE, text)
         return await serve(
             client,
             host=host,
@@ -61,3 +65,15 @@ def web(
         )
 
     _perform(ctx, action, json=False)
+
+
+def _is_place(url: str) -> bool:
+    """Whether an address names a host as browsers send it, perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    named = f"[{host}]" if ":" in host else host
+    whole = f"{parts.scheme}://{named}{'' if port is None else f':{port}'}"
+    return bool(host) and host.isascii() and " " not in host and url.lower().removesuffix("/") == whole

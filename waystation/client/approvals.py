@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from waystation.client.session_runs import absent
 from waystation.client.wanted import PAGE, Place, found, wanting
 from waystation.core import ids
 from waystation.core.answer import Action, PendingCall
@@ -266,7 +267,7 @@ def _ids(approval_id: str) -> tuple[str, str]:
 
 def _unknown(error: RPCError, invocation_id: str) -> Exception:
     """Return what it means that the server does not know an invocation; any other error is returned unchanged."""
-    if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+    if absent(error):
         return UnknownCall(f"There is no invocation {invocation_id!r}.")
     return error
 

@@ -15,7 +15,7 @@ from waystation.core.continued import Carried, Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
 from waystation.core.wire import WORKFLOW, InvocationInput
-from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of
+from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of, type_of
 from waystation.history_files import Saved
 
 
@@ -112,7 +112,7 @@ async def saved(client: Client, last: WorkflowHistory) -> Saved:
 
 def called_by(history: WorkflowHistory) -> list[str]:
     """Return the ids of the agents that a run of an invocation has called."""
-    if history.events[0].workflow_execution_started_event_attributes.workflow_type.name != WORKFLOW:
+    if type_of(history) != WORKFLOW:
         return []
     initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
     return [child.workflow_id for child in initiated if child.workflow_type.name == WORKFLOW]

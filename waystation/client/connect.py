@@ -1,12 +1,14 @@
 """Connect to Temporal as the environment says: profiles and `TEMPORAL_*` variables of `temporalio.envconfig`."""
 
 import atexit
+import os
 import time
 from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
+from waystation.core.errors import InvalidConfiguration
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER, offloading
 
@@ -21,11 +23,61 @@ EXIT_PAUSE_S = 0.02
 def settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
-    """Return how to connect. What is given here wins over the environment."""
-    config = ClientConfig.load_client_connect_config(profile=profile)
-    config["target_host"] = address or config.get("target_host") or DEFAULT_ADDRESS
-    config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
+    """Return how to connect. What is given here wins over the environment.
+
+    Raises:
+        InvalidConfiguration: What the environment says cannot be used.
+    """
+    try:
+        config = ClientConfig.load_client_connect_config(profile=profile)
+        host = address if address is not None else config.get("target_host") or DEFAULT_ADDRESS
+        config["target_host"] = host
+        config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
+    except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
+        # Without the lines in which a wrong file is drawn.
+        text = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
+        raise InvalidConfiguration(
+            "The configuration of Temporal clients", "", f"{text}. Mend it: TEMPORAL_*, the profile, its TOML file."
+        ) from None
+    if fault := _fault(host):
+        named = "TEMPORAL_ADDRESS" if os.environ.get("TEMPORAL_ADDRESS") else "the profile"
+        source = "" if address is not None else f" in {named}"
+        raise InvalidConfiguration("The address of Temporal", "", f"{host!r}{source} {fault}.")
     return config
+
+
+def _fault(address: str) -> str | None:
+    """Return what is wrong with an address, and what to give instead; None when it may be one."""
+    usual = f"give the server's HOST:PORT, such as {DEFAULT_ADDRESS}"
+    if not address.strip():
+        return f"is empty; {usual}"
+    if "://" in address:
+        return f"is a URL; {usual}"
+    if any(char.isspace() for char in address):
+        return f"has a space in it; {usual}"
+    host, colon, port = address.rstrip("/").rpartition(":")
+    if not colon or address.endswith("]"):
+        return f"has no port; give HOST:PORT, such as {address}:7233"
+    if not host:
+        return f"has no host; give HOST:PORT, such as localhost{address}"
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return "is no HOST:PORT; an IPv6 address stands in brackets, such as [::1]:7233"
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65_536):
+        return f"has no port from 1 to 65535 after the colon; {usual}"
+    return None
+
+
+def cause(error: Exception) -> str:
+    """Return the reason in a failed connection's message, freed of the names of its Rust types."""
+    text = str(error) or type(error).__name__
+    if "InvalidContentType" in text:
+        return "the server does not speak TLS, which an API key or TEMPORAL_TLS* asks for"
+    if "error after connection" in text and "transport::Error" in text:
+        return "what listens there is no Temporal server, such as its Web UI, or wants TLS"
+    for marker in ('message: "', 'error: "'):
+        if marker in text:
+            return text.rsplit(marker, 1)[1].split('"', 1)[0]
+    return text.removeprefix("Failed client connect: ")
 
 
 async def connect(
@@ -43,7 +95,8 @@ async def connect(
     `short_forms` those that it does not hold are read shortened; for programs that only show histories.
 
     Raises:
-        RuntimeError: No server answers there.
+        RuntimeError: No server answers there; `cause` says why.
+        InvalidConfiguration: What the environment says cannot be used.
     """
     atexit.unregister(_let_threads_finish)  # once is enough
     atexit.register(_let_threads_finish)

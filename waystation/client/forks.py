@@ -99,6 +99,10 @@ class Forks:
         if log.input is None:
             raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
         wanted = {name: value for name, value in differently.items() if value}
+        if wanted.keys() & {"agent", "instruction", "model"} == {"agent"}:
+            raise InvalidInput(
+                f"Nothing is said of what {wanted['agent']!r} is to have: give an instruction or a model."
+            )
         given = InvocationInput(
             **{name: getattr(log.input, name) for name in fork.SAME},
             message=log.input.message if message is None else message,
@@ -148,12 +152,14 @@ class Prepared:
         assert self.given.fork is not None
         source, memo = self.given.fork.invocation_id, {MEMO_FORK: self.given.fork.memo()}
         data = self.given.model_dump(mode="json", exclude_defaults=True)
-        first = len(await self.client.forks.of(source)) + 1
-        numbered = (ids.fork(source, number) for number in range(first, first + MAX_NUMBERS))
-        for chosen in numbered if self.id is None else [self.id]:
+        for chosen in [self.id] if self.id is not None else await self._free_ids(source):
             try:
                 await begin(self.client, chosen, data, memo)
             except WorkflowAlreadyStartedError:
                 continue
             return self.client.invocation(chosen)
         raise InvalidInput(f"There is an invocation {self.id or source!r} already; a fork needs an `id` of its own.")
+
+    async def _free_ids(self, source: str) -> list[str]:
+        first = len(await self.client.forks.of(source)) + 1
+        return [ids.fork(source, number) for number in range(first, first + MAX_NUMBERS)]

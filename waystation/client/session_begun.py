@@ -5,9 +5,9 @@ import asyncio
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
-from waystation.client.session_runs import description
+from waystation.client.session_runs import absent, description
 from waystation.core import errors
 from waystation.core.payload import decode
 from waystation.core.session_data import OPEN, SessionInput
@@ -83,7 +83,7 @@ class Begun:
         try:
             await pages.fetch_next_page()
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not absent(error):
                 raise
             self._pages = None
             raise unknown(self._session) from None

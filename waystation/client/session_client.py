@@ -17,9 +17,10 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from waystation.client.session_begun import Begun, unknown
+from waystation.client.session_runs import absent
 from waystation.client.unconfirmed import unconfirmed
 from waystation.client.updates import when_ready
 from waystation.core import errors, ids
@@ -189,7 +190,7 @@ class Session:
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
             raise unconfirmed(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not absent(error):
                 raise
             with suppress(RPCError):
                 await self.handle.describe()
@@ -272,7 +273,7 @@ class Session:
         try:
             events = (await self.handle.fetch_history()).events
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not absent(error):
                 raise
             raise unknown(self.id) from None
         await reader.read(await decoded(events, self.client.temporal.data_converter))

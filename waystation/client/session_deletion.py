@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.session_runs import Run, runs_of
+from waystation.client.session_runs import Run, description, runs_of
 from waystation.core import ids
 from waystation.core.payload import JsonObject
 
@@ -107,8 +107,13 @@ async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> di
     not ended in time, for want of a worker or because a tool does not listen, is terminated.
     """
     asked = grace <= timedelta()
+    found: dict[Run, bool] = {}
     while True:
-        found = await runs_of(client, deleted.id)
+        before, found = found, await runs_of(client, deleted.id)
+        for run in before.keys() - found.keys():  # told by a workflow that ran, and has ended since
+            if described := await description(client, run.workflow_id):
+                going_on = described.status is WorkflowExecutionStatus.RUNNING
+                found[Run(run.workflow_id, described.run_id)] = going_on
         running = sorted(run for run, going_on in found.items() if going_on)
         if not running:
             return found

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.core import ids
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Run:
@@ -18,6 +20,7 @@ async def runs_of(client: Client, session: str) -> dict[Run, bool]:
     """Return all runs of a session's workflows that the server knows, and whether each goes on.
 
     Visibility lists them, somewhat late. What works now is found at once, too: a workflow that runs tells its children.
+    So are the latest invocations, which are numbered, though not the agents that they called if these are over.
     """
     found: dict[Run, bool] = {}
     # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
@@ -27,6 +30,10 @@ async def runs_of(client: Client, session: str) -> dict[Run, bool]:
             going_on = execution.status is WorkflowExecutionStatus.RUNNING
             found[Run(execution.id, execution.run_id)] = going_on
     left = [session, *{run.workflow_id for run, going_on in found.items() if going_on}]
+    latest = max((number_of(run.workflow_id, session) for run in found), default=0)
+    while described := await description(client, ids.session_invocation(session, latest := latest + 1)):
+        found[Run(described.id, described.run_id)] = False
+        left += [described.id] if described.status is WorkflowExecutionStatus.RUNNING else []
     seen = set[str]()
     while left:
         if (workflow_id := left.pop()) in seen:
@@ -45,11 +52,22 @@ def belongs(workflow_id: str, session: str) -> bool:
     return workflow_id == session or workflow_id.startswith(f"{session}/")
 
 
+def number_of(workflow_id: str, session: str) -> int:
+    """Return which invocation of a session a workflow is, or is below; 0 when it is the session."""
+    number = workflow_id.removeprefix(f"{session}/").partition("/")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def absent(error: RPCError) -> bool:
+    """Whether the server says that it has no such workflow; of a namespace that it has not it says so otherwise."""
+    return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
+
+
 async def description(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
     """Return what the server knows of the latest run of a workflow; None when there is none."""
     try:
         return await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
+        if not absent(error):
             raise
         return None

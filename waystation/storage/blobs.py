@@ -38,6 +38,10 @@ class Blobs:
         """The store's URL, without credentials that may be in it."""
         return self._files.place
 
+    def unusable(self) -> str | None:
+        """Return why bytes cannot be kept here, as far as can be said without making or asking for anything."""
+        return self._files.unusable()
+
     async def put(self, data: bytes) -> str:
         """Keep bytes; return their digest.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
 """Where a URL may carry them: user and password, and the query of a signed one."""
+
+_REMEDY = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+_NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
+
+
+def unusable(folder: Path) -> str | None:
+    """Return why nothing can be written in a folder, which need not exist yet; None when it seems that it can."""
+    if _NEARLY_URL.match(str(folder)):
+        return f"{str(folder)!r} is neither a folder nor a URL; {_REMEDY}"
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        return f"{there} is a file; {_REMEDY}"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} may not be written by this process; allow it, or {_REMEDY}"
+    return None
 
 
 class ObjectFiles:
@@ -47,6 +63,19 @@ class ObjectFiles:
 
         with self._failing():
             return from_url(self._url) if self.folder is None else LocalStore(self.folder, mkdir=True)
+
+    def unusable(self) -> str | None:
+        """Return why files cannot be kept here, as far as can be said without making or asking for anything."""
+        if self.folder is not None:
+            return unusable(self.folder)
+        try:
+            _ = self.store
+        except ValueError:
+            return f"it is no URL; {_REMEDY}"
+        except StoreFailed as error:
+            unknown = "Unable to recognise URL" in error.problem
+            return f"there is no store for such a URL; {_REMEDY}" if unknown else error.problem
+        return None
 
     async def below(self, folder: str) -> list[tuple[str, datetime]]:
         """Return the paths below a folder, relative to it, and when each was written."""
