@@ -4,6 +4,8 @@ It does what the engine does in the measured scenarios and nothing else: no vali
 deadlines, no heartbeats, nothing that shows from outside what waits. It runs unsandboxed, with the options of the
 engine's worker and on the same event loop, so that none of the difference is a matter of tuning.
 
+`Findable` also shows what waits, in two search attributes: without that, nobody who has to approve finds it.
+
 python -m benchmarks.floor ADDRESS      a worker process
 """
 
@@ -15,13 +17,17 @@ from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import SearchAttributeKey
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
+from waystation.core.wire import SEARCH_PENDING, SEARCH_STATUS
 from worker import OPTIONS
 
 QUEUE = "floor"
+STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
+PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 LIMIT = timedelta(seconds=60)
 
 
@@ -75,7 +81,9 @@ class HandWritten:
                 return str(reply["text"])
             if any(call["name"] == "danger" for call in reply["calls"]):
                 self._waits = True
+                self._show("waiting", ["c0-0"])
                 await workflow.wait_condition(lambda: self._approved)
+                self._show("running", [])
             results = await asyncio.gather(
                 *(
                     workflow.execute_activity(call["name"], call["args"]["size"], start_to_close_timeout=LIMIT)
@@ -86,6 +94,9 @@ class HandWritten:
                 {"role": "tool", "id": call["id"], "text": result}
                 for call, result in zip(reply["calls"], results, strict=True)
             ]
+
+    def _show(self, status: str, pending: list[str]) -> None:
+        """Say outside what waits."""
 
     @workflow.signal
     def approve(self) -> None:
@@ -98,16 +109,29 @@ class HandWritten:
         return self._waits
 
 
-class Floor:
-    """Drives the hand-written workflow from outside."""
+@workflow.defn
+class Findable(HandWritten):
+    """The same, and people who look for what waits find it."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    @workflow.run
+    async def run(self, text: str) -> str:
+        """Return the model's final text."""
+        return await super().run(text)
+
+    def _show(self, status: str, pending: list[str]) -> None:
+        workflow.upsert_search_attributes([STATUS.value_set(status), PENDING.value_set(pending)])
+
+
+class Floor:
+    """Drives a hand-written workflow from outside."""
+
+    def __init__(self, client: Client, workflow: type[HandWritten] = HandWritten) -> None:
+        self._client, self._workflow = client, workflow.__name__
 
     async def start(self, scenario: Scenario) -> WorkflowHandle[Any, Any]:
         """Start an invocation."""
         return await self._client.start_workflow(
-            "HandWritten", scenario.text(), id=f"floor-{uuid.uuid4().hex[:12]}", task_queue=QUEUE
+            self._workflow, scenario.text(), id=f"floor-{uuid.uuid4().hex[:12]}", task_queue=QUEUE
         )
 
     async def run(self, scenario: Scenario) -> str:
@@ -139,7 +163,7 @@ async def serving(address: str) -> Worker:
     return Worker(
         await Client.connect(address),
         task_queue=QUEUE,
-        workflows=[HandWritten],
+        workflows=[HandWritten, Findable],
         activities=[model, lookup, danger],
         **OPTIONS,
     )

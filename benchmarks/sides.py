@@ -1,4 +1,4 @@
-"""Floor and engine on one server, each with a worker process of its own, measured in turns."""
+"""Floor and engine on one server, measured in turns. What is hand-written has a worker process, the engine another."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from temporalio.client import Client, WorkflowHistory
 
 from benchmarks.engine import Engine
-from benchmarks.floor import Floor
+from benchmarks.floor import Findable, Floor
 from benchmarks.process import WorkerProcess
 from benchmarks.quiet import Machine
 from waystation.client.agent_client import AgentClient
@@ -25,19 +25,25 @@ class Sides:
 
     client: Client
     floor: Floor
+    findable: Floor
+    """The floor with what waits shown outside, served by the same worker."""
     engine: Engine
     workers: dict[Side, WorkerProcess]
     machine: Machine
 
     async def in_turns(
-        self, turns: int, measure: Callable[[Side], Awaitable[float]]
-    ) -> tuple[list[float], list[float]]:
-        """Measure floor and engine `turns` times: ABBA, because machines have moods, and who is first matters."""
-        taken: dict[Side, list[float]] = {self.floor: [], self.engine: []}
+        self, turns: int, measure: Callable[[Side], Awaitable[float]], *, findable: bool = False
+    ) -> list[list[float]]:
+        """Measure floor and engine `turns` times: ABBA, because machines have moods, and who is first matters.
+
+        Return the samples of each, with `findable` those of the floor that shows what waits between them.
+        """
+        order: list[Side] = [self.floor, *([self.findable] if findable else ()), self.engine]
+        taken: dict[Side, list[float]] = {side: [] for side in order}
         for turn in range(turns):
-            for side in (self.floor, self.engine) if turn % 2 == 0 else (self.engine, self.floor):
+            for side in order if turn % 2 == 0 else reversed(order):
                 taken[side].append(await self._undisturbed(measure, side))
-        return taken[self.floor], taken[self.engine]
+        return list(taken.values())
 
     async def _undisturbed(self, measure: Callable[[Side], Awaitable[float]], side: Side) -> float:
         return await self.machine.undisturbed(lambda: measure(side))
@@ -64,7 +70,7 @@ async def sides(*, patience_s: float) -> AsyncIterator[Sides]:
         try:
             await asyncio.gather(*(worker.ready() for worker in workers.values()))
             machine = Machine([server.pid, *(worker.pid for worker in workers.values())], patience_s=patience_s)
-            yield Sides(client, floor, engine, workers, machine)
+            yield Sides(client, floor, Floor(client, Findable), engine, workers, machine)
         finally:
             for worker in workers.values():
                 worker.kill()

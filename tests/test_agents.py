@@ -84,7 +84,7 @@ def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: 
         ({"planner": object()}, "`planner` is not supported. A planner is not supported; put `thinking_config`"),
         ({"mode": "single_turn"}, "wrap an agent that answers one request in AgentTool"),
         ({"code_executor": object()}, "object is not supported; use BuiltInCodeExecutor"),
-        ({"instruction": 3}, "It is a int; give text, or a function that returns text."),
+        ({"instruction": 3}, "It is an int; give text, or a function that returns text."),
         ({"tools": [Agent(name="c")]}, "Agent 'c' cannot be used directly as a tool."),
         ({"temperature": 1}, "Extra inputs are not permitted"),
     ],
@@ -176,10 +176,19 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
         (Agent(name="a", output_schema=object), "its `output_schema` allows anything, so it says nothing;"),
         (
             Agent(name="a", generate_content_config={"temperature": "warm"}),
-            "its `generate_content_config` is wrong: temperature: Input should be a valid number",
+            "its `generate_content_config` is wrong: `temperature` is 'warm'; use a number.",
+        ),
+        (
+            Agent(name="a", generate_content_config={"temprature": 1}),
+            "its `generate_content_config` is wrong: there is no field `temprature`; did you mean `temperature`?",
+        ),
+        (Agent(name="a", generate_content_config=3), "its `generate_content_config` is wrong: it is 3; use a dict"),
+        (
+            Agent(name="a", static_instruction=["x", 3]),
+            "its `static_instruction` has an int in it; use text, a genai Content or Part, or a list of them.",
         ),
     ],
-    ids=["kind", "arity", "provider", "schema", "empty schema", "config"],
+    ids=["kind", "arity", "provider", "schema", "empty schema", "config", "field", "no config", "static"],
 )
 def test_mistakes_in_an_agent_are_found_before_it_runs(agent: BaseAgent, problem: str) -> None:
     """Each with the agent's name and the remedy."""

@@ -26,6 +26,7 @@ def loaded_by(module: str) -> set[str]:
     ("module", "never"),
     [
         ("waystation", {"temporalio", "google.genai", "tools", "structlog", "typer", "joserfc"}),
+        ("waystation.version", {"temporalio", "google.genai", "pydantic", "tools"}),
         ("waystation.core.projection", {"temporalio", "google.genai", "tools", "structlog", "waystation.agents"}),
         ("workflows.invocation", {"google.genai", "tools", "activities", "structlog", "waystation.agents"}),
         ("tools", {"temporalio", "google.genai", "activities", "workflows"}),

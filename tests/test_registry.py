@@ -1,5 +1,6 @@
 """Agents are found where ADK's users put them, and every mistake is reported with its place."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,6 +174,16 @@ def test_an_import_that_fails_names_the_line(tmp_path: Path, write: Write, line:
     assert f"importing it failed at {file}:3: {said}" in str(problem)
 
 
+def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, write: Write) -> None:
+    """Code for ADK may import it; what stands for it is written down."""
+    write("planner/agent.py", "from waystation.planners import BuiltInPlanner")
+    (problem,) = discover([tmp_path])[1]
+    assert str(problem.error) == (
+        f"Agent 'planner': importing it failed at {tmp_path / 'planner' / 'agent.py'}:1: ModuleNotFoundError: No "
+        "module named 'waystation.planners'; docs/adk.md says what Waystation does not have, and what to use instead."
+    )
+
+
 def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> None:
     """Every field at fault with its value; nothing of pydantic's own layout."""
     write(
@@ -186,7 +197,7 @@ def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> Non
     (problem,) = discover([tmp_path])[1]
     assert str(problem.error) == (
         f"Agent 'payer': importing it failed at {tmp_path / 'payer' / 'agent.py'}:4: ApprovalPolicy: "
-        "`quorum` is 0: Input should be greater than or equal to 1; "
+        "`quorum` is 0; use at least 1; "
         "`on_expiry` is 'approve': silence never approves a call; use 'reject' or 'fail', and `escalation` to ask "
         "others before that"
     )
@@ -329,3 +340,9 @@ def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:
     write("kind/agent.py", "from waystation.agents import Agent\n\nroot_agent = Agent\n")
     _, [problem] = discover([tmp_path])
     assert str(problem).endswith("`root_agent` is the class LlmAgent; assign an agent to that name.")
+
+
+def test_what_is_no_agent_is_called_so() -> None:
+    """Such as the module that has it, where a test serves agents of its own."""
+    with pytest.raises(TypeError, match=r"module 'asyncio' .* is no agent and no app; .* `root_agent`"):
+        Registry.of(asyncio)  # type: ignore[arg-type]

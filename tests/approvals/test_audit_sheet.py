@@ -157,7 +157,7 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
     """The message says what is wanted, and repeats nothing of the file."""
     (tmp_path / "key").write_text(content)
     for use in (signer, lambda file: verify_signature(read(DATA), file)):
-        with pytest.raises(KeyRefused):
+        with pytest.raises(KeyRefused, match=r"holds no key that can be used here; it needs a JWK|is too short"):
             use(tmp_path / "key")
     (tmp_path / "public").write_text(json.dumps(OKPKey.generate_key("Ed25519").as_dict(private=False)))
     with pytest.raises(KeyRefused, match="one cannot sign"):

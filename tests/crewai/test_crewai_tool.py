@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tools.crewai_tool import CrewaiTool
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-crewai" / "bin" / "python"
 
@@ -67,3 +69,13 @@ def test_arguments_that_do_not_fit_are_answered(told: dict[str, Any]) -> None:
 def test_a_tool_that_raises_is_one_that_raises(told: dict[str, Any]) -> None:
     """What becomes of it is up to `on_error`, as for any tool."""
     assert told["raised"] == "LookupError: nothing there"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(print, "is given 'builtin_function_or_method'"), (Path, "Path is a class; wrap an object of it")],
+)
+def test_what_is_no_tool_of_crewai_is_refused(given: object, said: str) -> None:
+    """Also the class of one, where its parentheses were forgotten."""
+    with pytest.raises(ValueError, match=said):
+        CrewaiTool(given, name="it")

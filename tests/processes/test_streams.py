@@ -1,6 +1,7 @@
 """A worker is killed in the middle of a stream: no reader is shown a text twice, or as if it counted."""
 
 import asyncio
+from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +30,8 @@ class Reader:
         """By attempt, what was shown and not taken back."""
         self.void: list[int] = []
         self.recorded: list[Event] = []
-        self.shown = asyncio.Event()
+        self.shown = defaultdict[int, asyncio.Event](asyncio.Event)
+        """By attempt, that something of it was shown."""
         self._stream = invocation.stream(partial=True)
 
     async def read(self) -> None:
@@ -46,7 +48,7 @@ class Reader:
                 before = self.texts.get(facts["attempt"], "")
                 assert facts["offset"] == len(before)
                 self.texts[facts["attempt"]] = before + text_of(event.content)
-                self.shown.set()
+                self.shown[facts["attempt"]].set()
 
 
 async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_once(
@@ -65,14 +67,13 @@ async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_onc
         invocation = await client.start("speaking", "Weather?", streaming=True)
         readers = [Reader(invocation) for _ in range(3)]
         reading = [asyncio.create_task(reader.read()) for reader in readers]
-        await asyncio.gather(*(reader.shown.wait() for reader in readers))
+        await asyncio.gather(*(reader.shown[1].wait() for reader in readers))
         await first.kill()
-        for reader in readers:
-            reader.shown.clear()
         late = Reader(invocation)
         reading.append(asyncio.create_task(late.read()))
+        await late.shown[1].wait()
         await stack.enter_async_context(there.worker("--only", "activities"))
-        await asyncio.gather(*(reader.shown.wait() for reader in readers))
+        await asyncio.gather(*(reader.shown[2].wait() for reader in (*readers, late)))
         held[1].set()
         await asyncio.gather(*reading)
         for reader in (*readers, late):

@@ -5,11 +5,16 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from temporalio import workflow
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import WorkflowHistory
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker._workflow import _RunningWorkflow, _WorkflowWorker
 
 from benchmarks.long_history import long_history
 from waystation.core import approval, ids, responses
@@ -312,3 +317,47 @@ async def test_a_long_history_replays() -> None:
     assert await divergence_of(history) is None
     log = log_of([history])
     assert (len(log.events), log.steps) == (100, 50)
+
+
+@pytest.mark.parametrize("starved", [1, 3], ids=["once", "each time"])
+async def test_a_task_that_gets_no_turn_in_time_is_replayed_again(
+    monkeypatch: pytest.MonkeyPatch, starved: int
+) -> None:
+    """A busy machine is no difference; only if it stays so is that told, in the SDK's words."""
+    begin, interrupt, given_up = _WorkflowWorker.__init__, _RunningWorkflow.attempt_deadlock_interruption, Event()
+    workers = list[_WorkflowWorker]()
+    left = starved
+
+    def hasty(self: _WorkflowWorker, *args: Any, **options: Any) -> None:
+        begin(self, *args, **options)
+        vars(self).update(_deadlock_timeout_seconds=0.01)
+        workers.append(self)
+
+    def interrupted(self: _RunningWorkflow) -> None:
+        given_up.set()
+        interrupt(self)
+
+    class Starved(UnsandboxedWorkflowRunner):
+        def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+            instance = super().create_instance(det)
+            activate = instance.activate
+
+            def late(act: WorkflowActivation) -> WorkflowActivationCompletion:
+                nonlocal left
+                monkeypatch.setattr(instance, "activate", activate)
+                left -= 1
+                if left >= 0:
+                    given_up.wait(20)
+                    given_up.clear()
+                if left <= 0:
+                    workers[-1]._deadlock_timeout_seconds = 30
+                return activate(act)
+
+            monkeypatch.setattr(instance, "activate", late)
+            return instance
+
+    monkeypatch.setattr(_WorkflowWorker, "__init__", hasty)
+    monkeypatch.setattr(_RunningWorkflow, "attempt_deadlock_interruption", interrupted)
+    found = await divergence_of(kept("confirmation-approved"), runner=Starved())
+    assert (found is None) == (starved == 1)
+    assert found is None or "didn't yield" in found.now

@@ -16,10 +16,10 @@ from temporalio.client import (
 )
 
 from tests.cli.conftest import command
-from tests.workflows.outside import waiting
+from tests.workflows.outside import until, waiting
 from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.replay import GateReport, gate
 from waystation.storage import Blobs
@@ -88,11 +88,28 @@ def deployed(agents: Path, text: str) -> None:
     (agents / "clerk" / "agent.py").write_text(text)
 
 
-async def parked(env: AgentEnvironment, id: str, *, call: str = "fc-1") -> Invocation:
-    """Start an invocation that waits for a person."""
-    invocation = await env.client.start("clerk", "pay dana 200", id=id)
-    await waiting(invocation, call)
-    return invocation
+async def listed(env: AgentEnvironment, *ids: str) -> None:
+    """Wait until visibility, which may lag behind, tells that these are open, and no others."""
+
+    async def look() -> bool:
+        return {run.id async for run in env.temporal.list_workflows("ExecutionStatus = 'Running'")} == set(ids)
+
+    await until(look, f"{ids} open")
+
+
+async def parked(env: AgentEnvironment, *ids: str) -> None:
+    """Start invocations that wait for a person, and nothing else."""
+    for id in ids:
+        await waiting(await env.client.start("clerk", "pay dana 200", id=id), "fc-1")
+    await listed(env, *ids)
+
+
+async def talking(env: AgentEnvironment) -> list[str]:
+    """Begin a session that waits for a person; return which workflows that makes."""
+    session = env.client.session(session_id="talk", agent="clerk")
+    sent = await session.send("pay dana 200")
+    await waiting(await sent.invocation(), "fc-1")
+    return [session.id, sent.id]
 
 
 async def misfit(server: EmbeddedServer, agents: Path, *replies: Any) -> dict[str, Any]:
@@ -112,9 +129,7 @@ async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) ->
     seen: list[tuple[int, int]] = []
     async with AgentEnvironment(clerk(PAYS, PAYS), server=own_server) as env:
         await parked(env, "one")
-        session = env.client.session(session_id="talk", agent="clerk")
-        sent = await session.send("pay dana 200")
-        await waiting(await sent.invocation(), "fc-1")
+        await listed(env, "one", *await talking(env))
         report = await gate(
             env.client, agents=[agents], processes=2, progress=lambda found, total: seen.append((found.checked, total))
         )
@@ -128,7 +143,8 @@ async def test_what_would_break_is_found(own_server: EmbeddedServer, monkeypatch
         await parked(env, "good")
         with monkeypatch.context() as older:
             older.setattr(perform, "MODEL_TIMEOUT", timedelta(minutes=9))
-            await parked(env, "bad")
+            await waiting(await env.client.start("clerk", "pay dana 200", id="bad"), "fc-1")
+        await listed(env, "good", "bad")
         report = await gate(env.client, processes=1)
     assert (report.passes, dict(report.counts)) == (False, {"replays": 1, "differs": 1})
     [found] = report.findings
@@ -188,8 +204,7 @@ async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> Non
     """Of invocations, and of sessions whose next message it would answer."""
     deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
-        sent = await env.client.session(session_id="talk", agent="clerk").send("pay dana 200")
-        await waiting(await sent.invocation(), "fc-1")
+        await listed(env, *await talking(env))
         report = await gate(env.client, agents=[agents], processes=1)
     assert {(found.kind, found.misfits[0]["reason"]) for found in report.findings} == {
         ("AgentInvocation", "agent_gone"),
@@ -236,8 +251,7 @@ async def test_a_replay_that_hangs_or_crashes_is_reported_like_any_other(
     program = tmp_path / "trouble.py"
     program.write_text(TROUBLE)
     async with AgentEnvironment(clerk(*[PAYS] * 4), server=own_server) as env:
-        for id in ("one", "hangs", "crashes", "two"):
-            await parked(env, id)
+        await parked(env, "one", "hangs", "crashes", "two")
         report = await gate(env.client, processes=1, limit_s=3, program=[sys.executable, str(program)])
     assert (report.passes, dict(report.counts)) == (False, {"replays": 2, "unchecked": 2})
     assert {found.id: found.problem for found in report.findings} == {
@@ -290,8 +304,7 @@ async def test_no_more_histories_are_held_than_are_worked_on(own_server: Embedde
         fetching.report = report
 
     async with AgentEnvironment(clerk(*[PAYS] * 8), server=own_server) as env:
-        for id in ("gone", *"abcdefg"):
-            await parked(env, id)
+        await parked(env, "gone", *"abcdefg")
         config = env.temporal.config()
         config["interceptors"] = [fetching]
         report = await gate(AgentClient(Client(**config), blobs=env.client.blobs), processes=1, progress=told)
@@ -305,6 +318,7 @@ async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServe
     async with AgentEnvironment(clerk(says("1"), says("2"), says("3")), server=own_server) as env:
         for message in ("a", "b", "c"):
             await (await env.client.start("clerk", message)).result()
+        await listed(env)
         report = await gate(env.client, agents=[agents], sample=2, processes=1)
     assert (report.passes, report.sampled, dict(report.counts)) == (True, 2, {"replays": 2})
 

@@ -116,6 +116,15 @@ def test_an_incident_that_would_go_otherwise_fails_in_the_words_of_agents(projec
     assert "During handling" not in found.stdout
 
 
+def test_a_file_that_is_no_history_fails_in_one_line(project: Path) -> None:
+    """Without the code that reads it."""
+    (project / "incidents" / "confirmation-approved.json").write_text("cut")
+    found = ran(project)
+    assert found.returncode == 1
+    assert "confirmation-approved.json' is no history: it is no JSON." in found.stdout
+    assert "def read(" not in found.stdout
+
+
 def test_a_folder_without_incidents_is_an_error(project: Path) -> None:
     """A test that tests nothing would pass for ever."""
     (project / "incidents" / "confirmation-approved.json").unlink()

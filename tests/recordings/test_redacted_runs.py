@@ -29,7 +29,7 @@ async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Reco
 
 async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Path) -> None:
     """The log, the state and the snapshots between the runs say the same."""
-    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
+    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
         invocation = await begun(env, "adder", state={"base": "Tweety sings"})
         await invocation.result()
         before = await invocation.log()

@@ -286,6 +286,12 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
     assert (await command("report", str(REPLAY / "one-tool.json"), "--json")).code == 0
 
 
+async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """With the cause; it is the name that is wrong, not the invocation."""
+    ran = await command("report", str(REPLAY / "one-tool.json"), "-o", str(tmp_path))
+    assert (ran.code, ran.err) == (2, f"waystation: {str(tmp_path)!r} cannot be written: Is a directory.\n")
+
+
 async def test_a_fork_says_where_it_goes_on_from() -> None:
     """On the page, and as JSON."""
     made = report(await Recording.read(REPLAY / "forked-fork.json"))

@@ -8,9 +8,10 @@ import pytest
 from tests.cli.conftest import Command, command, waystation
 from tests.cli.test_asking import Types
 from tests.conftest import Serve
+from tools import AgentTool
 from waystation.agents import Agent
 from waystation.cli import reruns
-from waystation.testing import FunctionModel, user_text
+from waystation.testing import FunctionModel, ScriptedModel, calls, says, user_text
 
 __all__ = ["waystation"]
 
@@ -157,11 +158,48 @@ async def test_what_cannot_be_run_is_refused(agents: str, given: tuple[str, ...]
     assert said in ran.err
 
 
+async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path) -> None:
+    """A file that is not there, and one that is no text."""
+    absent, binary = tmp_path / "absent", tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe{")
+    for file, cause in ((absent, "No such file or directory"), (binary, "it is no text in UTF-8")):
+        ran = await command("rerun", kept("one-tool"), "2", "--agents", agents, "--model-call", "--prompt", str(file))
+        assert (ran.code, ran.err) == (2, f"waystation: {str(file)!r} cannot be read: {cause}.\n")
+
+
 async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
     """Nothing is run."""
-    ran = await command("rerun", kept("one-tool"), "3", "--agents", str(tmp_path / "none"))
-    assert ran.code == 2
-    assert "there is no such folder" in ran.err
+    none = str(tmp_path / "none")
+    for asked in (("rerun", kept("one-tool"), "3"), ("prompt", kept("one-tool"), "--at", "3")):
+        ran = await command(*asked, "--agents", none)
+        assert ran.code == 2
+        assert f"waystation: {none}: there is no such folder" in ran.err
+
+
+async def test_a_step_of_a_called_agent_is_run_again(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the file of its caller, whose events have the same numbers."""
+    package = tmp_path / "agents" / f"boss_{tmp_path.name}"
+    package.mkdir(parents=True)
+    (package / "agent.py").write_text(
+        "from waystation import Agent\nfrom waystation.testing import FunctionModel\nfrom tools import AgentTool\n"
+        "clerk = Agent(name='clerk', model=FunctionModel(lambda _: 'It is 5.'))\n"
+        "root_agent = Agent(name='boss', model=FunctionModel(lambda _: 'five'), tools=[AgentTool(clerk)])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(package.parent)
+    clerk = Agent(name="clerk", model=ScriptedModel(says("It is 4.")))
+    caller = ScriptedModel(calls(("clerk", {"request": "count"})), says("four"))
+    async with serve(Agent(name="boss", model=caller, tools=[AgentTool(clerk)])) as env:
+        invocation = await env.client.start("boss", "go")
+        await invocation.result()
+        kept = tmp_path / "kept.json"
+        kept.write_text((await waystation(env, "history", invocation.id)).out)
+    given = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
+    (found,) = (await command(*given, "--called", "fc-1")).records
+    assert (found["recorded"]["text"], found["now"]["text"]) == ("It is 4.", "It is 5.")
+    assert "such calls: fc-1" in (await command(*given, "--called", "fc-9")).err
 
 
 async def test_a_model_call_of_a_session_has_what_was_said_before(

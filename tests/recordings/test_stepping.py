@@ -195,11 +195,29 @@ async def test_an_empty_line_repeats_the_latest_move() -> None:
 async def test_commands_that_cannot_be_followed_say_why() -> None:
     """And the walk stays where it is."""
     ran = await debugged(
-        "one-tool", "g 99", "g x", "p", "xyz", "/nowhere", "i", "o", "m", "e", "h", "3", ":state", "?go"
+        "one-tool",
+        "?",
+        "g",
+        "go",
+        ":g",
+        "g 99",
+        "g x",
+        "p",
+        "xyz",
+        "/nowhere",
+        "i",
+        "o",
+        "m",
+        "e",
+        "h",
+        "3",
+        ":state",
+        "?go",
     )
     for text in (
         *("has no event 99", "'x' is no number", "This is the beginning", "No command is named 'xyz'"),
         *("'nowhere' is in nothing after this", "No agent that is recorded was called", "the outermost invocation"),
+        *("Say which event to go to, such as: g 3", "Say what to search for, such as: /refund"),
         *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
     ):
         assert text in ran.out, text

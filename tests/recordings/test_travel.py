@@ -187,6 +187,7 @@ async def test_commands_look_back_in_a_file() -> None:
     assert "  1  " in (await command("events", path)).out
     up_to = await command("events", path, "--at", "3", "--json")
     assert [record["id"].rpartition("/e")[2] for record in up_to.records] == ["1", "2", "3"]
+    assert not (await command("events", path)).out.endswith("\n\n")
     between = await command("events", path, "--diff", "3", "5")
     assert ("user: go" in between.out, "pay answers" in between.out, "+  notes" in between.out) == (False, True, True)
     assert (await command("state", path, "--at", "4", "--json")).records == [{"seed": 1}]
@@ -223,8 +224,52 @@ async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
         await (await session.send("Hi.")).result()
-        ran = await command("--address", env.server.address, "events", session.id, "--at", "1")
-    assert (ran.code, f"such as {session.id}/1" in ran.err) == (6, True)
+        invocation = f"{session.id}/1"
+        for given in (
+            ("events", session.id, "--at", "1"),
+            ("diff", session.id, invocation),
+            ("rerun", session.id, "1"),
+        ):
+            agents = ("--agents", str(KEPT)) if given[0] == "rerun" else ()
+            ran = await command("--address", env.server.address, *given, *agents)
+            assert (ran.code, f"such as {invocation} of a session" in ran.err, ran.out) == (6, True, ""), given
+
+
+async def test_only_its_own_session_says_what_was_said_before() -> None:
+    """A history that is no session's, and that of another session, are refused with what they are."""
+    other = str(KEPT / "called-agent.json")
+    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", other)
+    assert (ran.code, ran.err) == (
+        2,
+        f"waystation: --session {other!r} is a history of 'AgentInvocation'; name the session's.\n",
+    )
+    session = next(str(path) for path in sorted((KEPT / "sessions").rglob("*.json")) if ".held." not in path.name)
+    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", session)
+    assert (ran.code, "belongs to no session" in ran.err) == (2, True)
+
+
+async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
+    """Exit code 2, as for all other files that cannot be looked at."""
+    session = tmp_path / "session.json"
+    session.write_text((KEPT / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
+    ran = await command("events", str(session))
+    assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("shown", ["events", "state", "prompt"])
+async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) -> None:
+    """Neither is left out silently."""
+    ran = await command(shown, kept("one-tool"), "--at", "1", "--diff", "1", "2")
+    assert (ran.code, "not both" in ran.err) == (2, True)
+
+
+async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
+    """The second of `diff`, where the first is there."""
+    async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
+        first = await env.client.start("clerk", "go")
+        await first.result()
+        ran = await command("--address", env.server.address, "diff", first.id, "nobody")
+    assert (ran.code, "No invocation 'nobody'" in ran.err) == (6, True)
 
 
 async def test_the_diff_command_says_where_two_invocations_part() -> None:

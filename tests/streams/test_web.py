@@ -278,7 +278,7 @@ def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (RPCError("gone", RPCStatusCode.UNAVAILABLE, b""), "Temporal: UNAVAILABLE"),
+        (RPCError("gone", RPCStatusCode.UNAVAILABLE, b""), "The Temporal server does not answer (UNAVAILABLE)"),
         (StoreFailed("s3://bucket", "gone"), "s3://bucket"),
     ],
 )

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.answer import PendingCall
+from waystation.core.entry import MessageJoined
 from waystation.core.errors import AnswerRefused
 from waystation.core.event import Event
 from waystation.core.log import Log
@@ -73,6 +74,15 @@ async def asked(model: ScriptedModel, times: int) -> LlmRequest:
 
     await until(look, f"{times} model calls")
     return model.requests[times - 1]
+
+
+async def heard_joined(invocation: Invocation) -> None:
+    """Wait until a message has reached an invocation at work: its session tells "joined" before it hands it on."""
+
+    async def look() -> bool:
+        return any(isinstance(entry.body, MessageJoined) for entry in (await invocation.log()).entries)
+
+    await until(look, f"a joined message in {invocation.id}")
 
 
 async def responded(invocation: Invocation, *function_call_ids: str) -> Log:

@@ -3,6 +3,7 @@
 Source: adk-semantics 6.3 and 9.4.
 """
 
+from collections.abc import MutableMapping
 from typing import Any
 
 from google.genai import types
@@ -238,4 +239,18 @@ async def test_state_that_a_callback_cannot_store_is_named(serve: Serve) -> None
     async with serve(Agent(name="a", model=ScriptedModel(), before_agent_callback=store)) as env:
         kind, message = await failure(await env.client.start("a", "x"))
     assert kind == "StateRefused"
-    assert "cannot store state 'handle': it is a value of type builtins.object" in message
+    assert "State 'handle' cannot be stored: it is a value of type builtins.object" in message
+
+
+async def test_the_log_says_why_a_model_call_failed(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """What is recorded of it, and of which invocation: whoever looks for the mistake looks into the log first."""
+
+    def instruct(context: Any) -> str:
+        return str(context.state["nobody"])
+
+    async with serve(Agent(name="guide", model=ScriptedModel(), instruction=instruct)) as env:
+        invocation = await env.client.start("guide", "x")
+        kind, message = await failure(invocation)
+    (failed,) = (entry for entry in logs if entry["event"] == "model_call.failed")
+    assert (failed["invocation_id"], failed["error_type"], failed["problem"]) == (invocation.id, kind, message)
+    assert message.endswith(f" raised KeyError at {__file__}:{instruct.__code__.co_firstlineno + 1}.")

@@ -104,10 +104,10 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("contents", None, "`contents` of the request is a NoneType now; it has to be a list."),
+        ("contents", None, "`contents` of the request is None now; it has to be a list."),
         ("contents", "text", "`contents` of the request is a str now; it has to be a list."),
-        ("contents", ["text"], "A callback put a value of type str where a type of genai belongs."),
-        ("config", None, "A callback put a value of type NoneType where a type of genai belongs."),
+        ("contents", ["text"], "A callback put a str into `contents[0]`; put a genai Content there."),
+        ("config", None, "A callback put None into `config`; put a genai GenerateContentConfig there."),
     ],
 )
 async def test_a_request_that_a_callback_spoilt_fails_at_once(
@@ -131,5 +131,18 @@ async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> 
     async with serve(Agent(name="a", model=ScriptedModel(says("hi")), after_model_callback=spoil)) as env:
         assert await failure(await env.client.start("a", "x")) == (
             "TypeError",
-            "A callback put a value of type str where a type of genai belongs.",
+            "A callback put a str into `content`; put a genai Content there.",
+        )
+
+
+async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: Serve) -> None:
+    """The model said something that could be recorded."""
+
+    def spoil(callback_context: Any, llm_response: Any) -> None:
+        llm_response.content.parts = "text"
+
+    async with serve(Agent(name="a", model=ScriptedModel(says("fine")), after_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == (
+            "TypeError",
+            "A callback gave what is no content for the model's reply: its parts are no list of objects.",
         )

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client
 
 from tests.conftest import Serve, verify_tree
-from tests.workflows.outside import cut, waiting
+from tests.workflows.outside import cut, until, waiting
+from tests.workflows.test_ends_from_outside import cancelled, exists
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent
 from waystation.client import chain
@@ -77,7 +78,7 @@ async def runs(invocation: Invocation) -> int:
     return len(await invocation.histories())
 
 
-async def until(invocation: Invocation, number: int) -> None:
+async def in_run(invocation: Invocation, number: int) -> None:
     """Wait until an invocation is in its `number`th run."""
     async with asyncio.timeout(60):
         async for _ in invocation.follow():
@@ -205,11 +206,10 @@ async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -
     adder = Agent(name="adder", model=counting(9), tools=[add])
     async with serve(ParallelAgent(name="both", sub_agents=[asker, adder])) as env:
         invocation = await begun(env, "both")
-        await until(invocation, 2)
-        (first,) = await invocation.pending()
-        await until(invocation, 4)
-        (waiting,) = await invocation.pending()
-        assert waiting == first
+        await in_run(invocation, 2)
+        (first,) = await waiting(invocation, "fc-1-1")
+        await in_run(invocation, 4)
+        assert await invocation.pending() == [first]
         receipt = await invocation.approve(digest=first.digest, by="dana")
         assert receipt["accepted"]
         with pytest.raises(AlreadyAnswered, match="'dana': approve"):
@@ -229,14 +229,11 @@ async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
     adder = Agent(name="adder", model=counting(10), tools=[add])
     async with serve(ParallelAgent(name="blast", sub_agents=[asker, adder])) as env:
         invocation = await begun(env, "blast")
-        async with asyncio.timeout(20):
-            while not await invocation.pending():
-                await asyncio.sleep(0.05)
-        (call,) = await invocation.pending()
+        (call,) = await waiting(invocation, "fc-1-1")
         for number in range(40):
             note: dict[str, Any] = {"response": {"n": number}, "wake": False, "answer_id": f"a{number}"}
             await invocation.answer("progress", call.function_call_id, signal=number % 2 == 0, **note)
-        assert await runs(invocation) > 1
+        await in_run(invocation, 2)
         await invocation.approve(call.function_call_id)
         assert (await invocation.result()).status == "completed"
         counted = [e.body.answer for e in (await invocation.log()).entries if isinstance(e.body, AnswerCounted)]
@@ -260,12 +257,9 @@ def family(steps: int) -> ParallelAgent:
 
 async def called(invocation: Invocation, env: AgentEnvironment) -> Invocation:
     """Return the called agent's invocation, once it waits."""
-    log = await invocation.log()
-    (call,) = [call for call in log.calls.values() if call.call.kind == "agent"]
-    child = env.client.invocation(f"{invocation.id}/{call.id}")
-    async with asyncio.timeout(20):
-        while not await child.pending():
-            await asyncio.sleep(0.05)
+    child = env.client.invocation(f"{invocation.id}/fc-1-1")
+    await until(lambda: exists(child), "the called agent")
+    await waiting(child, "fc-1")
     return child
 
 
@@ -273,7 +267,7 @@ async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: S
     """The server tells only the run that called it; a later one asks for it."""
     async with serve(family(7)) as env:
         invocation = await begun(env, "family")
-        await until(invocation, 3)
+        await in_run(invocation, 3)
         child = await called(invocation, env)
         await child.approve()
         assert (await child.result()).text == "child done"
@@ -286,16 +280,15 @@ async def test_cancelling_after_a_cut_cancels_the_called_agent(serve: Serve) -> 
     """It outlives a cut, not its caller."""
     async with serve(family(7)) as env:
         invocation = await begun(env, "family")
-        await until(invocation, 3)
+        await in_run(invocation, 3)
         child = await called(invocation, env)
         async with asyncio.timeout(60):
             async for event in invocation.events():
                 if event.content and "told 7 times" in str(event.content):
                     break
         await invocation.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await invocation.result()
-        assert (await child.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        await cancelled(invocation)
+        await cancelled(child)
 
 
 async def test_nobody_starts_an_invocation_with_a_past(serve: Serve) -> None:

@@ -208,7 +208,7 @@ async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_
 async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_skip: SkipTime) -> None:
     """Signal, then timer, then a worker: the order does not matter; only an update tells the sender that it counts."""
     till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Too late."), deadline=timedelta(seconds=2.5))
+    agent, model = payer(till, says("Too late."), deadline=timedelta(seconds=4))
     async with serve_and_skip(agent, verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")
         await waiting(invocation, "fc-1")

@@ -109,6 +109,11 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
         invocation = await env.client.start("worker", "work")
         await waiting(invocation, "fc-1", "fc-3")
         await gate.reached()
+
+        async def looked() -> bool:
+            return (await invocation.log()).calls["fc-4"].response is not None
+
+        await until(looked, "the end of the fourth call")
         await invocation.respond({"answer": 42}, "fc-3")
         await invocation.cancel()
         await cancelled(invocation)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, quiet, refusal, told, waiting
-from tools import FunctionTool
+from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
@@ -120,6 +120,39 @@ async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, con
         assert (result.status, len(model.requests)) == ("stopped", 1)
         assert result.reason is not None
         assert result.reason.startswith("The model's reply is not a content: ")
+
+
+async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:
+    """There is no form for it: the model's is the mistake, and another attempt would meet the same."""
+    seen: list[LlmResponse] = []
+
+    def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        seen.append(llm_response)
+
+    model = ScriptedModel(replies({"text": 3}))
+    async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
+        invocation = await env.client.start("a", "x")
+        result = await invocation.result()
+    assert (result.status, result.reason) == ("stopped", "The model's reply is not a content: a text is none.")
+    assert (len(model.requests), seen) == (1, [])
+
+
+async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: Serve) -> None:
+    """Whoever mends the one would else meet the other next."""
+
+    def write(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        callback_context.state.setdefault("handles", []).append(object())
+
+    model = ScriptedModel(replies({"text": "x", "more": object()}))
+    async with serve(Agent(name="a", model=model, after_model_callback=write)) as env:
+        result = await (await env.client.start("a", "x")).result()
+    assert (result.status, result.reason) == (
+        "stopped",
+        "The model's reply cannot be recorded: 'parts[0].more' is a value of type builtins.object, which cannot be "
+        "recorded; return plain data. Besides, a callback around the model: State 'handles[0]' cannot be stored: it is "
+        "a value of type builtins.object, which has no JSON form; store plain data (strings, numbers, lists, "
+        "dictionaries), or save it as an artifact.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Callbacks around tools: what they may change, and where their state lands. Source: adk-semantics 1.6."""
 
 import asyncio
+from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.said import fails, failure, heard, pay
-from tools import AgentTool, FunctionTool, ReadonlyContext, ToolContext
+from tools import AgentTool, BaseTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.agents import Agent
 from waystation.core.budget import Budget
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -262,3 +263,27 @@ async def test_author_code_is_told_where_it_runs(serve: Serve) -> None:
     where = [("scout", "ann", "s-1", "waystation", events) for events in (1, 1, 2, 3, 4)]
     assert seen[::2] == where
     assert seen[1::2] == [(9, {"trace": "t"}, None)] * 5
+
+
+async def test_the_log_says_where_a_tool_raised(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """Its author's line; the text of the exception is for the model, since it may quote the conversation."""
+    model = ScriptedModel(calls(("fails", {})), says("done"))
+    async with serve(Agent(name="clerk", model=model, tools=[fails])) as env:
+        await (await env.client.start("clerk", "go")).result()
+    (raised,) = (entry for entry in logs if entry["event"] == "tool_call.raised")
+    line = fails.__code__.co_firstlineno + 2
+    assert (raised["error_type"], raised["place"]) == ("ValueError", f"{fails.__code__.co_filename}:{line}")
+
+
+async def test_a_tool_that_is_no_coroutine_function_is_told_to_be_one(serve: Serve) -> None:
+    """By the name of its class, which its author knows."""
+
+    class Plain(BaseTool):
+        def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            return None
+
+    model = ScriptedModel(calls(("plain", {})), says("done"))
+    async with serve(Agent(name="clerk", model=model, tools=[Plain(name="plain", description="Plain.")])) as env:
+        await (await env.client.start("clerk", "go")).result()
+    [(_, response)] = responses(model.requests[1])
+    assert response["error"] == "`run_async` of Plain returned None; make it an `async def`."
