@@ -88,6 +88,18 @@ async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
         assert labels["log"][1].startswith(f"{provider.url}/authorize?")
 
 
+async def test_approving_alone_says_where_the_credential_goes(serve: Serve, waystation: Command, kept: Path) -> None:
+    """The tool runs again and asks again, unless somebody has put it into the store by another way."""
+    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        ran = await waystation(env, "approve", invocation.id)
+        assert "asks anew unless the credential is in the workers' store" in ran.out
+        assert f"authorize {invocation.id} fc-1" in ran.out
+        await waiting(invocation, "fc-1")
+        await invocation.cancel()
+
+
 @pytest.mark.parametrize(
     ("scheme", "given"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],

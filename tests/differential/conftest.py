@@ -11,7 +11,7 @@ import pytest
 from activities.models.choice import Models
 from activities.services import fleeting_services
 from tests.differential.scenario import Json
-from tests.differential.subject import Subject
+from tests.differential.subject import Pause, Subject
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
@@ -67,6 +67,9 @@ async def subject(server: EmbeddedServer) -> AsyncIterator[Subject]:
     registry = Registry()
     services = fleeting_services()
     assert services.artifacts is not None
-    worker = await create_worker(temporal, registry, models=Models(), task_queue=queue, services=services)
+    pause = Pause()
+    worker = await create_worker(
+        temporal, registry, models=Models(), task_queue=queue, services=services, interceptors=[pause]
+    )
     async with worker:
-        yield Subject(AgentClient(temporal, task_queue=queue), registry, services.artifacts)
+        yield Subject(AgentClient(temporal, task_queue=queue), registry, services.artifacts, pause)

@@ -8,6 +8,7 @@ from typing import Any
 
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from tests.differential.record import Place, event_of, of_places, record
 from tests.differential.scenario import (
@@ -65,11 +66,36 @@ def request_of(request: LlmRequest) -> Json:
     }
 
 
+class Pause(Interceptor):
+    """Holds what activities do while it is on."""
+
+    def __init__(self) -> None:
+        self._off = asyncio.Event()
+        self._off.set()
+
+    def __enter__(self) -> None:
+        self._off.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._off.set()
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """See `temporalio.worker.Interceptor`."""
+        off = self._off
+
+        class Held(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                await off.wait()
+                return await super().execute_activity(input)
+
+        return Held(next)
+
+
 class Subject:
     """Waystation, ready for scenarios."""
 
-    def __init__(self, client: AgentClient, registry: Registry, artifacts: BaseArtifactService) -> None:
-        self._client, self._registry, self._artifacts = client, registry, artifacts
+    def __init__(self, client: AgentClient, registry: Registry, artifacts: BaseArtifactService, pause: Pause) -> None:
+        self._client, self._registry, self._artifacts, self._pause = client, registry, artifacts, pause
 
     async def run(self, scenario: Scenario) -> Json:
         """Have the conversation and return its record."""
@@ -100,8 +126,9 @@ class Subject:
             if log.ended:
                 break
             waiting = log.waiting()
-            for single in answer if isinstance(answer, tuple) else (answer,):
-                await send(invocation, waiting[single.call].id, single)
+            with self._pause:  # ADK gets them in one message: nothing runs between two
+                for single in answer if isinstance(answer, tuple) else (answer,):
+                    await send(invocation, waiting[single.call].id, single)
         log = await quiet(invocation)
         raised = await failure(invocation) if log.ended and log.ended.status == "failed" else None
         if not log.ended:

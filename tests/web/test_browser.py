@@ -115,6 +115,24 @@ async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Brow
         await page.get_by_text("Log in first").wait_for()
 
 
+async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium: Browser) -> None:
+    """Until it does again: otherwise the list would look as if nothing new waited, and an invocation as if it stood."""
+    paying = payer(Till(), {"amount": 5})
+    async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
+        invocation, _ = await begun(env.client, "payer")
+        pages = (("/approvals", "**/rows?*", "refresh()"), (f"/invocations/{invocation.id}", "**/events?*", "follow()"))
+        for path, asked, again in pages:
+            await page.route(asked, lambda route: route.abort())
+            await page.goto(path)
+            await page.evaluate(again)
+            note = page.get_by_role("status").get_by_text("The server does not answer")
+            await note.wait_for()
+            await page.unroute(asked)
+            await page.evaluate(again)
+            await note.wait_for(state="detached")
+        await invocation.reject()
+
+
 async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> None:
     """From the list to an edited call, with nothing but links and forms."""
     till = Till()

@@ -96,6 +96,10 @@ async def answer(
     out.line(Text.assemble((DONE[action], "bold"), f" {said} [{number}] of {render.safe(meant.invocation_id)}"))
     if lacking := receipt.get("lacking"):
         out.line(f"It still waits: {lacking} more {'person has' if lacking == 1 else 'people have'} to approve it.")
+    elif call and call.kind == "credential" and action == "approve":
+        # The answer is right where the credential came into the store by another way.
+        out.line("The tool runs again, and asks anew unless the credential is in the workers' store; to put it there:")
+        out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))
     return Exit.OK
 
 

@@ -16,8 +16,8 @@ DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
 
 # A thread of Temporal's client may still be handing over the last result when the interpreter goes, which then aborts
-# the process (sdk-python issue 300): one in ten short programs here, none of eighty with a pause of 1 ms.
-EXIT_PAUSE_S = 0.02
+# the process (sdk-python issue 300): one in twenty short programs here, none of three hundred with a pause of 20 ms.
+EXIT_PAUSE_S = 0.1
 
 
 def settings(

@@ -57,7 +57,7 @@ class IssuerKeys:
             return cls(issuer, path)
         if not trusted(jwks or issuer):
             name = f"{key}.jwks" if jwks else f"{key}.issuer"
-            raise configuration.fault(name, "keys are read over https only, or from this machine, or give a file.")
+            raise configuration.fault(name, "keys are read over https only, or from this machine.")
         return cls(issuer, jwks)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:

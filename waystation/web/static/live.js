@@ -3,6 +3,7 @@
 
 const list = document.getElementById("events");
 const partial = document.getElementById("partial");
+const stale = document.getElementById("stale");
 const base = list.dataset.base;
 let next = Number(list.dataset.next);
 let fetching = Promise.resolve();
@@ -12,6 +13,7 @@ let source;
 
 function follow() {
   source = new EventSource(`${base}/events?partial=1&start=${next}`);
+  source.onopen = () => (stale.textContent = "");
   source.onmessage = (message) => {
     const wanted = Number(message.lastEventId) + 1;
     fetching = fetching.then(() => rowsUntil(wanted)).catch(() => {}); // the next one fetches both
@@ -22,6 +24,7 @@ function follow() {
     document.getElementById("status").textContent = JSON.parse(message.data).status;
   });
   source.onerror = () => {
+    stale.textContent = "The server does not answer, so this page may be out of date.";
     // After a lost connection it comes back by itself, after a refusal it does not.
     if (source.readyState !== EventSource.CLOSED) return;
     fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // tells whether the login has ended
