@@ -175,6 +175,22 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     assert "adk_" not in sent
 
 
+def test_who_answered_and_who_was_not_told_is_said() -> None:
+    """The response that the agent is given names nobody, and looks as if its user had answered."""
+    who = {"function_call_id": "fc-1", "by": "dana", "verified": {"subject": "dana"}}
+    notes: list[JsonObject] = [
+        {"approval": {**who, "action": "approve", "approved_by": ["dana"], "needed": 2, "comment": "fine\n"}},
+        {"approval": {**who, "action": "edit"}},
+        {"approval": {"function_call_id": "fc-2", "action": "standing", "origin": "i/fc-1"}},
+        {"not_notified": {"function_call_id": "fc-1", "occasion": "asked", "channels": {"desk": "Status500"}}},
+    ]
+    sent = shown(*(event([], custom_metadata=each) for each in notes))
+    assert "[fc-1] approved by dana (identity verified), 1 of 2: “fine\\n”" in sent
+    assert "[fc-1] approved with other arguments by dana (identity verified)" in sent
+    assert "[fc-2] runs unasked, as approved with i/fc-1" in sent
+    assert "[fc-1] people were not told by desk (Status500)" in sent
+
+
 def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
     """With how many events it stands for."""
     content = {"role": "model", "parts": [{"text": "The user\nasked."}]}

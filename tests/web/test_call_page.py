@@ -106,7 +106,8 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
     ("fields", "said"),
     [
         ({"value.amount": "5"}, "Nothing was changed."),
-        ({"value.amount": "much"}, "Write a whole number."),
+        ({"value.amount": "much"}, "Write a number, such as 12.5."),
+        ({"value.amount": "4.90"}, '<ins><code class="value">4.9</code></ins>'),
         ({"json": "{"}, "This is not JSON"),
         ({"json": "[1]"}, "Write one JSON object"),
         ({"json": '{"amount": 7, "to": "eve"}'}, "Approve with these arguments"),

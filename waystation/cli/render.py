@@ -7,7 +7,7 @@ import datetime
 import json
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,6 +31,20 @@ MAX_ARGUMENT = 2_000
 
 _JOINER = "\u200d"
 """Holds emoji together, and steers nothing."""
+
+DONE = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "approved with other arguments",
+    "respond": "answered",
+    "progress": "told of progress",
+    "claim": "taken on",
+    "release": "given back",
+    "view": "looked at",
+    "waive": "let through without the approval that it needed",
+    "cancel": "closed",
+}
+"""What an answer does to a call."""
 
 Kind = Literal["text", "call", "response", "state", "error", "note"]
 _STYLES: dict[Kind, Style] = {
@@ -139,16 +153,13 @@ def lines_of(event: Event) -> Iterator[Line]:
     if event.actions.compaction:
         text = summary.clip(text_of(event.actions.compaction.compacted_content), MAX_JSON)
         yield Line("note", "", f"summary of {event.covered.count if event.covered else 0} events: {safe(text)}")
-    if failed := (event.custom_metadata or {}).get("compaction_failed"):
-        yield Line("error", "", f"older events were not summarised: {safe(str(failed.get('reason')))}")
     if event.actions.transfer_to_agent:
         yield Line("note", who, f" transfers to {safe(event.actions.transfer_to_agent)}")
     if event.error_code:
         yield Line("error", who, f" {safe(event.error_code)}: {safe(event.error_message or 'no message')}")
-    if ignored := (event.custom_metadata or {}).get("ignored_answer"):
-        by = f" by {safe(str(ignored['by']))}" if ignored.get("by") else ""
-        text = f"an answer{by} was ignored, {safe(str(ignored.get('reason')))}: {safe(str(ignored.get('message')))}"
-        yield Line("note", "", text)
+    for name, note in (event.custom_metadata or {}).items():
+        if isinstance(note, dict) and name in _NOTES:
+            yield _NOTES[name](note)
 
 
 def _part_lines(who: str, part: JsonObject, later: set[str]) -> Iterator[Line]:
@@ -194,6 +205,41 @@ def _response_line(response: JsonObject) -> Line:
     if response.get("name") == REQUEST_CREDENTIAL:
         return Line("response", "user", " gave the credential" if said.get("authorized") else " gave no credential")
     return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
+
+
+def _approval_line(note: JsonObject) -> Line:
+    call, by, comment = safe(str(note.get("function_call_id"))), note.get("by"), note.get("comment")
+    if origin := note.get("origin"):
+        return Line("note", "", f"[{call}] runs unasked, as approved with {safe(str(origin))}")
+    whom = f" by {safe(str(by))}{' (identity verified)' if note.get('verified') else ''}" if by else ""
+    so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
+    said = f": “{safe(clipped(str(comment)))}”" if comment else ""
+    return Line("note", "", f"[{call}] {DONE.get(str(note.get('action')), 'answered')}{whom}{so_far}{said}")
+
+
+def _ignored_line(note: JsonObject) -> Line:
+    by = f" by {safe(str(note['by']))}" if note.get("by") else ""
+    text = f"an answer{by} was ignored, {safe(str(note.get('reason')))}: {safe(str(note.get('message')))}"
+    return Line("note", "", text)
+
+
+def _not_notified_line(note: JsonObject) -> Line:
+    call, channels = safe(str(note.get("function_call_id"))), note.get("channels") or {}
+    which = ", ".join(f"{safe(str(name))} ({safe(str(why))})" for name, why in channels.items())
+    return Line("error", "", f"[{call}] people were not told by {which}")
+
+
+def _not_summarised_line(note: JsonObject) -> Line:
+    return Line("error", "", f"older events were not summarised: {safe(str(note.get('reason')))}")
+
+
+_NOTES: dict[str, Callable[[JsonObject], Line]] = {
+    "approval": _approval_line,
+    "ignored_answer": _ignored_line,
+    "not_notified": _not_notified_line,
+    "compaction_failed": _not_summarised_line,
+}
+"""How what the engine notes of an event reads."""
 
 
 def number(event: Event) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from waystation.cli.render import DONE
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -23,20 +24,6 @@ from waystation.web import shown
 
 MAX_SAID = 600
 """Characters that are shown of what somebody said."""
-DONE = {
-    "approve": "approved",
-    "reject": "rejected",
-    "edit": "approved with other arguments",
-    "respond": "answered",
-    "progress": "told of progress",
-    "claim": "taken on",
-    "release": "given back",
-    "view": "looked at",
-    "waive": "let through without the approval that it needed",
-    "cancel": "closed",
-}
-"""What an answer does to a call."""
-
 
 _OCCASIONS: dict[str, str] = {
     "asked": "that it waits",

@@ -130,9 +130,7 @@ def _of_value(key: str, value: Any) -> Field:
     match value:
         case bool():
             return _boolean(Field(key, "boolean", "true" if value else "false", required=True))
-        case int():
-            return Field(key, "integer", str(value), required=True)
-        case float():
+        case int() | float():  # a whole number may stand where the tool takes any
             return Field(key, "number", json.dumps(value), required=True)
         case str() if len(value) <= MAX_TYPED and not any(hides(char) for char in value):
             kind: Kind = "lines" if "\n" in value or len(value) > LONG else "line"

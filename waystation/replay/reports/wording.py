@@ -15,7 +15,7 @@ from waystation.core.wire import DEFAULT_USER
 from waystation.replay.reports.report import Report
 from waystation.replay.reports.telling import ModelCall
 from waystation.web import shown
-from waystation.web.call_story import DONE, by
+from waystation.web.call_story import by
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -93,21 +93,15 @@ def problem(call: ModelCall) -> str:
 
 
 def noted(notes: JsonObject) -> Iterable[render.Line]:
-    """Yield what an event without content notes, such as an approval that is one of several."""
+    """Yield what an event notes of which nothing else is said."""
     for name, note in notes.items():
-        if name == "approval" and isinstance(note, dict):
-            by, comment = str(note.get("by") or "somebody"), note.get("comment")
-            so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
-            said = f": “{comment}”" if comment else ""
-            yield render.Line("note", render.safe(by), f" {note.get('action')}s the call{so_far}{render.safe(said)}")
-        else:
-            yield render.Line("note", "", f"{render.safe(name.replace('_', ' '))}: {render.short_json(note)}")
+        yield render.Line("note", "", f"{render.safe(name.replace('_', ' '))}: {render.short_json(note)}")
 
 
 def decision(call: CallState) -> str:
     """Return in a few words what became of a call that people were asked of."""
     if call.answer:
-        return f"{DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
+        return f"{render.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
     return "nobody answered in time" if call.expired else ""
 
 
