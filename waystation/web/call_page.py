@@ -20,7 +20,7 @@ from waystation.core.summary import SECRET_NAMES
 from waystation.web import forms, shown
 from waystation.web.answer_form import Incomplete, answer_in, needs_comment, object_in, response_fields
 from waystation.web.answering import TWIN_LIMIT_S, Answering
-from waystation.web.call_story import DONE, story
+from waystation.web.call_story import story
 from waystation.web.call_view import (
     Looked,
     around,
@@ -39,7 +39,7 @@ from waystation.web.rendering import page
 from waystation.web.streams import Refused
 
 AFTERWARDS = {
-    **{action: f"The call was {DONE[action]}." for action in ("progress", "claim", "release")},
+    **{action: f"The call was {render.DONE[action]}." for action in ("progress", "claim", "release")},
     **dict.fromkeys(("approve", "edit"), "Your approval counts; more people have to approve."),
 }
 """What is said once an answer was taken after which the call may still wait."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from waystation.cli.render import DONE
+from waystation.cli import render
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -90,7 +90,7 @@ def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterato
 
 def _answered(answer: Answer, who: Verified | None = None) -> str:
     comment = f": “{shown.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
-    return f"{DONE[answer.action]}{by(answer, who)}{comment}"
+    return f"{render.DONE[answer.action]}{by(answer, who)}{comment}"
 
 
 def _refused(ignored: AnswerIgnored, who: Verified | None = None) -> str:

@@ -20,7 +20,7 @@ from waystation.core.payload import encode
 from waystation.core.policy import Verified
 from waystation.core.wire import WORKFLOW
 from waystation.web import shown
-from waystation.web.call_story import DONE, MAX_SAID, by
+from waystation.web.call_story import MAX_SAID, by
 from waystation.web.streams import Refused, unreachable
 
 SAID = 8
@@ -54,7 +54,7 @@ class Looked:
             case "decided" if self.state.answer:
                 at = f", {render.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
                 answer = self.state.answer
-                return f"This call was {DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
+                return f"This call was {render.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
             case _:
                 over = self.log.ended.status.replace("_", " ") if self.log.ended else "going on without it"
                 return f"This call waits no more: the invocation is {over}."

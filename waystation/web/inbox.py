@@ -16,7 +16,6 @@ from waystation.core.answer import Action, PendingCall
 from waystation.web import shown
 from waystation.web.answering import MAX_COMMENT, Answering, Outcome
 from waystation.web.call_page import rows_of
-from waystation.web.call_story import DONE
 from waystation.web.call_view import Looked, asked, decisions, hint, looked_up, size
 from waystation.web.logins import Login
 from waystation.web.posted import posted
@@ -147,7 +146,7 @@ class Inbox:
                 "id": id,
                 "shown": shown.line(id),
                 "counts": results[id].counts,
-                "text": f"{DONE[action]}" if results[id].counts else shown.line(results[id].message, 500),
+                "text": f"{render.DONE[action]}" if results[id].counts else shown.line(results[id].message, 500),
             }
             for id, _, _ in pairs
         ]
