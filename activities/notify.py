@@ -1,11 +1,12 @@
 """Tell people of a call: each channel once, however often the activity is tried, and none of them for another's sake.
 
-What was delivered is kept in the heartbeats, which the next attempt is given. A worker that is lost in between may
-deliver a notice again: by its id a program sees that it is the same one.
+What was delivered, or refused for good, is kept in the heartbeats, which the next attempt is given. A worker that is
+lost in between may deliver a notice again: by its id a program sees that it is the same one.
 """
 
 import asyncio
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -62,7 +63,7 @@ class Notifier:
                 ) from None
             except StoreFailed as error:
                 raise ApplicationError(str(error), type=type(error).__name__) from None
-            told = _Told(heart, set(info.heartbeat_details[0]) if info.heartbeat_details else set())
+            told = _Told(heart, *info.heartbeat_details)
             failures = await asyncio.gather(*(self._tell(name, given, log, call, told) for name in given.channels))
         failed = {name: error for name, error in zip(given.channels, failures, strict=True) if error}
         waited = datetime.now(UTC) - info.scheduled_time
@@ -113,9 +114,13 @@ class Notifier:
         id = f"msg_{digest(event)}"
         if id in told.ids:
             return None
+        if id in told.refused:
+            return NotDelivered(told.refused[id], passing=False)
         try:
             await target.deliver(said, id)
         except NotDelivered as error:
+            if not error.passing:
+                told.refuse(id, str(error))
             return error
         told.add(id)
         return None
@@ -130,17 +135,22 @@ class Notifier:
 
 
 class _Told:
-    """Which addresses have taken the notice, in this attempt and those before."""
+    """Which addresses have taken the notice, and which refuse it for good, in this attempt and those before."""
 
-    def __init__(self, heart: Heart, ids: set[str]) -> None:
-        self._heart, self.ids = heart, ids
+    def __init__(self, heart: Heart, ids: Sequence[str] = (), refused: Mapping[str, str] | None = None) -> None:
+        self._heart, self.ids, self.refused = heart, set(ids), dict(refused or {})
         self._tell()
 
     def add(self, id: str) -> None:
-        """Remember one."""
+        """Remember one that has taken it."""
         self.ids.add(id)
         self._tell()
 
+    def refuse(self, id: str, why: str) -> None:
+        """Remember one that refuses it for good."""
+        self.refused[id] = why
+        self._tell()
+
     def _tell(self) -> None:
-        if self.ids:
-            self._heart.tell(lambda: [sorted(self.ids)])
+        if self.ids or self.refused:
+            self._heart.tell(lambda: [sorted(self.ids), self.refused])

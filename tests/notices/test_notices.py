@@ -209,6 +209,22 @@ async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
     assert receiver.url not in str(logs)
 
 
+async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_of_another(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> None:
+    """The one that is only down is; a program that said no would otherwise be knocked at for 50 minutes."""
+    receiver.statuses, other_receiver.statuses = [410], [503, 503]
+    policy = ApprovalPolicy(notify=("finance", "board"))
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", other_receiver))
+    async with serve(payer(policy), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        report = await reported(invocation)
+        assert (report.delivered, report.failed) == (("board",), {"finance": "Status410"})
+        assert (len(receiver.requests), len(other_receiver.requests)) == (1, 3)
+        await invocation.approve()
+        await invocation.result()
+
+
 async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """The agent goes on, and ends, while a channel takes nothing."""
     receiver.statuses = [503] * 999
