@@ -11,8 +11,10 @@ import structlog
 from tools.approval import judged
 from tools.base import BaseTool
 from tools.context import ToolContext
+from tools.function_tool import FunctionTool
 from tools.parameters import parameters_digest
 from waystation.agents.approval_rule import ApprovalRule
+from waystation.core import responses
 from waystation.core.call import CallState
 from waystation.core.errors import NotJson
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
@@ -45,6 +47,22 @@ async def refusal(
     rules: Sequence[ApprovalRule] = (),
 ) -> ToolOutcome | None:
     """Return what the model is told instead of running the tool; None when nothing speaks against it."""
+    found = await _differing(call, given, tool, args, context, rules)
+    no = call.answer if call.answer is not None and call.answer.action == "reject" else None
+    if no is not None and (found is not None or await _takes_no_answer(call, tool, args, context, rules)):
+        events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason="Rejected")
+        return ToolOutcome(function_call_id=call.id, response=responses.rejected(no))
+    return found
+
+
+async def _differing(
+    call: CallState,
+    given: ToolCallInput,
+    tool: BaseTool,
+    args: JsonObject,
+    context: ToolContext,
+    rules: Sequence[ApprovalRule],
+) -> ToolOutcome | None:
     if given.digest is None:
         return await _unasked(call, tool, args, context, rules)
     try:
@@ -56,6 +74,18 @@ async def refusal(
     if declared != call.declared:
         return _refused(call, CHANGED_TOOL, "DigestMismatch")
     return _refused(call, CHANGED_ARGUMENTS if shown != call.args else CHANGED_POLICY, "DigestMismatch")
+
+
+async def _takes_no_answer(
+    call: CallState, tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule]
+) -> bool:
+    """Whether a tool would not look at the answer to what it had asked from inside, since a deploy has changed it: now
+    its function takes no context, or it is confirmed before it runs."""
+    if isinstance(tool, FunctionTool) and tool.signature.context is None:
+        return True
+    if call.call.confirmation is not None or call.call.standing:
+        return False
+    return (await judged(tool, args, context, rules)).confirmation is not None
 
 
 async def _unasked(

@@ -12,11 +12,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, failure, quiet, told, waiting
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool
-from waystation.agents import Agent, SequentialAgent
+from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
+from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import ModelReplied
 from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 
@@ -162,6 +163,48 @@ async def test_a_dropped_confirmation_does_not_let_the_waiting_call_run(serve: S
     end = await continued(serve, payer(till, PAY), after, "fc-1", answer=reject)
     assert (end.text, till.paid) == ("Not paid.", [])
     assert told(end.requests[0]) == [{"error": "This tool call is rejected."}]
+
+
+def asks_from_inside(amount: int, tool_context: ToolContext) -> JsonObject:
+    """Pay, once somebody has agreed."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Really?")
+    return {"status": "asked"}
+
+
+asks_from_inside.__name__ = "pay"
+
+
+@pytest.mark.parametrize("change", ["confirmed-before", "by-a-rule", "without-context", "new-parameter"])
+async def test_a_rejected_call_of_a_tool_that_no_longer_asks_from_inside_does_not_run(
+    serve: Serve, change: str
+) -> None:
+    """As it is now it does not look whether a person has agreed: that was looked at before it would run."""
+    paid = list[int]()
+
+    def with_context(amount: int, tool_context: ToolContext) -> None:
+        paid.append(amount)
+
+    def plain(amount: int) -> None:
+        paid.append(amount)
+
+    def with_account(amount: int, account: str, tool_context: ToolContext) -> None:
+        paid.append(amount)
+
+    for function in (with_context, plain, with_account):
+        function.__name__ = "pay"
+    tools: dict[str, Any] = {
+        "confirmed-before": FunctionTool(with_context, require_confirmation=True),
+        "by-a-rule": with_context,
+        "without-context": plain,
+        "new-parameter": with_account,
+    }
+    rules = [ApprovalRule(ApprovalPolicy(), tools="pay")] if change == "by-a-rule" else []
+    before = Agent(name="agent", model=ScriptedModel(PAY, says("I have asked.")), tools=[asks_from_inside])
+    after = Agent(name="agent", model=ScriptedModel(says("Not paid.")), tools=[tools[change]], approval_rules=rules)
+    end = await continued(serve, before, after, "fc-1", answer=lambda invocation: invocation.reject(comment="no"))
+    assert (end.text, paid) == ("Not paid.", [])
+    assert told(end.requests[0]) == [{"error": "This tool call is rejected.", "comment": "no"}]
 
 
 async def test_a_confirmation_that_was_added_is_asked_for_with_the_next_call(serve: Serve) -> None:
