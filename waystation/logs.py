@@ -28,7 +28,8 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=terminal)]
+        # The default's traceback would show all local variables, so what people and models said, and takes seconds.
+        else [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
         processors=[*shared, *renderers],
