@@ -121,6 +121,19 @@ def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
     assert person.prompts[0] == "  decision (whether; one of yes, no)"
 
 
+def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
+    """Also when it is JSON, but of another type: nothing of it would count."""
+    fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
+    schema = {"properties": fields, "required": list(fields)}
+    person = Types("yes", "1", "true", "true", "3", "dana", '["dana"]', "", "y")
+    given, written = filled(person, call(kind="long_running", response_schema=schema), "respond")
+    assert given["response"] == {"granted": True, "seats": 3, "guests": ["dana"]}
+    assert person.prompts[0] == "  granted (true or false)"
+    assert written.count("is no boolean; write true or false.") == 2
+    assert "'true' is no integer; write a whole number, such as 12." in written
+    assert '\'dana\' is no array; write JSON, such as ["one", "two"].' in written
+
+
 def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
     """An object."""
     person = Types("done", '{"status": "done"}', "", "y")

@@ -160,13 +160,23 @@ def _response(person: Person, out: Output, call: PendingCall, action: Action) ->
 
 
 _LEFT_OUT: Any = object()
+_WRITTEN: dict[str, tuple[tuple[type, ...], str]] = {
+    "boolean": ((bool,), "true or false"),
+    "integer": ((int,), "a whole number, such as 12"),
+    "number": ((int, float), "a number, such as 12.5"),
+    "array": ((list,), 'JSON, such as ["one", "two"]'),
+    "object": ((dict,), 'JSON, such as {"name": "value"}'),
+}
+"""What JSON of a type becomes, and how it is written."""
 
 
 def _field(person: Person, out: Output, name: str, schema: Any, required: bool) -> Any:
     """Ask for one field of a response, of the type that its schema says."""
     about = schema if isinstance(schema, dict) else {}
     choices = about.get("enum")
-    hints = [str(about[key]) for key in ("type", "description") if about.get(key)]
+    kind = str(about.get("type") or "")
+    types, written = _WRITTEN.get(kind, ((), ""))
+    hints = [text for text in (written if kind == "boolean" else kind, str(about.get("description") or "")) if text]
     hints += [f"one of {', '.join(map(str, choices))}"] if isinstance(choices, list) else []
     hints += [] if required else ["optional"]
     about_it = render.safe("; ".join(hints))
@@ -179,8 +189,11 @@ def _field(person: Person, out: Output, name: str, schema: Any, required: bool) 
         if about.get("type") not in ("string", None) or (isinstance(choices, list) and said not in choices):
             try:
                 value = decode(said)
+                if types and type(value) not in types:  # not isinstance: true is no integer
+                    raise ValueError
             except ValueError:
-                out.line(f"{said!r} is no {about.get('type') or 'such value'}.", style="red")
+                remedy = f"; write {written}" if written else ""
+                out.line(f"{said!r} is no {kind or 'such value'}{remedy}.", style="red")
                 continue
         if isinstance(choices, list) and value not in choices:
             out.line(f"{said!r} is none of them.", style="red")
