@@ -233,6 +233,26 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         await invocation.reject("fc-2")
 
 
+async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serve: Serve, there: Installation) -> None:
+    """Links last days and calls weeks: whoever comes late need not look for the call. No form names another place."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        landed = hidden((await http.get(path_of(id))).text)
+        expired = links(there).sign(id, lifetime=timedelta(seconds=-1))
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        late = await http.post("/link", content=urlencode({**landed, "link": expired}), headers=kind)
+        assert late.status_code == 403
+        assert "The link has expired" in late.text
+        assert f'href="/login?next={quote(path_of(id), safe="")}"' in late.text
+        forged = {"place": "https://evil.example/", "link": expired}
+        assert "evil" not in (await http.post("/link", content=urlencode(forged), headers=kind)).text
+        await invocation.reject()
+
+
 async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
     """For the person for whom it was made, where the configuration says so; a link for nobody still only shows."""
     till = Till()

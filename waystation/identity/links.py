@@ -86,5 +86,5 @@ class Links:
         if not (here and isinstance(call, str) and isinstance(person, str | None) and is_time(until)):
             raise NotAllowed("The link does not hold: it is damaged, or was made for another place.")
         if until <= self._clock():
-            raise NotAllowed("The link has expired; find the call in the inbox.")
+            raise NotAllowed("The link has expired; log in to see the call.")
         return Link(approval_id=call, person=person, until=until)

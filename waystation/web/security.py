@@ -142,7 +142,7 @@ class Access:
         place = f"{LOGIN}?next={quote(wanted, safe='')}" if self.provider else ""
         if by_person and self.links and scope["path"].startswith(CALLS):
             # Perhaps it comes by a link: what proves that is where only a script can read it.
-            return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place)
+            return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
         way = (

@@ -13,6 +13,7 @@ from waystation.identity import Links
 from waystation.identity.oidc import OidcLogin
 from waystation.web.logins import MAX_LOGINS, Login
 from waystation.web.posted import Posted, pairs_of
+from waystation.web.rendering import page
 from waystation.web.security import CALLBACK, Access
 from waystation.web.streams import Refused
 
@@ -77,6 +78,9 @@ class LinkPages:
         try:
             link = self._links.read(form.one("link"))
         except NotAllowed as refused:
+            if place := form.one("place"):  # the call stays a login away: links expire before calls do
+                text = str(refused)
+                return page("link.html", code=HTTPStatus.FORBIDDEN, place=own_path(place), problem=text)
             raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", str(refused)) from None
         decides = self._links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
