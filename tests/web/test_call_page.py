@@ -97,7 +97,10 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
         assert len(await invocation.pending()) == 1
         page = await me.send(path_of(id), {**hidden(comparison.text), **await me.fields(path_of(id)), "action": "edit"})
         assert page.status_code == 200
-        assert "approved with other arguments by dana" in page.text
+        assert "approved with other arguments by dana (as they say), as pay(amount=50, " in page.text
+        now, asked = page.text.split("<h3>As it was asked, and as the digest has it</h3>")
+        assert '<code class="value">50</code>' in now
+        assert '<code class="value">500</code>' in asked
         await invocation.result()
         assert till.paid == [50]
 

@@ -115,9 +115,11 @@ async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer", session_id="s-1")
         page = (await me.page(path_of(id))).text
-        assert "For 2 hours, calls of this tool with the same to run unasked." in page
+        assert "For 2 hours, calls of this tool with the same <code>to</code> run unasked." in page
         form = {**await me.fields(path_of(id)), "action": "approve-and-remember"}
-        assert "This call was approved by dana" in (await me.send(path_of(id), form)).text
+        done = (await me.send(path_of(id), form)).text
+        assert "This call was approved by dana" in done
+        assert "approved by dana (as they say), and calls like it run unasked" in done
         await invocation.result()
         (standing,) = (await invocation.log()).standing
         assert (standing.tool, standing.args, standing.by) == ("pay", {"to": "acme"}, "dana")

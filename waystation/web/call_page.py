@@ -192,6 +192,7 @@ class CallPages:
             path=_place(looked),
             why_not=why_not if open_now else "",
             rows=rows_of(call.args),
+            before=None if looked.state.shown is None else rows_of(looked.state.shown),
             whole=shown.value(call.args, head=shown.JSON_HEAD, tail=shown.JSON_TAIL),
             size=size(call.args),
             hint=shown.text(hint(call)),

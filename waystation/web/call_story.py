@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from waystation.cli import render
-from waystation.core import ids
+from waystation.core import ids, summary
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
 from waystation.core.entry import (
@@ -61,11 +61,11 @@ def story(log: Log, state: CallState) -> list[tuple[float, str]]:
 def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterator[str]:
     match entry.body:
         case AnswerCounted(call_id, answer) if call_id == state.id:
-            yield _answered(answer)
+            yield _answered(answer, state)
         case AnswerSubmitted(call_id, answer) if call_id == state.id:
             yield f"“{answer.action}” was sent{by(answer)}, and is looked into"
         case AnswerReviewed(ref, review, refused) if ref in sent and sent[ref].function_call_id == state.id:
-            yield _refused(refused, review.who) if refused else _answered(sent[ref], review.who)
+            yield _refused(refused, review.who) if refused else _answered(sent[ref], state, review.who)
         case AnswerIgnored(_, _, call_id) as ignored if call_id and ids.requesting_call(call_id) == state.id:
             yield _refused(ignored)
         case NoticeDue(call_id, number) if call_id == state.id and state.policy:
@@ -88,9 +88,11 @@ def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterato
             pass
 
 
-def _answered(answer: Answer, who: Verified | None = None) -> str:
+def _answered(answer: Answer, state: CallState, who: Verified | None = None) -> str:
+    edited = f", as {shown.line(summary.call(state.name, answer.args))}" if answer.args is not None else ""
+    unasked = ", and calls like it run unasked" if answer.remember else ""
     comment = f": “{shown.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
-    return f"{render.DONE[answer.action]}{by(answer, who)}{comment}"
+    return f"{render.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _refused(ignored: AnswerIgnored, who: Verified | None = None) -> str:
