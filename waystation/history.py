@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from waystation.core import facts, ids, results
 from waystation.core.continued import Carried, ChildOutcome
 from waystation.core.entry import EndStatus, Failure, FailureKind
-from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.errors import ForeignHistory, StoreFailed, WaystationError
 from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.payload import decode
@@ -322,8 +322,17 @@ def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
     """
     for history in histories:
         projection = Projection(history.workflow_id, log)
-        projection.feed(HistoryReader().read(history.events))
-        projection.flush()
+        try:
+            projection.feed(HistoryReader().read(history.events))
+            projection.flush()
+        except WaystationError:
+            raise
+        except Exception as error:  # whatever is met in what no workflow recorded so
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ForeignHistory(
+                f"The history of {history.workflow_id!r} contradicts itself ({reason}), as one that was edited by hand "
+                "may. Save it again."
+            ) from error
         log = projection.log
     assert log is not None
     return log

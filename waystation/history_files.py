@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from waystation.core.errors import ForeignHistory
@@ -22,7 +23,8 @@ CALLED = "calledAgents"
 """The invocations of agents that it called, each as a file of its own would be, in the order of the calls."""
 MAX_BYTES = 300_000_000
 """Of a file. A run has at most 50 MB, by the server's limit, which are about 70 MB of JSON."""
-_WANTED = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
+_TYPES = frozenset(EventType.values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
+WANTED = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def read(path: Path) -> Saved:
     name = repr(str(path))
     if not path.is_file() and path.exists():
         kind = "a folder" if path.is_dir() else "no regular file"
-        raise ForeignHistory(f"{name} is {kind}; name a file with a history. {_WANTED}")
+        raise ForeignHistory(f"{name} is {kind}; name a file with a history. {WANTED}")
     if (size := path.stat().st_size) > MAX_BYTES:
         raise ForeignHistory(
             f"{name} is {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read, and the server ends a run "
@@ -61,7 +63,7 @@ def read(path: Path) -> Saved:
     try:
         return _saved(json.loads(data), name, path)
     except (ValueError, RecursionError) as error:
-        raise ForeignHistory(f"{name} is no history: {_no_json(data, error)}. {_WANTED}") from None
+        raise ForeignHistory(f"{name} is no history: {_no_json(data, error)}. {WANTED}") from None
 
 
 def _no_json(data: bytes, error: Exception) -> str:
@@ -98,16 +100,16 @@ def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:
     found = _answer(found, name)
     events = found.get("events") if isinstance(found, dict) else None
     if not isinstance(events, list) or not events:
-        raise ForeignHistory(f"{name} is no history: it has no list of `events`. {_WANTED}")
+        raise ForeignHistory(f"{name} is no history: it has no list of `events`. {WANTED}")
     try:
         if is_decoded(events):
             found = {"events": encoded(events)}
         history = WorkflowHistory.from_json(_workflow_id(events[0]) or path.stem, found)
     except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
         reason = " ".join(str(error).split())[:200]
-        raise ForeignHistory(f"{name} is no history: it cannot be read ({reason}). {_WANTED}") from None
+        raise ForeignHistory(f"{name} is no history: it cannot be read ({reason}). {WANTED}") from None
     if gap := _gap(history):
-        raise ForeignHistory(f"{name} is no history: {gap}. {_WANTED}")
+        raise ForeignHistory(f"{name} is no history: {gap}. {WANTED}")
     return history
 
 
@@ -119,21 +121,30 @@ def _answer(found: Any, name: str) -> Any:
         return found
     if found.get("nextPageToken"):
         raise ForeignHistory(
-            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {_WANTED}"
+            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {WANTED}"
         )
     return found["history"]
 
 
 def _gap(history: WorkflowHistory) -> str | None:
-    """Return what a history lacks without which Temporal's replayer would wait for ever."""
+    """Return what a history lacks without which Temporal's replayer would wait for ever, or not know what happened."""
     started = history.events[0].workflow_execution_started_event_attributes
     if not started.workflow_type.name:
         return "its first event is not the workflow's start"
     if not started.original_execution_run_id:
         return "its first event has no `originalExecutionRunId`"
+    activities: set[int] = set()
     for number, event in enumerate(history.events, 1):
         if event.event_id != number:
             return f"event {number} is missing, and what is there goes on with {event.event_id}"
+        if event.event_type not in _TYPES:
+            return f"event {number} has no type that Temporal's SDK here knows; a newer Waystation may"
+        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            activities.add(number)
+        elif (kind := event.WhichOneof("attributes") or "").startswith("activity_task_"):
+            scheduled = getattr(event, kind).scheduled_event_id
+            if scheduled not in activities:
+                return f"event {number} tells of an activity that event {scheduled} did not schedule"
     return None
 
 

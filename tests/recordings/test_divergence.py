@@ -204,6 +204,16 @@ async def test_a_workflow_task_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
     assert found.line.endswith(" in broken")
 
 
+async def test_a_start_that_cannot_be_taken_up() -> None:
+    """Of which no event of the agent is recorded."""
+    history = kept("one-tool")
+    started = history.events[0].workflow_execution_started_event_attributes
+    started.search_attributes.indexed_fields["WaystationUser"].metadata.clear()
+    found = await parted(history)
+    assert found.event is None
+    assert found.now == "the workflow task fails: 'Unknown payload encoding <unknown>'"
+
+
 @pytest.mark.parametrize(
     ("option", "value", "part"),
     [

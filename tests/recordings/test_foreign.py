@@ -47,6 +47,7 @@ COMMANDS = [
     ("pending", "--at", "1"),
     ("prompt", "--at", "1"),
     ("audit", "export"),
+    ("history", "--redact", "text"),
 ]
 """Those that take a file."""
 
@@ -96,6 +97,27 @@ def marked(mark: str) -> str:
     return json.dumps(found)
 
 
+def edited(change: Callable[[list[Any]], None]) -> str:
+    """Return a kept history as somebody edited its events."""
+    found = json.loads(KEPT.read_text())
+    change(found["events"])
+    return json.dumps(found)
+
+
+def without_its_message(events: list[Any]) -> None:
+    """Leave out of the input what was said."""
+    [payload] = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"]
+    given = json.loads(base64.b64decode(payload["data"]))
+    del given["message"]
+    payload["data"] = base64.b64encode(json.dumps(given).encode()).decode()
+
+
+def of_another_activity(events: list[Any]) -> None:
+    """Have the first activity that began be one that was never scheduled."""
+    started = next(event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_STARTED")
+    started["activityTaskStartedEventAttributes"]["scheduledEventId"] = "1"
+
+
 FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
     "empty": (lambda: "", "it is empty"),
     "blank": (lambda: " \n ", "it is empty"),
@@ -116,6 +138,15 @@ FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "without its beginning": (lambda: without("1"), "its first event is not the workflow's start"),
     "without a middle event": (lambda: without("7"), "event 7 is missing, and what is there goes on with 8"),
+    "an event of a server that is newer": (
+        lambda: text_of(lambda t: t.replace("EVENT_TYPE_WORKFLOW_TASK_COMPLETED", "EVENT_TYPE_UNHEARD_OF", 1)),
+        "event 4 has no type that Temporal's SDK here knows",
+    ),
+    "an activity out of nothing": (
+        lambda: edited(of_another_activity),
+        "tells of an activity that event 1 did not schedule",
+    ),
+    "edited against what follows": (lambda: edited(without_its_message), "contradicts itself (IndexError: "),
     "its first page": (
         lambda: json.dumps({"history": json.loads(KEPT.read_text()), "nextPageToken": "CAE="}),
         "the first page of a history",
@@ -139,13 +170,13 @@ async def test_a_foreign_file_is_refused_with_cause_and_remedy(tmp_path: Path, n
     ran = await command("report", str(path), "--json")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
     assert cause in ran.err
-    assert "given.json'" in ran.err
-    remedies = ("Save one with", "Waystation reads those of", "--codec-endpoint", "Update Waystation")
+    assert "given.json" in ran.err
+    remedies = ("Save one with", "Save it again", "Waystation reads those of", "--codec-endpoint", "Update Waystation")
     assert any(remedy in ran.err for remedy in remedies)
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("name", ["encrypted", "a newer mark", "cut off"])
+@pytest.mark.parametrize("name", ["encrypted", "a newer mark", "cut off", "edited against what follows"])
 async def test_every_command_that_takes_files_refuses_them(
     tmp_path: Path, arguments: tuple[str, ...], name: str
 ) -> None:

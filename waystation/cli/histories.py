@@ -84,13 +84,15 @@ async def history(target: Target, out: Output, *, source: str, rules: Sequence[s
     Raises:
         Problem: A rule of redaction is none, or the source cannot be read.
     """
-    saved, converter = await Recordings(target).saved(source)
+    recordings = Recordings(target)
+    saved, converter = await recordings.saved(source)
     if rules:
         from waystation.replay.redacting import InvalidRule
         from waystation.replay.redaction import redact
 
         try:
-            saved = await redact(saved, rules, converter=converter)
+            with recordings.problems(source):
+                saved = await redact(saved, rules, converter=converter)
         except InvalidRule as error:
             raise Problem(Exit.USAGE, str(error)) from None
     out.record(written(saved))

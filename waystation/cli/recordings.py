@@ -31,7 +31,7 @@ class Recordings:
         Raises:
             Problem: It is none of ours, or cannot be read.
         """
-        with self._problems(source):
+        with self.problems(source):
             if is_file(source):
                 return await Recording.read(source, store=self._target.store)
             self._client = self._client or await self._target.connect()
@@ -62,7 +62,7 @@ class Recordings:
         Raises:
             Problem: It is none of ours, or cannot be read.
         """
-        with self._problems(source):
+        with self.problems(source):
             if is_file(source):
                 saved = await asyncio.to_thread(read, Path(source))
                 return saved, offloading(Blobs(self._target.store), short_forms=True)
@@ -71,7 +71,8 @@ class Recordings:
             return await client.invocation(source).saved(), converter
 
     @contextmanager
-    def _problems(self, source: str) -> Iterator[None]:
+    def problems(self, source: str) -> Iterator[None]:
+        """Say of what reads a source which one it is, and that a file is at fault where it is one."""
         try:
             yield
         except ForeignHistory as error:

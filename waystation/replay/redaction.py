@@ -17,6 +17,7 @@ from waystation.core.log import Log
 from waystation.core.payload import digest
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.wire import WORKFLOW
+from waystation.foreign import check
 from waystation.history import log_of, type_of
 from waystation.history_files import Saved
 from waystation.replay.redacted_history import HistoryRedactor
@@ -66,9 +67,9 @@ async def redact(saved: Saved, rules: Iterable[str], *, converter: DataConverter
 
 
 async def _opened(saved: Saved, converter: DataConverter) -> Saved:
-    return Saved(
-        await chain.opened(saved.histories, converter), [await _opened(each, converter) for each in saved.called]
-    )
+    histories = await chain.opened(saved.histories, converter)
+    check(histories, f"The history of {histories[0].workflow_id!r}")
+    return Saved(histories, [await _opened(each, converter) for each in saved.called])
 
 
 def _all(saved: Saved) -> Iterator[Saved]:

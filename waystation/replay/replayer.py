@@ -276,7 +276,7 @@ async def _traced(
 
 def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
     """Return the log of an invocation as it was right after an event of Temporal's, of one of its runs."""
-    if type_of(histories[run]) != WORKFLOW:
+    if type_of(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the workflow takes its first step
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
