@@ -43,7 +43,7 @@ from activities.hooks import close_plugins
 from activities.identity import SignsLinks, Verifies, identity_of, links_of
 from activities.lacking import lacking
 from activities.models.choice import DEMO, Models, has_key
-from activities.models.names import foreign_names
+from activities.models.names import foreign_names, unanswered
 from activities.notify import Notifier
 from activities.review import Reviewer
 from activities.scopes import ScopeKeeper
@@ -352,6 +352,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     configure_logs(options.log_format)
     registry, problems = check(options.agents, options.model)
+    if options.command != "check" and options.only != "workflows":  # where agents are checked no key is needed
+        problems += unanswered(registry, options.model)
     for problem in problems:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
     if problems:

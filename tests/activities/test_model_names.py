@@ -1,4 +1,4 @@
-"""Names of models that can be none of Gemini's are refused before a worker serves; no name that works is."""
+"""Agents that no model would answer are refused before a worker serves; none that would be is."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from activities.models.choice import DEMO, KEY_VARIABLES
-from activities.models.names import foreign_names, may_be_gemini
+from activities.models.names import foreign_names, may_be_gemini, unanswered
+from tests.test_worker import logged, run
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
@@ -120,6 +121,45 @@ def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monk
     assert check([tmp_path])[1] == []
     monkeypatch.setenv("GOOGLE_API_KEY", "a test's key")
     assert len(check([tmp_path])[1]) == 1
+
+
+BARE = "from waystation.agents import Agent\nroot_agent = Agent(name='bare')\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [((), "Set GOOGLE_API_KEY"), (("--model", "demo"), "leave `--model` out")],
+    ids=["key", "demo"],
+)
+def test_a_worker_that_would_fail_whatever_waits_does_not_start(
+    tmp_path: Path, options: tuple[str, ...], remedy: str
+) -> None:
+    """It says so before it connects; `check` runs where there are no keys."""
+    package = tmp_path / "bare"
+    package.mkdir()
+    (package / "agent.py").write_text(BARE)
+    done = run("--agents", str(tmp_path), "--address", "127.0.0.1:1", *options)
+    [line] = logged(done)
+    assert (done.returncode, line["event"], line["place"]) == (1, "agent.invalid", str(package / "agent.py"))
+    assert line["problem"].startswith("Agent 'bare': ")
+    assert remedy in line["problem"]
+    assert run("check", "--agents", str(tmp_path), *options).returncode == 0
+
+
+def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model object, a callback, a key, a gateway."""
+
+    def refused(given: Agent) -> int:
+        return len(list(unanswered(Registry.of(given))))
+
+    assert refused(Agent(name="a")) == 1
+    assert refused(Agent(name="a", model=ScriptedModel(), sub_agents=[Agent(name="b")])) == 0
+    assert refused(Agent(name="a", before_model_callback=answers)) == 0
+    monkeypatch.setenv("GOOGLE_API_KEY", "a test's key")
+    assert refused(Agent(name="a")) == 0
+    monkeypatch.delenv("GOOGLE_API_KEY")
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1")
+    assert refused(Agent(name="a")) == 0
 
 
 def test_the_model_of_a_summarizer_is_looked_at() -> None:
