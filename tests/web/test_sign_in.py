@@ -166,6 +166,7 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert page.status_code == 401
         assert "Nothing was sent: this browser is not logged in, or not any more." in page.text
+        assert f'href="/login?next={quote(path_of(id), safe="")}"' in page.text
         assert "printed" not in left.text + page.text
         await invocation.reject()
 

@@ -137,7 +137,8 @@ class Access:
 
     def stranger(self, scope: Scope) -> Response:
         """Return what a request gets that comes from nobody who is logged in."""
-        by_person = scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+        in_browser = "text/html" in Headers(scope=scope).get("accept", "")
+        by_person = scope["method"] == "GET" and in_browser
         wanted = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         place = f"{LOGIN}?next={quote(wanted, safe='')}" if self.provider else ""
         if by_person and self.links and scope["path"].startswith(CALLS):
@@ -154,7 +155,10 @@ class Access:
             f"Log in first: {way}; programs send `Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
         )
         if scope["method"] == "POST":
-            text = f"Nothing was sent: this browser is not logged in, or not any more. {text}"
+            nothing = "Nothing was sent: this browser is not logged in, or not any more."
+            if in_browser and place and scope["path"].startswith(CALLS):
+                return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=nothing)
+            text = f"{nothing} {text}"
         return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))
 
     def login_of(self, scope: Scope) -> Login | None:
