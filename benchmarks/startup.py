@@ -42,7 +42,8 @@ async def measure(plan: Plan) -> list[Row]:
     starts = 4 if plan.quick else 10
     with tempfile.TemporaryDirectory() as folder:
         agents = _write_agent(Path(folder, "agents"))
-        environment = with_bytecode(str(Path(folder, "bytecode")))
+        # Without a key a worker does not start; nothing is asked here.
+        environment = {**with_bytecode(str(Path(folder, "bytecode"))), "GOOGLE_API_KEY": "unused"}
         async with EmbeddedServer() as server:
             client = await connect(address=server.address)
             machine = Machine([server.pid], patience_s=plan.patience_s)

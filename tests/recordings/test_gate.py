@@ -18,7 +18,7 @@ from temporalio.client import (
 from tests.cli.conftest import command
 from tests.workflows.outside import until, waiting
 from tools import FunctionTool, LongRunningFunctionTool
-from waystation.agents import Agent
+from waystation.agents import Agent, SequentialAgent
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.replay import GateReport, gate
@@ -198,6 +198,40 @@ async def test_a_tool_that_has_run_is_not_needed(own_server: EmbeddedServer, age
         await parked(env, "one")
         report = await gate(env.client, agents=[agents], processes=1)
     assert (report.passes, dict(report.counts)) == (True, {"replays": 1})
+
+
+async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents: Path) -> None:
+    """What waits needs no tool, but the answer is told to a model."""
+    inner = 'from waystation.agents import SequentialAgent\n\ninner = Agent(\n    name="inner"'
+    changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', inner)
+    deployed(agents, changed + 'root_agent = SequentialAgent(name="clerk", sub_agents=[inner])\n')
+    lacks = await misfit(own_server, agents, calls(("ask", {"what": "now?"})), says("Asked."))
+    assert lacks == {
+        "reason": "other_kind",
+        "problem": "Agent 'clerk' is a SequentialAgent now; it has no model that could go on.",
+        "agent": "clerk",
+    }
+
+
+@pytest.mark.parametrize(("order", "lacking"), [("first, clerk, last", "last"), ("last, clerk, first", None)])
+async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
+    own_server: EmbeddedServer, agents: Path, order: str, lacking: str | None
+) -> None:
+    """It was recorded with the sequence; one that has had its turn is not needed any more."""
+    sequence = 'from waystation.agents import SequentialAgent\n\nclerk = Agent(\n    name="clerk"'
+    changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', sequence)
+    first = 'first = Agent(name="first")\n'
+    deployed(agents, changed + first + 'root_agent = SequentialAgent(name="team", sub_agents=[first, clerk])\n')
+    known = {
+        "clerk": clerk(PAYS),
+        **{name: Agent(name=name, model=ScriptedModel(says("Hi."))) for name in ("first", "last")},
+    }
+    team = SequentialAgent(name="team", sub_agents=[known[name] for name in order.split(", ")])
+    async with AgentEnvironment(team, server=own_server) as env:
+        await waiting(await env.client.start("team", "pay dana 200", id="one"), "fc-2-1")
+        await listed(env, "one")
+        report = await gate(env.client, agents=[agents], processes=1)
+    assert [each["agent"] for found in report.findings for each in found.misfits] == ([lacking] if lacking else [])
 
 
 async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> None:

@@ -19,8 +19,11 @@ from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.errors import UnknownAgent
 from waystation.core.log import Log
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject, decode
+from waystation.core.shape import AgentShape
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.work import Work
 from waystation.history import content, log_of
 
 Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
@@ -76,15 +79,43 @@ def _of_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
     if log.root not in registry.roots:
         yield _gone(log.root, registry)
         return
-    needed = dict.fromkeys([*(work.agent for work in log.active), *(call.agent for call in _to_run(log))])
+    begun = [name for work in log.active for name in (work.agent, *_to_begin(work))]
+    needed = dict.fromkeys([*begun, *(call.agent for call in _to_run(log))])
     for agent in needed:
         try:
             registry.find(log.root, agent)
         except UnknownAgent as error:
             yield Misfit("agent_gone", str(error), agent)
+    tree = registry.roots[log.root].tree
+    for name in dict.fromkeys(work.agent for work in log.active if _asks_again(work)):
+        if name in tree and not isinstance(tree[name], LlmAgent):
+            problem = f"Agent {name!r} is {a(tree[name])} now; it has no model that could go on."
+            yield Misfit("other_kind", problem, name)
     for call in _to_run(log):
-        if call.agent in registry.roots[log.root].tree and (found := _of_call(call, log.root, registry)):
+        if call.agent in tree and (found := _of_call(call, log.root, registry)):
             yield found
+
+
+def _to_begin(work: Work) -> Iterator[str]:
+    """Yield the agents that a workflow agent has yet to begin: they were recorded with it."""
+    if not work.finished:
+        again = work.shape.kind == "loop"
+        for shape in work.shape.children[0 if again else work.started :]:
+            yield from _named(shape)
+
+
+def _named(shape: AgentShape) -> Iterator[str]:
+    yield shape.name
+    if not shape.before:  # else it is entered as what it is by then
+        for child in shape.children:
+            yield from _named(child)
+
+
+def _asks_again(work: Work) -> bool:
+    """Whether its model is asked once more: something of its own waits, or is under way."""
+    if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
+        return False
+    return work.unread or work.busy or any(call.waiting for call in work.open.values())
 
 
 def _to_run(log: Log) -> list[CallState]:
