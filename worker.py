@@ -169,7 +169,7 @@ async def create_worker(
     async def child_outcome(given: RawValue) -> RawValue:
         return raw(await child_watcher.outcome(ChildInput.model_validate_json(data_of(given.payload))))
 
-    forker = Forker(client, views, blobs, overrides=overrides)
+    forker = Forker(client, registry, views, blobs, overrides=overrides)
 
     @activity.defn(name=TAKE_OVER_ACTIVITY)
     async def take_over(given: RawValue) -> RawValue:

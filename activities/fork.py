@@ -10,6 +10,7 @@ from activities.heartbeat import beating
 from activities.view import Views
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.registry import Registry
 from waystation.client import chain
 from waystation.core import fork, segment
 from waystation.core.entry import ModelReplied
@@ -32,9 +33,10 @@ MAX_BYTES = 1_500_000
 class Forker:
     """Carries out the activity `take_over`."""
 
-    def __init__(self, client: Client, views: Views, blobs: Blobs, *, overrides: bool) -> None:
+    def __init__(self, client: Client, registry: Registry, views: Views, blobs: Blobs, *, overrides: bool) -> None:
         """`overrides`: whether forks may bring instructions and models of their own."""
-        self._client, self._views, self._blobs, self._overrides = client, views, blobs, overrides
+        self._client, self._registry, self._views, self._blobs = client, registry, views, blobs
+        self._overrides = overrides
 
     async def take_over(self, position: Position) -> bytes:
         """Return an encoded `TakenOver`.
@@ -57,7 +59,8 @@ class Forker:
         return data
 
     async def _taken(self, given: InvocationInput, wanted: Fork) -> fork.TakenOver:
-        if (wanted.instruction is not None or wanted.model is not None) and not self._overrides:
+        overrides = wanted.instruction is not None or wanted.model is not None
+        if overrides and not self._overrides:
             raise InvalidInput(
                 "This worker takes no instruction or model from a fork; start it with --allow-overrides, or leave them "
                 "out."
@@ -69,6 +72,8 @@ class Forker:
         entries = fork.taken(source, found, given, now)
         built = Log(activity.info().workflow_id or "").extend(entries)
         assert built.input is not None
+        if overrides:
+            self._check_overridden(built.root, built.input.agent, wanted.agent or built.input.agent)
         signals, updates = fork.counted(entries)
         taken = fork.TakenOver(
             input=built.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
@@ -87,6 +92,23 @@ class Forker:
             raise InvalidInput(f"State and open calls are {size} bytes; at most {MAX_BYTES} can be taken over.")
         events.info("fork.taken_over", source=wanted.invocation_id, at=wanted.event, entries=len(entries))
         return taken
+
+    def _check_overridden(self, root: str, top: str, agent: str) -> None:
+        """Look whether an agent takes an instruction or a model: `overridden` passes over all others.
+
+        Raises:
+            InvalidInput: It does not.
+        """
+        found = self._registry.roots.get(root)
+        if found is None or top not in found.tree:
+            return  # of which the fork's own first step tells
+        below = [each for each in found.tree.values() if found.tree[top].find_agent(each.name)]
+        asked = [each.name for each in below if isinstance(each, LlmAgent)]
+        if agent not in asked:
+            raise InvalidInput(
+                f"{agent!r} asks no model in an invocation of {top!r}, so a fork can give it no instruction or model; "
+                f"`agent` may name: {', '.join(asked) or 'none'}. Agents that are called have invocations of their own."
+            )
 
     async def _source(self, wanted: Fork) -> tuple[Log, str]:
         """Return the log of the source, and the id of the run that was read last."""

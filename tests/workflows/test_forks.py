@@ -342,6 +342,20 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
         assert "Be brief." not in str(second.body)
 
 
+@pytest.mark.parametrize("name", ["helper", "nobody"])
+async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Serve, name: str) -> None:
+    """An agent that is called has an invocation of its own; the fork would go on as if nothing had been said."""
+    helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
+    agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
+    async with serve(agent, overrides=True) as env:
+        source = await env.client.start("writer", "go")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
+        refused = (await failure(fork)).message
+        assert refused.startswith(f"'{name}' asks no model in an invocation of 'writer'")
+        assert "`agent` may name: writer." in refused
+
+
 async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
     """Also before a worker has looked at it."""
     shop = Shop()
