@@ -96,16 +96,31 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
 
 
 @pytest.mark.parametrize(
-    ("subject", "roles", "said"),
+    ("subject", "roles", "said", "known"),
     [
-        ("erin@example.com", ("finance",), "asked for call"),
-        ("dana@example.com", ("marketing",), "may not answer"),
+        ("erin@example.com", ("finance",), "asked for call", "You are logged in as erin@example.com, role:finance."),
+        (
+            "dana@example.com",
+            ("marketing",),
+            "may not answer",
+            "You are logged in as dana@example.com, role:marketing.",
+        ),
+        ("dana@example.com", (), "may not answer", "You are logged in as dana@example.com, without any role."),
     ],
 )
 async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
-    serve: Serve, there: Installation, openid: FakeOpenId, subject: str, roles: tuple[str, ...], said: str
+    serve: Serve,
+    there: Installation,
+    openid: FakeOpenId,
+    subject: str,
+    roles: tuple[str, ...],
+    said: str,
+    known: str,
 ) -> None:
-    """Nor does a form that was sent all the same do anything: the workers decide."""
+    """As whom they are known, too: of one whose roles the configuration does not find nobody else would say so.
+
+    Nor does a form that was sent all the same do anything: the workers decide.
+    """
     openid.subject, openid.roles = subject, roles
     agent = payer(Till(), {"amount": 5}, approval=POLICY)
     async with (
@@ -118,6 +133,7 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
         me = Browser(http)
         page = (await me.page(path_of(id))).text
         assert said in page
+        assert known in page
         assert 'value="approve"' not in page
         csrf = hidden(page)["csrf"]
         # What a browser with an older page, or a forger, would send.
