@@ -167,11 +167,11 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     """Not as a call of a function with ADK's internal name."""
     args = {"originalFunctionCall": {"name": "pay", "args": {}}, "toolConfirmation": {"hint": "Really?"}}
     asked = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
-    response = {"name": "adk_request_confirmation", "response": {"confirmed": False}}
+    response = {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "response": {"confirmed": False}}
     refused = event([{"functionResponse": response}])
     sent = shown(asked, refused)
     assert "agent needs a confirmation for pay: Really?" in sent
-    assert "refused the call" in sent
+    assert "refused the call [fc-1]" in sent
     assert "adk_" not in sent
 
 

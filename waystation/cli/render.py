@@ -201,7 +201,9 @@ def _response_line(response: JsonObject) -> Line:
     if ids.is_budget(str(response.get("id"))):
         return Line("response", "user", " granted more" if said.get("confirmed") else " granted no more")
     if response.get("name") == REQUEST_CONFIRMATION:
-        return Line("response", "user", " confirmed the call" if said.get("confirmed") else " refused the call")
+        which = f" [{safe(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
+        done = "confirmed" if said.get("confirmed") else "refused"
+        return Line("response", "user", f" {done} the call{which}")
     if response.get("name") == REQUEST_CREDENTIAL:
         return Line("response", "user", " gave the credential" if said.get("authorized") else " gave no credential")
     return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
