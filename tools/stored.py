@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import structlog
+
 from tools.actions import Acting
 from tools.awaited import NotAwaited, Unawaited, must_be_awaited
 from tools.given import list_given, text_given, version_given
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from waystation.core.event import Event
     from waystation.memory.base_memory_service import BaseMemoryService
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+
+log = structlog.get_logger("waystation.tools")
 
 
 class _UserScope(TypedDict):
@@ -77,7 +81,17 @@ class ArtifactAccess(StoredAccess):
         """
         text_given("load_artifact", "filename", filename)
         version_given("load_artifact", version)
-        return await self._artifacts().load_artifact(**self._session_scope(), filename=filename, version=version)
+        service = self._artifacts()
+        found = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
+        if found is None and any(filename in event.actions.artifact_delta for event in self.session.events):
+            # Perhaps deleted: so it is no error. A worker with a place of its own would otherwise lose it in silence.
+            log.warning(
+                "artifact.missing",
+                agent=self.agent_name,
+                place=getattr(service, "place", type(service).__name__),
+                problem="the conversation saved it, and it is not here; do all workers have the same --artifacts?",
+            )
+        return found
 
     @must_be_awaited
     async def save_artifact(

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
@@ -53,6 +54,21 @@ async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
     other = context_of(context._services, session="s2")
     assert await other.list_artifacts() == ["user:g.txt"]
     assert await other.load_artifact("f.txt") is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("f", ["artifact.missing"]), ("never-saved", [])])
+async def test_an_artifact_that_the_conversation_saved_elsewhere_is_told(
+    logs: list[MutableMapping[str, Any]], name: str, said: list[str]
+) -> None:
+    """The tool finds none, as when it was deleted; the log says what a worker with another place would never notice."""
+    event = Event(id="e1", invocation_id="i", author="a", timestamp=0, actions=EventActions(artifact_delta={"f": 0}))
+    context = ToolContext(
+        session=Session(id="s1", app_name="shop", user_id="ann", events=[event]),
+        services=Services(artifacts=InMemoryArtifactService()),
+    )
+    assert await context.load_artifact(name) is None
+    assert [line["event"] for line in logs] == said
+    assert all("--artifacts" in line["problem"] for line in logs)
 
 
 async def test_an_attempt_at_the_same_call_saves_nothing_twice() -> None:
