@@ -1,5 +1,6 @@
 """What an activity finds of an answer: whose token it carries, and whether its response is what the tool takes."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,37 @@ async def test_an_identity_provider_that_is_away_is_asked_again(serve: Serve, th
         invocation = await begun(env)
         await invocation.approve("fc-1", token=sealed(there))
         assert "'paid': 5" in (await invocation.result()).text
+
+
+class SlowProvider(Provider):
+    """An identity provider that does not answer until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
+        self.asked.set()
+        await self.let.wait()
+        return await super().verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
+
+
+async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_one_stands(
+    serve: Serve, there: Installation
+) -> None:
+    """Not that an update failed: the server knows nothing of answers when an invocation ends before one is taken."""
+    provider = SlowProvider()
+    confirmed = FunctionTool(pay, require_confirmation=True)
+    agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[confirmed])
+    async with serve(agent, identity=provider) as env:
+        invocation = await begun(env)
+        slow = asyncio.create_task(invocation.approve("fc-1", token=sealed(there)))
+        await provider.asked.wait()
+        await invocation.reject("fc-1", by="erin")
+        await invocation.result()
+        with pytest.raises(AlreadyAnswered, match="already answered by 'erin': reject"):
+            await slow
+        provider.let.set()
 
 
 async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, there: Installation) -> None:

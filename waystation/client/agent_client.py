@@ -33,7 +33,7 @@ from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
 from waystation.client.starting import begin
 from waystation.client.streams import stream
-from waystation.client.unconfirmed import refusal, too_late, unconfirmed
+from waystation.client.unconfirmed import overtaken, refusal, too_late, unconfirmed
 from waystation.client.updates import when_ready
 from waystation.core import errors, ids
 from waystation.core.answer import Action, PendingCall, check_size
@@ -364,7 +364,7 @@ class Invocation:
                 update = functools.partial(self.handle.execute_update, ANSWER_UPDATE, answer, id=update_id)
                 receipt: JsonObject = await when_ready(update)
         except WorkflowUpdateFailedError as error:
-            raise refusal(error) from None
+            raise (too_late(await self.log(), answer) if overtaken(error) else refusal(error)) from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
             raise unconfirmed(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
         except RPCError as error:

@@ -18,6 +18,11 @@ def unconfirmed(error: Exception) -> BaseException:
     return asyncio.CancelledError() if task and task.cancelling() else error
 
 
+def overtaken(error: WorkflowUpdateFailedError) -> bool:
+    """Whether the invocation ended while an answer was looked into: the server says so, and nothing of the answer."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow"
+
+
 def refusal(error: WorkflowUpdateFailedError) -> Exception:
     """Return why a workflow refused an answer."""
     cause = error.cause
