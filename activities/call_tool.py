@@ -52,6 +52,8 @@ STOP_GRACE_S = 2.0
 MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """When to read again what could not be read: together less than the grace that the server's timeout has."""
+TOOLSET_PATIENCE_S = 8.0
+"""How long toolsets that raise are asked again for a tool that was called: their server may be deployed just now."""
 UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
@@ -131,16 +133,31 @@ class ToolCaller:
             return _told(call, unknown_tool(call.name, {}), "UnknownTool")
         hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
-        tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
+        tool, failed = await _found(agent, contexts, call.name)
         running = _Running(hooks, call, contexts, given, heart, root.rules_of(agent))
         if tool is None:
-            problem = unknown_tool(call.name, await tools_for(agent, contexts))
+            if failed:
+                kind, away = "ToolsetFailed", ", ".join(failed)
+                problem = f"`{call.name}` was not run: {away} could not be asked for it. Call it again later."
+            else:
+                kind, problem = "UnknownTool", unknown_tool(call.name, await tools_for(agent, contexts))
             args = copy_json(call.args)
             found = await without_tool(hooks, call.name, args, running.context(1), problem)
-            return found or _told(call, problem, "UnknownTool")
+            return found or _told(call, problem, kind)
         returned = isinstance(tool, AgentTool) and call.provisional
         outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
         return with_transfer(outcome, agent, hooks)
+
+
+async def _found(agent: LlmAgent, contexts: Contexts, name: str) -> tuple[BaseTool | None, list[str]]:
+    """Return a tool, or the kinds of the toolsets that could not say whether they have it."""
+    until = time.monotonic() + TOOLSET_PATIENCE_S
+    while True:
+        failed = list[str]()
+        tool = (await tools_for(agent, contexts, wanted=name, failed=failed)).get(name)
+        if tool is not None or not failed or time.monotonic() >= until:
+            return tool, failed
+        await asyncio.sleep(1.0)
 
 
 def _meant(log: Log, given: ToolCallInput) -> CallState:

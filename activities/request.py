@@ -28,12 +28,14 @@ from waystation.models import LlmRequest
 WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
 
 
-async def tools_for(agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None) -> dict[str, BaseTool]:
+async def tools_for(
+    agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
+) -> dict[str, BaseTool]:
     """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's.
 
-    `wanted` is as for `toolbox`.
+    `wanted` and `failed` are as for `toolbox`.
     """
-    return _adk_tools(agent) | await toolbox(agent, contexts.readonly(), wanted=wanted)
+    return _adk_tools(agent) | await toolbox(agent, contexts.readonly(), wanted=wanted, failed=failed)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:

@@ -23,12 +23,14 @@ LIST_TIMEOUT_S = 60.0
 """How long a toolset may take to say which tools it has. What connects to servers has shorter limits of its own."""
 
 
-async def toolbox(agent: LlmAgent, context: ReadonlyContext, *, wanted: str | None = None) -> dict[str, BaseTool]:
+async def toolbox(
+    agent: LlmAgent, context: ReadonlyContext, *, wanted: str | None = None, failed: list[str] | None = None
+) -> dict[str, BaseTool]:
     """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
 
     A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
     one name, the last one counts. Who wants but one tool says its name: then toolsets that cannot give it are not
-    asked, since asking may need a network, and their tools are missing.
+    asked, since asking may need a network, and their tools are missing. `failed` gets the kinds of those that raised.
 
     Raises:
         InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
@@ -40,6 +42,10 @@ async def toolbox(agent: LlmAgent, context: ReadonlyContext, *, wanted: str | No
         entries = _candidates(entries, wanted)
     for entry in entries:
         given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context)
+        if given is None:
+            if failed is not None:
+                failed.append(type(entry).__name__)
+            continue
         for tool in given:
             if tool.name in tools:
                 log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
@@ -59,8 +65,8 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
     )
 
 
-async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext) -> list[BaseTool]:
-    """Return what a toolset gives, as far as it can be used."""
+async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext) -> list[BaseTool] | None:
+    """Return what a toolset gives, as far as it can be used; None when it raised."""
     kind = type(toolset).__name__
     try:
         async with asyncio.timeout(LIST_TIMEOUT_S):
@@ -72,7 +78,7 @@ async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason
         )
-        return []
+        return None
     usable = []
     for tool in tools:
         problem = _problem(tool, agent)

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from activities import call_tool
 from tests.conftest import Serve
 from tests.tools.rest_service import body, serving, spec
-from tests.workflows.outside import told
+from tests.workflows.outside import told, waiting
 from tools import BaseTool, BaseToolset, FunctionTool, ReadonlyContext, ToolContext
 from tools.mcp import McpToolset, StdioConnectionParams, StdioServerParameters
 from tools.openapi import OpenAPIToolset
 from waystation.agents import Agent
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 
@@ -95,6 +98,53 @@ async def test_a_toolset_that_fails_does_not_end_the_invocation(serve: Serve) ->
         invocation = await env.client.start("a", "go")
         assert (await invocation.result()).text == "done"
         assert told(model.requests[-1]) == [{"result": "ran"}]
+
+
+class Flaky(BaseToolset):
+    """Gives a tool that a person confirms, but raises so many times once it was given to a model."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.left = failures
+        self.given = False
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        def pay() -> str:
+            return "paid"
+
+        if self.given and self.left > 0:
+            self.left -= 1
+            raise ConnectionError("no network")
+        self.given = True
+        return [FunctionTool(pay, require_confirmation=True)]
+
+
+async def approved_call(serve: Serve, toolset: BaseToolset) -> JsonObject:
+    """Have the toolset's tool called and approved; return what the model is told."""
+    model = ScriptedModel(calls(("pay", {})), says("done"))
+    async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+    (answer,) = told(model.requests[-1])
+    return answer
+
+
+async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(serve: Serve) -> None:
+    """Its server may be deployed just when the person answers, and the call has only this attempt."""
+    assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
+
+
+async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as one of a tool that does not exist: the model may call it again."""
+    monkeypatch.setattr(call_tool, "TOOLSET_PATIENCE_S", 0.0)
+    assert await approved_call(serve, Flaky(failures=99)) == {
+        "error": "`pay` was not run: Flaky could not be asked for it. Call it again later.",
+        "error_type": "ToolsetFailed",
+    }
 
 
 async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve) -> None:
