@@ -306,6 +306,14 @@ async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_pa
     assert (ran.code, "such calls: fc-1" in ran.err) == (6, True)
 
 
+async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path: Path) -> None:
+    """In a file, which has no other name for it."""
+    whole, child = (json.loads((KEPT / f"called-agent-waits{end}.json").read_text()) for end in ("", "-child"))
+    (tmp_path / "kept.json").write_text(json.dumps({**whole, "calledAgents": [child]}))
+    ran = await command("pending", str(tmp_path / "kept.json"), "--at", "3", "--called", "fc-1")
+    assert (ran.code, "waits for approval  pay(amount=5)" in ran.out) == (0, True), ran
+
+
 async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
     """`--at` of an invocation that waits; following a moment is refused."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waystation.cli.identity import TokenFile, token_of
-from waystation.cli.looking import At
+from waystation.cli.looking import At, Called
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -65,6 +65,7 @@ def pending(
     ctx: typer.Context,
     id: Annotated[str | None, typer.Argument(metavar="ID|FILE", help="An invocation; all of them if left out.")] = None,
     at: At = None,
+    called: Called = None,
     agent: ByAgent = None,
     tool: ByTool = None,
     person: ByPerson = None,
@@ -76,7 +77,7 @@ def pending(
     from waystation.cli.looking import look_at_pending
     from waystation.cli.main import _perform
 
-    if look_at_pending(ctx, id, at, json=json):
+    if look_at_pending(ctx, id, at, called, json=json):
         return
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:

@@ -157,15 +157,17 @@ def debug(
     _look(ctx, source, lambda found, out, target: debug(found, out, target, at, asking), json=False, called=called)
 
 
-def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, *, json: bool) -> bool:
+def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, called: str | None, *, json: bool) -> bool:
     """Print what waited at a moment, or in a file; return whether that is what was asked for."""
     if source is None and at is not None:
         raise typer.BadParameter("name the invocation, or the file, whose moment it is", param_hint="--at")
-    if source is None or not _in_the_past(source, at):
+    if source is None and called is not None:
+        raise typer.BadParameter("name the invocation, or the file, whose call it is", param_hint="--called")
+    if source is None or not _in_the_past(source, at, called):
         return False
     from waystation.cli.travel import pending as past
 
-    _look(ctx, source, lambda found, out, _target: past(found, out, at), json=json)
+    _look(ctx, source, lambda found, out, _target: past(found, out, at), json=json, called=called)
     return True
 
 
