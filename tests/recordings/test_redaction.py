@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
+from tests.cli.conftest import command
 from waystation.core.log import Log
 from waystation.history_files import Saved, read, written
 from waystation.replay import Recording, replay
@@ -65,6 +66,12 @@ async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: 
 def test_a_kept_history_is_a_saved_one() -> None:
     """What is redacted is what files hold."""
     assert isinstance(read(KEPT / "one-tool.json"), Saved)
+
+
+async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
+    """The short forms of large values would make a file that never replays."""
+    ran = await command("--store", str(tmp_path), "history", str(KEPT / "offloaded.json"), "--redact", "text")
+    assert (ran.code, ran.out, "--store says where" in ran.err) == (1, "", True), ran
 
 
 @pytest.mark.parametrize("rules", list(RULES))

@@ -24,6 +24,7 @@ from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor, Rules
 from waystation.replay.replayer import divergence_of
+from waystation.storage.driver import shortened
 
 _NAMED = ("session", "user")
 """What the ids of workflows begin with that are made of the names of users."""
@@ -43,11 +44,15 @@ async def redact(saved: Saved, rules: Iterable[str], *, converter: DataConverter
 
     Raises:
         InvalidRule: One is none.
-        NotRedacted: The invocation would read otherwise.
-        StoreFailed: What is kept beside the history is not to be had.
+        NotRedacted: The invocation would read otherwise, such as without what is kept beside the history.
         ForeignHistory: A history is not ours, or is damaged.
     """
     opened = await _opened(saved, converter)
+    if short := shortened(converter):
+        raise NotRedacted(
+            f"{len(short)} large values cannot be had, and with their short forms the invocation would read otherwise; "
+            f"--store says where workers keep them. {next(iter(short.values()))}"
+        )
     redactor = Redactor(Rules.of(rules))
     for each in _all(opened):
         kind, *names = each.histories[0].workflow_id.split("/")
