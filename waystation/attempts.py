@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from waystation.core.entry import Failure
-from waystation.history import failure_of
+from waystation.failures import failure_of
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
-from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Request
@@ -14,7 +13,7 @@ from temporalio.converter import DataConverter
 
 from waystation.core import facts, ids, results
 from waystation.core.continued import Carried, ChildOutcome
-from waystation.core.entry import EndStatus, Failure, FailureKind
+from waystation.core.entry import EndStatus, Failure
 from waystation.core.errors import ForeignHistory, StoreFailed, WaystationError
 from waystation.core.facts import Fact
 from waystation.core.log import Log
@@ -22,15 +21,10 @@ from waystation.core.payload import decode
 from waystation.core.projection import Projection
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from waystation.event_types import COMMANDS, OF_ACTIVITIES, SILENT, EventType
+from waystation.failures import failure_of
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import UNREADABLE, is_reference, retrieved
 
-_TIMEOUTS: dict[int, FailureKind] = {
-    TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
-    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START: "schedule_to_start",
-    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE: "schedule_to_close",
-    TimeoutType.TIMEOUT_TYPE_HEARTBEAT: "heartbeat",
-}
 _ENDINGS: dict[int, EndStatus] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "failed",
@@ -42,7 +36,6 @@ _ENDINGS: dict[int, EndStatus] = {
 TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
 """While nothing follows them they may be those of a further attempt, which is not in the history yet: the server shows
 them all the same, and gives their ids to what happens meanwhile."""
-MAX_FAILURE_CHARS = 4_096
 
 
 class HistoryReader:
@@ -384,18 +377,6 @@ def patch_of(event: HistoryEvent) -> str:
         return str(decode(details["patch-data"].payloads[0].data)["id"]) if "patch-data" in details else ""
     except (ValueError, LookupError, TypeError):
         return ""
-
-
-def failure_of(failure: FailureProto) -> Failure:
-    """Return why an activity or a child ended, in the words the workflow's exceptions have for it."""
-    if failure.HasField("timeout_failure_info"):
-        return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
-    if failure.HasField("canceled_failure_info"):
-        return Failure(kind="cancelled")
-    if failure.HasField("application_failure_info"):
-        kind = failure.application_failure_info.type or "Error"
-        return Failure(kind="error", error_type=kind, message=failure.message[:MAX_FAILURE_CHARS])
-    return Failure(kind="error", error_type="Error")
 
 
 def _agent_failure(failure: FailureProto) -> Failure:

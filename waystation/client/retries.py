@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from waystation.client.session_runs import description
 from waystation.core.entry import Failure
 from waystation.core.wire import CHILD_ACTIVITY, WORKFLOW
-from waystation.history import failure_of
+from waystation.failures import failure_of
 
 
 @dataclass(frozen=True, slots=True)
