@@ -48,7 +48,7 @@ async def refusal(
 ) -> ToolOutcome | None:
     """Return what the model is told instead of running the tool; None when nothing speaks against it."""
     found = await _differing(call, given, tool, args, context, rules)
-    no = call.answer if call.answer is not None and call.answer.action == "reject" else None
+    no = call.answer if context.tool_confirmation is not None and not context.tool_confirmation.confirmed else None
     if no is not None and (found is not None or await _takes_no_answer(call, tool, args, context, rules)):
         events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason="Rejected")
         return ToolOutcome(function_call_id=call.id, response=responses.rejected(no))
