@@ -1,4 +1,4 @@
-"""Attempts at a workflow task: the server shows the one under way as events, whose ids other events get."""
+"""Reading a history while it grows, also where the server shows what is not settled, or has a reader begin again."""
 
 import uuid
 from typing import Any
@@ -7,15 +7,29 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskFailedRequest
-from temporalio.client import WorkflowHandle
+from temporalio.client import (
+    Client,
+    FetchWorkflowHistoryEventsInput,
+    Interceptor,
+    OutboundInterceptor,
+    WorkflowHandle,
+    WorkflowHistoryEventAsyncIterator,
+)
 
+from tests.conftest import Serve
+from tests.sessions.conftest import new_session
+from tests.sessions.test_client import ask, asking
+from tests.workflows.outside import waiting
+from tools import LongRunningFunctionTool
+from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
-from waystation.history import HistoryReader
-from waystation.history_pages import events_after
+from waystation.history import HistoryReader, continued_as
+from waystation.history_pages import Growing, events_after
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
 
 @pytest.fixture
@@ -68,3 +82,76 @@ async def test_a_stream_tells_what_gets_the_id_of_an_attempt(client: AgentClient
     await pages.fetch_next_page()
     facts.extend(reader.read(pages.current_page or ()))
     assert [type(fact) for fact in facts] == [Started, Signalled]
+
+
+class Ahead(Interceptor):
+    """Has readers claim, once for each run, to have seen further changes than there are: the server refuses them."""
+
+    def __init__(self) -> None:
+        self.claimed: set[str] = set()
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Stand before the client's own calls."""
+        claimed = self.claimed
+
+        class Claiming(WorkflowHistoryEventAsyncIterator):
+            async def fetch_next_page(self, *, page_size: int | None = None) -> None:
+                await super().fetch_next_page(page_size=page_size)
+                page, token = self.current_page, self._next_page_token
+                if not page or not token or page[0].event_id != 1:
+                    return
+                run_id = page[0].workflow_execution_started_event_attributes.original_execution_run_id
+                if run_id not in claimed:
+                    claimed.add(run_id)
+                    # The token ends with the number of changes that were seen; those here are fewer than 127.
+                    assert token[-4:-1] == b"Z\x02\x10"
+                    self._next_page_token = token[:-1] + b"\x7f"
+
+        class Reading(OutboundInterceptor):
+            def fetch_workflow_history_events(
+                self, input: FetchWorkflowHistoryEventsInput
+            ) -> WorkflowHistoryEventAsyncIterator:
+                return Claiming(super().fetch_workflow_history_events(input)._client, input)
+
+        return Reading(next)
+
+    def client_of(self, env: AgentEnvironment) -> AgentClient:
+        """Return a client whose readers do so."""
+        config = env.temporal.config()
+        config["interceptors"] = [self]
+        return AgentClient(Client(**config), task_queue=env.client.task_queue, blobs=env.client.blobs)
+
+
+async def test_a_reader_whom_the_server_has_begin_again_goes_on_where_it_was(serve: Serve) -> None:
+    """Each event comes once."""
+    model = ScriptedModel(calls(("ask", {"purpose": "tea"})), says("Bought."))
+    async with serve(Agent(name="buyer", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        ahead = Ahead()
+        invocation = await ahead.client_of(env).start("buyer", "Buy tea.")
+        told = []
+        async for event in invocation.stream():
+            told.append(event)
+            if event.long_running_tool_ids:
+                await waiting(invocation, "fc-1")
+                await invocation.approve()
+        assert told == (await invocation.log()).events
+        assert len(ahead.claimed) == 1
+
+
+async def test_a_run_that_is_read_again_is_the_same_though_others_have_followed(serve: Serve) -> None:
+    """Nothing that it began is missed."""
+    async with serve(asking(), verify=False) as env:
+        ahead = Ahead()
+        session = new_session(env, "asker", cut_after=1)
+        await session.say("one")
+        growing = Growing(ahead.client_of(env).temporal, session.id)
+        seen = list(await growing.page())
+        for text in ("two", "three", "four"):
+            await session.say(text)
+        latest = await session.handle.describe()
+        while growing.more:
+            seen += await growing.page()
+        first = seen[0].workflow_execution_started_event_attributes
+        assert first.original_execution_run_id in ahead.claimed
+        assert latest.run_id not in (first.original_execution_run_id, continued_as(seen[-1]))
+        assert [event.event_id for event in seen].count(1) == 2

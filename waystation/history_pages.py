@@ -1,4 +1,4 @@
-"""Read the events of a run that are not known yet, by as few and as small requests as that takes."""
+"""Read the events of a run: those not known yet, by as few and as small requests as that takes, or all as they come."""
 
 from collections.abc import Sequence
 from itertools import dropwhile
@@ -9,13 +9,78 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryReverseRequest,
 )
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
+from temporalio.service import RPCError
 
-from waystation.history import TASK_UNDER_WAY, decoded
+from waystation.history import TASK_UNDER_WAY, continues, decoded
 
 COLD_PAGE = 1_000
 TAIL_PAGE = 20
 """In events. What is new is at the end, so a known run is read backwards: 2 ms instead of 10 for a long history."""
+
+
+STEPPED_BACK = "CurrentBranchChangedFailure"
+"""What the server says when a reader seems to know more of a run than there is: after a failover, and, now and then on
+a busy server, when its own notice of a change comes after the reader has seen the next one."""
+
+
+class Growing:
+    """The history of one run, by the server's long-poll, until the run ends."""
+
+    def __init__(self, client: Client, workflow_id: str, run_id: str | None = None) -> None:
+        self._client, self._workflow_id = client, workflow_id
+        self._pages = self._from_the_start(run_id)
+        self._own_run_id = ""
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be a further page."""
+        return self._pages.current_page is None or bool(self._pages.next_page_token)
+
+    async def page(self) -> Sequence[HistoryEvent]:
+        """Wait for the next events, and return them with their payloads opened; now and then there are none.
+
+        Where the server asks to begin again, as it does itself for who waits for a result alone, they are those from
+        the first on: what was read before comes once more.
+
+        Raises:
+            RPCError: The server has no such run, or does not answer.
+            StoreFailed: Offloaded payloads cannot be looked for.
+        """
+        try:
+            await self._pages.fetch_next_page()
+        except RPCError as error:
+            if not self._own_run_id or not _stepped_back(error):
+                raise
+            await self._again()
+        page = self._pages.current_page or ()
+        if page and not self._own_run_id:
+            self._own_run_id = _own(page[0])
+        return await decoded(page, self._client.data_converter)
+
+    def _from_the_start(self, run_id: str | None) -> WorkflowHistoryEventAsyncIterator:
+        handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id)
+        return handle.fetch_history_events(wait_new_event=True)
+
+    async def _again(self) -> None:
+        """Read the first page of the same run again: it need not be the latest any more, and may have been reset."""
+        run_id: str | None = None
+        while True:
+            self._pages = self._from_the_start(run_id)
+            await self._pages.fetch_next_page()
+            first = (self._pages.current_page or ())[0]
+            if _own(first) == self._own_run_id:
+                return
+            run_id = continues(first) or self._own_run_id
+
+
+def _own(first: HistoryEvent) -> str:
+    """Return the run id in a run's first event: its own, or, of one that was reset, that of the run it replaced."""
+    return first.workflow_execution_started_event_attributes.original_execution_run_id
+
+
+def _stepped_back(error: RPCError) -> bool:
+    return any(detail.type_url.endswith(STEPPED_BACK) for detail in error.grpc_status.details)
 
 
 async def events_after(client: Client, workflow_id: str, run_id: str, known: int) -> Sequence[HistoryEvent]:

@@ -17,6 +17,7 @@ from waystation.core.projection import Projection
 from waystation.core.wire import WORKFLOW, InvocationInput
 from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of, type_of
 from waystation.history_files import Saved
+from waystation.history_pages import Growing
 
 
 async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
@@ -136,10 +137,9 @@ async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch)
         projection: Projection | None = None
         following: str | None = None
         given: tuple[InvocationInput, Carried] | None = None
-        pages = client.get_workflow_handle(handle.id, run_id=run_id).fetch_history_events(wait_new_event=True)
-        while pages.current_page is None or pages.next_page_token:
-            await pages.fetch_next_page()
-            page = await decoded(pages.current_page or (), client.data_converter)
+        pages = Growing(client, handle.id, run_id)
+        while pages.more:
+            page = await pages.page()
             if projection is None:
                 given = carried_by(page[0]) if page else None
                 known = None if given and given[1].forked else log

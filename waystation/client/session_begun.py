@@ -4,7 +4,7 @@ import asyncio
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.client.session_runs import absent, description
@@ -12,7 +12,7 @@ from waystation.core import errors
 from waystation.core.payload import decode
 from waystation.core.session_data import OPEN, SessionInput
 from waystation.core.wire import WORKFLOW, InvocationResult
-from waystation.history import decoded
+from waystation.history_pages import Growing
 
 
 class Begun:
@@ -20,7 +20,7 @@ class Begun:
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
-        self._pages: WorkflowHistoryEventAsyncIterator | None = None
+        self._pages: Growing | None = None
         self._last = 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
@@ -75,25 +75,24 @@ class Begun:
 
     async def _open(self, run_id: str | None = None) -> None:
         if self._pages is None or run_id is not None:
-            handle = self._client.get_workflow_handle(self._session, run_id=run_id)
-            self._pages = handle.fetch_history_events(wait_new_event=True)
+            self._pages = Growing(self._client, self._session, run_id)
             self._last = 0
 
-    async def _read(self, pages: WorkflowHistoryEventAsyncIterator) -> None:
+    async def _read(self, pages: Growing) -> None:
         try:
-            await pages.fetch_next_page()
+            page = await pages.page()
         except RPCError as error:
             if not absent(error):
                 raise
             self._pages = None
             raise unknown(self._session) from None
         following: str | None = None
-        for event in await decoded(pages.current_page or (), self._client.data_converter):
+        for event in page:
             self._last = event.event_id
             following = self._take(event) or following
         if following:
             await self._open(following)
-        elif not pages.next_page_token:
+        elif not pages.more:
             self.over = True
 
     def _take(self, event: HistoryEvent) -> str | None:
