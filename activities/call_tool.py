@@ -128,9 +128,9 @@ class ToolCaller:
             root, agent = self._registry.find(given.root, call.agent)
         except UnknownAgent as error:
             # The agent was there when it made the call; a deploy has taken it away since.
-            return _told(call, str(error), "UnknownAgent")
+            return _gone(given, call, str(error), "UnknownAgent")
         if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
-            return _told(call, unknown_tool(call.name, {}), "UnknownTool")
+            return _gone(given, call, unknown_tool(call.name, {}), "UnknownTool")
         hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
         contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
         tool, failed = await _found(agent, contexts, call.name)
@@ -143,7 +143,7 @@ class ToolCaller:
                 kind, problem = "UnknownTool", unknown_tool(call.name, await tools_for(agent, contexts))
             args = copy_json(call.args)
             found = await without_tool(hooks, call.name, args, running.context(1), problem)
-            return found or _told(call, problem, kind)
+            return found or _gone(given, call, problem, kind)
         returned = isinstance(tool, AgentTool) and call.provisional
         outcome = await (running.after_agent(tool, returned) if returned else running.outcome(tool))
         return with_transfer(outcome, agent, hooks)
@@ -285,6 +285,13 @@ async def _stop(running: asyncio.Task[tuple[object, BaseException | None]]) -> N
     """Cancel a tool and give it a moment to clean up; one that does not end is left behind."""
     running.cancel()
     await asyncio.wait((running,), timeout=STOP_GRACE_S)
+
+
+def _gone(given: ToolCallInput, call: CallState, problem: str, error_type: str) -> ToolOutcome:
+    """Return the outcome of a call that cannot be carried out any more, though an earlier attempt may have been."""
+    if activity.info().attempt == 1 or given.effect == "read":
+        return _told(call, problem, error_type)
+    return _told(call, f"An earlier attempt may have run `{call.name}`. {UNKNOWN} {problem}", "OutcomeUnknown")
 
 
 def _told(call: CallState, text: str, error_type: str) -> ToolOutcome:

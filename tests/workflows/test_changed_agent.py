@@ -3,6 +3,7 @@
 No workflow has seen the agent, so nothing can be non-deterministic; every test also replays the whole history.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
@@ -123,6 +124,30 @@ async def test_a_confirmed_call_of_a_removed_tool_is_told_and_not_run(serve: Ser
     [response] = told(end.requests[0])
     assert response.keys() == {"error"}
     assert response["error"].startswith("Invoking `pay()` failed as no tool with that name is available.")
+
+
+async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_effect(serve: Serve) -> None:
+    """The model is told so, and not only that there is no such tool."""
+    began = asyncio.Event()
+
+    def book() -> None:
+        """Book a table."""
+        began.set()
+        raise RuntimeError("lost the connection")
+
+    tool = FunctionTool(book, effect="repeatable", retries=5)
+    after = asker(says("Sorry."), tools=[look])
+    async with serve(asker(calls(("book", {})), tools=[tool]), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await began.wait()
+    async with serve(after, task_queue=queue, adopt=[invocation]):
+        await invocation.result()
+    assert isinstance(after.model, ScriptedModel)
+    [response] = told(after.model.requests[0])
+    assert response["error_type"] == "OutcomeUnknown"
+    assert response["error"].startswith("An earlier attempt may have run `book`. Whether it took effect is unknown")
+    assert "no tool with that name" in response["error"]
 
 
 @pytest.mark.parametrize(
