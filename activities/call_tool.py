@@ -138,7 +138,7 @@ class ToolCaller:
         if tool is None:
             if failed:
                 kind, away = "ToolsetFailed", ", ".join(failed)
-                problem = f"`{call.name}` was not run: {away} could not be asked for it. Call it again later."
+                problem = f"`{call.name}` could not be run: {away} could not be asked for it. Call it again later."
             else:
                 kind, problem = "UnknownTool", unknown_tool(call.name, await tools_for(agent, contexts))
             args = copy_json(call.args)

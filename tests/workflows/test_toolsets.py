@@ -142,7 +142,7 @@ async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(
     """Not as one of a tool that does not exist: the model may call it again."""
     monkeypatch.setattr(call_tool, "TOOLSET_PATIENCE_S", 0.0)
     assert await approved_call(serve, Flaky(failures=99)) == {
-        "error": "`pay` was not run: Flaky could not be asked for it. Call it again later.",
+        "error": "`pay` could not be run: Flaky could not be asked for it. Call it again later.",
         "error_type": "ToolsetFailed",
     }
 
