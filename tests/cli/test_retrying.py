@@ -43,7 +43,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def remarked(out: Output, text: str) -> None:
         remark(out, text)
-        if " failed " in text:
+        if " failed " in text or " has waited " in text:
             told.take(text)
 
     monkeypatch.setattr(Output, "remark", remarked)
@@ -150,6 +150,31 @@ async def test_a_next_try_that_no_worker_takes_is_told(
         await Retrying(env.client, Output(), invocation.id).look()
         await asyncio.sleep(0.2)
     await invocation.handle.terminate()
+
+
+async def test_a_first_try_that_no_worker_takes_is_told(
+    serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the task queue, which may be one of the tool's own that nobody polls."""
+
+    def draw() -> None:
+        """Draw."""
+
+    monkeypatch.setattr(retrying, "SOON_S", 0.2)
+    tool = FunctionTool(draw, task_queue="with-graphics")
+    async with serve(Agent(name="artist", model=ScriptedModel(calls(("draw", {}))), tools=[tool])) as env:
+        invocation = await env.client.start("artist", "hi")
+        looking = Retrying(env.client, Output(), invocation.id)
+        async for log in invocation.follow():
+            looking.came(log)
+            if log.calls:
+                break
+        while not told.lines:
+            await looking.look()
+            await asyncio.sleep(0.05)
+        await invocation.cancel()
+    line = rf"artist's call draw \[fc-1\] has waited since {AT} for a worker that polls 'with-graphics'\."
+    assert re.fullmatch(line, told.lines[-1])
 
 
 async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told: Told) -> None:

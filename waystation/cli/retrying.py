@@ -1,4 +1,4 @@
-"""Tells a person what fails and is tried again: while it goes on no history says so."""
+"""Tells a person what fails and is tried again, and what no worker takes: while it goes on no history says so."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ QUIET_S = 3.0
 SLOW_S = 30.0
 """How often, at the most seldom, it is asked while something is at work that has not failed."""
 SOON_S = 5.0
-"""What failed once is not told when it is tried again so soon; and so long may a worker take to begin."""
+"""What failed once is not told when it is tried again so soon; and so long a worker may take to begin."""
 AGAIN_S = 15.0
 """After so long the same is told again, and then each time after twice as long."""
 AGAIN_AT_MOST_S = 300.0
@@ -93,7 +93,11 @@ class Retrying:
 
 
 def told(retry: Retry, log: Log | None, now: float) -> str:
-    """Return in one line what is tried again, how often it failed, when the next try comes, and why."""
+    """Return in one line what is tried again, how often it failed, when the next try comes, and why; or since when what
+    was never tried has waited."""
+    if not retry.failed:
+        since = render.clock(retry.next_at or now)
+        return f"{_what(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Of a tool's some are kept for when workers are lost.
     most = f" ({retry.most} tries at most)" if retry.type == MODEL_ACTIVITY and retry.most else ""
@@ -112,7 +116,7 @@ def _matters(retry: Retry, now: float) -> bool:
 
 
 def _what(retry: Retry, log: Log | None) -> str:
-    """Return the name of what failed, in the words of agents."""
+    """Return the name of what was tried, or is to be, in the words of agents."""
     agent, dot, tool = retry.type.partition(".")
     if dot:
         return f"{render.safe(agent)}'s call {render.safe(tool)} [{ids.performed(retry.activity)[0]}]"

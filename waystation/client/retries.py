@@ -1,4 +1,5 @@
-"""What of an invocation failed and is tried again: the server tells of it only while it goes on, not in history."""
+"""What of an invocation has yet to be tried, for the first time or again: the server tells of it only while it goes on,
+not in history."""
 
 from dataclasses import dataclass
 
@@ -14,24 +15,26 @@ from waystation.failures import failure_of
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """One activity that failed, and has further attempts."""
+    """One activity that failed and has further attempts, or that no worker has taken so far."""
 
     workflow_id: str
     activity: str
     """Its id."""
     type: str
     failed: int
-    """How many attempts failed."""
+    """How many attempts failed; 0 where it waits for its first one."""
     most: int
     """How many there are at most; 0 for no bound."""
     failure: Failure | None
     """Of the last attempt."""
+    task_queue: str
+    """Whose workers may take it."""
     next_at: float | None
     """When the next attempt is, or was, due, in seconds since 1970; None once a worker has taken it."""
 
 
 async def retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
-    """Return what is tried again, in a workflow and those that it started; and whether there is any work at all.
+    """Return what has yet to be tried, in a workflow and those that it started; and whether there is any work at all.
 
     Raises:
         RPCError: The server does not say.
@@ -48,16 +51,16 @@ async def retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
         at_work = at_work or bool(told.pending_activities or told.pending_children)
         left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
         # A look at a called agent fails for as long as that goes on.
-        found += [_retry(id, each) for each in told.pending_activities if _is_retried(each)]
+        looked = [each for each in told.pending_activities if each.activity_type.name != CHILD_ACTIVITY]
+        found += [_retry(id, each) for each in looked if each.attempt > 1 or _waits(each)]
     return found, at_work
 
 
-def _is_retried(activity: PendingActivityInfo) -> bool:
-    return activity.attempt > 1 and activity.activity_type.name != CHILD_ACTIVITY
+def _waits(activity: PendingActivityInfo) -> bool:
+    return activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
-    waits = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
     # The server says when the next attempt comes until it has come, and then since when it waits for a worker.
     later = activity.HasField("next_attempt_schedule_time")
     due = activity.next_attempt_schedule_time if later else activity.scheduled_time
@@ -68,5 +71,6 @@ def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
         failed=activity.attempt - 1,
         most=activity.maximum_attempts,
         failure=failure_of(activity.last_failure) if activity.HasField("last_failure") else None,
-        next_at=due.ToNanoseconds() / 1e9 if waits else None,
+        task_queue=activity.activity_options.task_queue.name,
+        next_at=due.ToNanoseconds() / 1e9 if _waits(activity) else None,
     )
