@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +24,9 @@ Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnv
 
 # Workers run in the process of the tests, some of which read standard output.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+# A shell has what it starts in the background ignore Ctrl-C, and programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -182,7 +182,7 @@ async def test_an_answer_that_no_worker_confirms_exits_with_7(
 ) -> None:
     """It is said that the answer may still count, not that it failed."""
     defaults = Invocation.answer.__kwdefaults__ or {}
-    assert defaults["confirm_within"] == timedelta(seconds=10)
+    assert defaults["confirm_within"] == timedelta(seconds=15)
     monkeypatch.setitem(defaults, "confirm_within", timedelta(seconds=1))
     async with serve(asking()) as env:
         # The task queue is another one, so no worker ever takes it.

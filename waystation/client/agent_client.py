@@ -52,8 +52,9 @@ from waystation.history_files import Saved
 from waystation.search_attributes import registered
 from waystation.storage import Blobs
 
-CONFIRMATION_LIMIT = timedelta(seconds=10)
-"""How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay."""
+CONFIRMATION_LIMIT = timedelta(seconds=15)
+"""How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay; what a
+worker had just taken and was lost with it, the server gives to another one after 10 s."""
 
 
 class AgentClient(ScopeClient, ConversationClient, ApprovalClient):
