@@ -297,6 +297,12 @@ def run_id_of(events: Iterable[HistoryEvent]) -> str:
     return found
 
 
+def run_ids_of(events: Iterable[HistoryEvent]) -> list[str]:
+    """Return the ids that a run had, given its events: more than one if it was reset, for each stretch its own."""
+    each = dict.fromkeys(run_id_of([event]) for event in events)
+    return [run_id for run_id in each if run_id]
+
+
 def continues(first: HistoryEvent) -> str | None:
     """Return the id of the run that one continues, given its first event."""
     return first.workflow_execution_started_event_attributes.continued_execution_run_id or None

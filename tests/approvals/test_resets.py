@@ -1,11 +1,10 @@
 """An operator resets an invocation to a moment before somebody answered."""
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
 
 from tests.conftest import Serve
+from tests.workflows import outside
 from tests.workflows.outside import waiting
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
@@ -39,16 +38,7 @@ async def reset(
 
     Its call begins to wait in the second, and the third takes the answer; `without` says what is not sent again.
     """
-    events = (await invocation.history()).events
-    completed = [e.event_id for e in events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
-    given = ResetWorkflowExecutionRequest(
-        namespace=env.temporal.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=invocation.id),
-        workflow_task_finish_event_id=completed[task - 1],
-        reset_reapply_exclude_types=without,  # type: ignore[arg-type]
-        request_id="again",
-    )
-    await env.temporal.workflow_service.reset_workflow_execution(given)
+    await outside.reset(env.temporal, await invocation.history(), task, without=without)
     return env.client.invocation(invocation.id)
 
 

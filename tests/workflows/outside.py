@@ -1,14 +1,15 @@
 """What a test sees and does of an invocation from outside, and things it holds on to inside the worker's process."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
-from temporalio.client import WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
@@ -19,12 +20,27 @@ from waystation.core.errors import AnswerRefused
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.history import run_id_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses
 
 T = TypeVar("T")
 
 LIMIT_S = 20.0
+
+
+async def reset(client: Client, history: WorkflowHistory, task: int, *, without: Sequence[int] = ()) -> None:
+    """Have a run do its `task`th workflow task anew, and what follows; `without` says what is not sent again."""
+    completed = [e.event_id for e in history.events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
+    execution = WorkflowExecution(workflow_id=history.workflow_id, run_id=run_id_of(history.events))
+    given = ResetWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=execution,
+        workflow_task_finish_event_id=completed[task - 1],
+        reset_reapply_exclude_types=without,  # type: ignore[arg-type]
+        request_id="again",
+    )
+    await client.workflow_service.reset_workflow_execution(given)
 
 
 async def until(look: Callable[[], Awaitable[T]], what: str) -> T:

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.conftest import Serve, verify_tree
-from tests.workflows.outside import cut, until, waiting
+from tests.workflows.outside import cut, reset, until, waiting
 from tests.workflows.test_ends_from_outside import cancelled, exists
 from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent
@@ -297,3 +297,14 @@ async def test_nobody_starts_an_invocation_with_a_past(serve: Serve) -> None:
         past = {"run_id": "x", "snapshot": {"entries": 7, "events": 7, "state": {"sum": 100}}}
         invocation = await begun(env, "adder", carried=past)
         assert (await invocation.result()).text == "told 1 times: 1"
+
+
+async def test_a_run_that_was_reset_goes_on_in_further_runs_and_replays(serve: Serve) -> None:
+    """It tells the next run the id that it has since; a replay knows it by the one that it had before."""
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
+        invocation = await begun(env, "adder")
+        await invocation.result()
+        await reset(env.temporal, (await invocation.histories())[0], 2)
+        again = env.client.invocation(invocation.id)
+        assert (await again.result()).text == "told 4 times: 10"
+        assert await runs(again) > 1

@@ -9,8 +9,9 @@ from temporalio.client import WorkflowHistory
 
 from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import clip
+from waystation.history import run_ids_of
 from waystation.replay.commands import Command, Content, Run, asked, tasks, value_of
-from waystation.replay.earlier import is_no_difference, is_the_replayers
+from waystation.replay.earlier import is_no_difference, is_the_replayers, names_this_run
 from waystation.replay.leaves import ABSENT, leaves
 from waystation.replay.watching import Activation
 
@@ -71,6 +72,7 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
         queue: The replayer's task queue.
     """
     run = Run(history.events[0].workflow_execution_started_event_attributes)
+    own = run_ids_of(history.events)
     done = tasks(history.events)
     starts = sorted(done)
     # Tasks without commands are replayed together with the one after them.
@@ -91,7 +93,7 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
                 return Difference(start, completed, _telling(recorded), None)
             continue
         updated = updated or any(command.kind == "accept" for command in recorded)
-        if found := _compared(recorded, asked(wanted, run, queue), updated):
+        if found := _compared(recorded, asked(wanted, run, queue), own, updated):
             one, other, parts, swapped = found
             number, index = _place_of(other, activations[first:at]) if other else (at - first - 1, -1)
             return Difference(start, completed, one, other, parts, swapped, first + number, index)
@@ -111,11 +113,12 @@ def _place_of(command: Command, activations: Sequence[Activation]) -> tuple[int,
 _Found = tuple[Command | None, Command | None, Sequence[Part], bool]
 
 
-def _compared(recorded: Sequence[Command], now: Sequence[Command], updated: bool) -> _Found | None:
-    """Compare what one workflow task asks for; `updated` is whether there was an update by then."""
+def _compared(recorded: Sequence[Command], now: Sequence[Command], own: Sequence[str], updated: bool) -> _Found | None:
+    """Compare what one workflow task asks for; `own`: the run's ids, `updated`: whether there was an update by then."""
 
     def counts(one: Command, part: Part) -> bool:
-        return not (is_no_difference(one, *part) or (updated and is_the_replayers(part.name)))
+        replayers = names_this_run(*part, own) or (updated and is_the_replayers(part.name))
+        return not (replayers or is_no_difference(one, *part))
 
     for number in range(max(len(recorded), len(now))):
         one = recorded[number] if number < len(recorded) else None

@@ -3,6 +3,7 @@
 Everything else that differs is one: a version that has to record something else needs a line here, and a reason.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from waystation.core.scope import DELIVERY_ACTIVITY
@@ -20,6 +21,18 @@ def is_the_replayers(name: str) -> bool:
     entries a command says were applied before it is then another order or another command's; readers take either.
     """
     return name == "input.at" or name.startswith("input.new")
+
+
+def names_this_run(name: str, recorded: Any, now: Any, own: Sequence[str]) -> bool:
+    """Whether a part differs only because a replay knows a run by one id, where one that was reset had several.
+
+    Args:
+        name: The part, such as `input.session.run_id`.
+        recorded: What it was then.
+        now: What it is now.
+        own: The ids that the run had.
+    """
+    return name.endswith(".run_id") and recorded in own and now in own
 
 
 def is_no_difference(command: Command, name: str, recorded: Any, now: Any) -> bool:

@@ -1,0 +1,18 @@
+"""An operator resets a session."""
+
+from tests.conftest import Serve
+from tests.sessions.conftest import new_session
+from tests.sessions.test_sending import echo
+from tests.workflows.outside import reset
+from waystation.testing import assert_replays
+
+
+async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
+    """Its invocations are told the id that the run has since; a replay knows it by the one that it had before."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        again = env.client.session(**session.given.model_dump(include={"agent", "app", "user_id", "session_id"}))
+        assert (await again.say("two")).text == "heard two"
+        await assert_replays(await again.handle.fetch_history())
