@@ -271,6 +271,7 @@ async def serve(
             activities=options.only != "workflows",
             overrides=options.allow_overrides or options.embedded,
             graceful_shutdown_timeout=options.drain,
+            deployment_config=options.deployment_version,
         )
         await stack.enter_async_context(worker)
         log.info(

@@ -6,6 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import WorkerDeploymentConfig
+
 from activities.models.choice import DEMO
 from activities.services import ARTIFACTS, MEMORY
 from tools.services import CREDENTIALS
@@ -74,6 +77,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="take instructions and models that forks bring; for development, and with --embedded always",
     )
+    result.add_argument(
+        "--deployment-version",
+        type=_deployment,
+        metavar="NAME.BUILD",
+        help="take part in Temporal's worker versioning as this build of a deployment; default: do not",
+    )
     result.add_argument("--version", action=_Version, nargs=0, help="print the versions and exit")
     result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
     return result
@@ -99,3 +108,19 @@ def _seconds(text: str) -> timedelta:
     if result < timedelta():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return result
+
+
+def _deployment(text: str) -> WorkerDeploymentConfig:
+    """Read which build of which deployment a worker is.
+
+    What is open moves to the build that is current. Kept to the build that began it, a session, which never ends, would
+    stay with that for good, and all invocations that it begins with it.
+    """
+    name, _, build = text.partition(".")
+    if not name or not build:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a deployment's name, a dot and a build id")
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(name, build),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+    )

@@ -185,6 +185,7 @@ def test_a_package_that_shadows_ours_is_reported(monkeypatch: pytest.MonkeyPatch
         ["--agents", "x", "--drain", "-1"],
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],
+        ["--agents", "x", "--deployment-version", "1"],
     ],
 )
 def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
