@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
 from temporalio.service import RPCError
 
-from waystation.history import TASK_UNDER_WAY, continues, decoded
+from waystation.history import TASK_UNDER_WAY, decoded, run_id_of
 
 COLD_PAGE = 1_000
 TAIL_PAGE = 20
@@ -28,9 +28,8 @@ class Growing:
     """The history of one run, by the server's long-poll, until the run ends."""
 
     def __init__(self, client: Client, workflow_id: str, run_id: str | None = None) -> None:
-        self._client, self._workflow_id = client, workflow_id
-        self._pages = self._from_the_start(run_id)
-        self._own_run_id = ""
+        self._client, self._workflow_id, self._run_id = client, workflow_id, run_id
+        self._pages = self._from_the_start()
 
     @property
     def more(self) -> bool:
@@ -50,33 +49,18 @@ class Growing:
         try:
             await self._pages.fetch_next_page()
         except RPCError as error:
-            if not self._own_run_id or not _stepped_back(error):
+            if not _stepped_back(error):
                 raise
-            await self._again()
+            self._pages = self._from_the_start()
+            await self._pages.fetch_next_page()
         page = self._pages.current_page or ()
-        if page and not self._own_run_id:
-            self._own_run_id = _own(page[0])
+        # By its id, since it need not be the latest run any more when it is read again.
+        self._run_id = run_id_of(page) or self._run_id
         return await decoded(page, self._client.data_converter)
 
-    def _from_the_start(self, run_id: str | None) -> WorkflowHistoryEventAsyncIterator:
-        handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id)
+    def _from_the_start(self) -> WorkflowHistoryEventAsyncIterator:
+        handle = self._client.get_workflow_handle(self._workflow_id, run_id=self._run_id)
         return handle.fetch_history_events(wait_new_event=True)
-
-    async def _again(self) -> None:
-        """Read the first page of the same run again: it need not be the latest any more, and may have been reset."""
-        run_id: str | None = None
-        while True:
-            self._pages = self._from_the_start(run_id)
-            await self._pages.fetch_next_page()
-            first = (self._pages.current_page or ())[0]
-            if _own(first) == self._own_run_id:
-                return
-            run_id = continues(first) or self._own_run_id
-
-
-def _own(first: HistoryEvent) -> str:
-    """Return the run id in a run's first event: its own, or, of one that was reset, that of the run it replaced."""
-    return first.workflow_execution_started_event_attributes.original_execution_run_id
 
 
 def _stepped_back(error: RPCError) -> bool:
