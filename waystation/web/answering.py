@@ -25,8 +25,8 @@ from waystation.web.logins import Login
 
 log = structlog.get_logger("waystation.web")
 
-TWIN_LIMIT_S = 15.0
-"""How long the second of two clicks waits for what becomes of the first."""
+TWIN_LIMIT_S = 20.0
+"""How long the second of two clicks waits for what becomes of the first: longer than that may wait for a worker."""
 MAX_COMMENT = 20_000
 _STATUS: dict[type[Exception], HTTPStatus] = {
     AlreadyAnswered: HTTPStatus.CONFLICT,
