@@ -10,8 +10,9 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryReverseRequest,
 )
 from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.event_types import EventType
 from waystation.history import TASK_UNDER_WAY, decoded, run_id_of
 
 COLD_PAGE = 1_000
@@ -30,6 +31,7 @@ class Growing:
     def __init__(self, client: Client, workflow_id: str, run_id: str | None = None) -> None:
         self._client, self._workflow_id, self._run_id = client, workflow_id, run_id
         self._pages = self._from_the_start()
+        self._first_run_id, self._last = "", HistoryEvent()
 
     @property
     def more(self) -> bool:
@@ -54,9 +56,30 @@ class Growing:
             self._pages = self._from_the_start()
             await self._pages.fetch_next_page()
         page = self._pages.current_page or ()
-        # By its id, since it need not be the latest run any more when it is read again.
-        self._run_id = run_id_of(page) or self._run_id
+        if page:
+            # By its id, since it need not be the latest run any more when it is read again.
+            self._run_id, self._last = run_id_of(page) or self._run_id, page[-1]
+            first = page[0].workflow_execution_started_event_attributes.first_execution_run_id
+            self._first_run_id = first or self._first_run_id
         return await decoded(page, self._client.data_converter)
+
+    async def replaced_by(self) -> str | None:
+        """Return the id of the run that goes on in place of this one, as after a reset; None when none does.
+
+        Raises:
+            RPCError: The server does not answer.
+        """
+        if self._last.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            return None
+        try:
+            latest = await self._client.get_workflow_handle(self._workflow_id).describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return None  # deleted meanwhile
+        # What is begun anew under the same id has no run in common with it.
+        of_the_same = latest.raw_description.workflow_execution_info.first_run_id == self._first_run_id
+        return latest.run_id if of_the_same and latest.run_id != self._run_id else None
 
     def _from_the_start(self) -> WorkflowHistoryEventAsyncIterator:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=self._run_id)

@@ -94,3 +94,17 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
         await again.reject("fc-1")
         await again.result()
     assert cashier.runs == 1
+
+
+async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve: Serve) -> None:
+    """The run that was followed was terminated; the invocation was not."""
+    async with serve(payer(Cashier()), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        was_reset = False
+        async for log in invocation.follow():
+            if log.pending() and not was_reset:
+                again, was_reset = await reset(env, invocation, 2), True
+                await waiting(again, "fc-1")
+                await again.approve("fc-1")
+        assert log.ended is not None
+        assert log.result().text == "Paid."

@@ -16,3 +16,13 @@ async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
         again = env.client.session(**session.given.model_dump(include={"agent", "app", "user_id", "session_id"}))
         assert (await again.say("two")).text == "heard two"
         await assert_replays(await again.handle.fetch_history())
+
+
+async def test_who_talks_in_a_session_that_is_reset_goes_on_talking(serve: Serve) -> None:
+    """Though the run in which it was said that an invocation had begun was terminated."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await session.say("two")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        assert (await session.say("three")).text == "heard three"

@@ -119,7 +119,8 @@ class Watcher:
     async def _ending(self) -> Exit:
         self._growing.interrupt()
         try:
-            result = await self._invocation.result()
+            # Of the latest run, should an operator have reset the one that was started.
+            result = await self._client.invocation(self._invocation.id).result()
         except WorkflowFailureError as error:
             kind, message = why(error)
             if self._out.json:

@@ -265,7 +265,10 @@ class Invocation:
         return stream(self, start=start, partial=partial)
 
     async def follow(self) -> AsyncIterator[Log]:
-        """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
+        """Yield the log whenever history has grown, until the invocation ends.
+
+        It is one log that grows; another one from there on when the invocation is reset.
+        """
         async for log in chain.follow(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 

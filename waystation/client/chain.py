@@ -129,7 +129,10 @@ async def opened(histories: Iterable[WorkflowHistory], converter: DataConverter)
 
 
 async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
-    """Yield the log whenever a history has grown, over all further runs, until the invocation ends."""
+    """Yield the log whenever a history has grown, over all further runs, until the invocation ends.
+
+    Of a run that is reset it is another log from there on: that of the run in its place.
+    """
     log: Log | None = None
     run_id = handle.run_id
     while True:
@@ -140,6 +143,9 @@ async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch)
         pages = Growing(client, handle.id, run_id)
         while pages.more:
             page = await pages.page()
+            if not handle.run_id and (following := await pages.replaced_by()):
+                log = None
+                break
             if projection is None:
                 given = carried_by(page[0]) if page else None
                 known = None if given and given[1].forked else log

@@ -90,7 +90,7 @@ class Begun:
         for event in page:
             self._last = event.event_id
             following = self._take(event) or following
-        if following:
+        if following := following or await pages.replaced_by():
             await self._open(following)
         elif not pages.more:
             self.over = True

@@ -48,7 +48,7 @@ class SessionInvocation(Invocation):
         return await super().history()
 
     async def follow(self) -> AsyncIterator[Log]:
-        """Yield the log whenever history has grown, until the invocation ends. It is one log that grows."""
+        """Yield the log whenever history has grown, until the invocation ends; see `Invocation.follow`."""
         await self.started()
         async for log in super().follow():
             yield log
