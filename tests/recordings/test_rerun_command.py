@@ -128,6 +128,17 @@ async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) 
     assert [each["place"] for each in ran.records[0]["edited"]] == ["systemInstruction"]
 
 
+async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_path: Path) -> None:
+    """No worker is meant."""
+    package = tmp_path / f"other_{tmp_path.name.replace('-', '_')}"
+    package.mkdir()
+    (package / "agent.py").write_text(
+        "from waystation.agents import Agent\nroot_agent = Agent(name='other', model='m')\n"
+    )
+    ran = await command("rerun", kept("one-tool"), "4", "--agents", str(tmp_path))
+    assert (ran.code, ran.err) == (2, "waystation: No agent of --agents is named 'clerk'; there are: other.\n")
+
+
 async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left in it is sent."""
     monkeypatch.setattr(

@@ -314,6 +314,13 @@ async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path
     assert (ran.code, "waits for approval  pay(amount=5)" in ran.out) == (0, True), ran
 
 
+@pytest.mark.parametrize("option", ["--agent", "--tool", "--person", "--older-than", "--below"])
+async def test_what_waited_at_a_moment_is_not_narrowed(option: str) -> None:
+    """Instead of showing what was not asked for."""
+    ran = await command("pending", kept("confirmation-approved"), "--at", "3", option, "1h")
+    assert (ran.code, f"Invalid value for {option}: narrows what waits now" in ran.err) == (2, True)
+
+
 async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
     """`--at` of an invocation that waits; following a moment is refused."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))

@@ -3,7 +3,7 @@
 from tests.conftest import Serve
 from tests.sessions.conftest import new_session
 from tests.sessions.test_sending import echo
-from tests.workflows.outside import reset
+from tests.workflows.outside import reset, until
 from waystation.testing import assert_replays
 
 
@@ -26,3 +26,18 @@ async def test_who_talks_in_a_session_that_is_reset_goes_on_talking(serve: Serve
         await session.say("two")
         await reset(env.temporal, await session.handle.fetch_history(), 1)
         assert (await session.say("three")).text == "heard three"
+
+
+async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
+    """As it is now, and not as the run that was terminated."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        await session.say("two")
+
+        async def listed() -> list[str]:
+            statuses = [each.status async for each in env.client.sessions() if each.id == session.id]
+            return statuses if "open" in statuses else []
+
+        assert await until(listed, "the session in the list") == ["open"]

@@ -165,6 +165,11 @@ def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, call
         raise typer.BadParameter("name the invocation, or the file, whose call it is", param_hint="--called")
     if source is None or not _in_the_past(source, at, called):
         return False
+    from waystation.cli.answering import FILTERS
+
+    if narrowing := [name for name in FILTERS if ctx.params.get(name) is not None]:
+        hint = ", ".join(f"--{name.replace('_', '-')}" for name in narrowing)
+        raise typer.BadParameter("narrows what waits now; of a moment, or a file, everything is shown", param_hint=hint)
     from waystation.cli.travel import pending as past
 
     _look(ctx, source, lambda found, out, _target: past(found, out, at), json=json, called=called)

@@ -97,7 +97,10 @@ async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
                 found = await _tool_call(out, workshop, recording, wanted)
     except (NoSuchEvent, NoSuchStep) as error:
         raise Problem(Exit.UNKNOWN, str(error)) from None
-    except (UnknownAgent, AuthoringError, NotAPrompt, NotAsked) as error:
+    except UnknownAgent as error:  # whose message is that of a worker
+        known = ", ".join(error.known) or "none"
+        raise Problem(Exit.USAGE, f"No agent of --agents is named {error.agent!r}; there are: {known}.") from None
+    except (AuthoringError, NotAPrompt, NotAsked) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     except NotApproved as error:
         raise Problem(Exit.NOT_ALLOWED, f"{error} {NOTHING_RAN}") from None

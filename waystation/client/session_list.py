@@ -49,10 +49,14 @@ async def list_sessions(
     # By the memo and not by search attributes, which a namespace may lack.
     wanted = {"agent": agent, "user_id": user_id, "app": app}
     query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+    seen = set[str]()
     async for execution in client.list_workflows(query):
         names = _names(execution.id)
-        if names is None:
-            continue  # somebody else's workflow of that type, which cannot have begun
+        # It may be somebody else's workflow of that type, which cannot have begun; or a run in whose place a reset has
+        # put another, which began later.
+        if names is None or execution.id in seen:
+            continue
+        seen.add(execution.id)
         # Only who answers is told by the memo, which a session has from its first workflow task on.
         about = (await execution.memo()).get(MEMO_SESSION)
         told: JsonObject = about if isinstance(about, dict) else {}
