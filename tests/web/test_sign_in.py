@@ -299,6 +299,26 @@ async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, t
         assert till.paid == [5]
 
 
+async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
+    """Whoever opens the links of two mails side by side answers both; what was typed into the first is not lost."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, {"amount": 6}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there, decide=True)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, first = await begun(env.client, "payer")
+        pages = [first, first.replace("fc-1", "fc-2")]
+        signer, me = links(there), Browser(http)
+        forms = [hidden((await followed(http, signer.sign(id, "dana@example.com"))).text) for id in pages]
+        for id, fields in zip(pages, forms, strict=True):
+            page = await me.send(path_of(id), {**fields, "action": "approve"})
+            assert "This call was approved by dana@example.com (identity verified)" in page.text
+        await invocation.result()
+        assert sorted(till.paid) == [5, 6]
+
+
 async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
     """The page says who has approved so far; the same person counts once."""
     till = Till()

@@ -34,6 +34,8 @@ CALLS = "/approvals/"
 KNOCKS, POSTS, POSTS_OF_ONE_ADDRESS = 30, 120, 600
 """Attempts to log in, forms of one login, and forms from one address, each within `WINDOW_S`."""
 WINDOW_S = 60.0
+MAX_VISITS = 1_000
+"""Calls that are open by a link at a time. They are counted apart: whoever opens many logs nobody out."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -83,10 +85,11 @@ class Access:
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
             )
         self._token, self._cookie, self._told = token, cookie, told
+        self._visit = f"{cookie}-link"
         self._person, self._secure = person or login_name(), secure
         self.provider = self.links = False
         """Whether people can log in at an identity provider, and whether links open calls."""
-        self._logins = Logins()
+        self._logins, self._visits = Logins(), Logins(most=MAX_VISITS)
         self._once = ""
         self._offer()
 
@@ -105,13 +108,15 @@ class Access:
         return self.enter(request, Login(self._person))
 
     def enter(self, request: Request, login: Login, next: str = "/") -> Response:
-        """Log a browser in and send it on."""
-        response = RedirectResponse(next, HTTPStatus.SEE_OTHER)
+        """Log a browser in and send it on; by a link, to the one call that it opens."""
+        visits = bool(login.only)
+        response = RedirectResponse(_place(login.only) if visits else next, HTTPStatus.SEE_OTHER)
         # Not `strict`: whoever comes by a link in a mail would seem to be a stranger. Nothing changes by following one.
         response.set_cookie(
-            self._cookie,
-            self._logins.add(login),
-            path="/",
+            self._visit if visits else self._cookie,
+            (self._visits if visits else self._logins).add(login),
+            # Several calls may be open at a time, each by its link: what is typed into one page outlives the next.
+            path=_place(login.only) if visits else "/",
             secure=self._secure or request.url.scheme == "https",
             httponly=True,
             samesite="lax",
@@ -166,10 +171,11 @@ class Access:
         kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
         if self._token is not None and kind.lower() == "bearer" and same(given.strip(), self._token):
             return Login("program", browser=False)
-        login = self._logins.find(Request(scope).cookies.get(self._cookie, ""))
-        if login is not None and login.only and scope["path"] != f"{CALLS}{quote(login.only, safe='')}":
-            return None
-        return login
+        cookies = Request(scope).cookies
+        if (login := self._logins.find(cookies.get(self._cookie, ""))) is not None:
+            return login
+        visit = self._visits.find(cookies.get(self._visit, ""))
+        return visit if visit is not None and scope["path"] == _place(visit.only) else None
 
 
 class Guard:
@@ -304,6 +310,10 @@ def refusal(scope: Scope, refused: Refused) -> Response:
     shown = problem(refused.status, refused.message, login=scope.get("state", {}).get("login"))
     shown.headers.update(refused.headers)
     return shown
+
+
+def _place(approval_id: str) -> str:
+    return f"{CALLS}{quote(approval_id, safe='')}"
 
 
 def _slow(wait_s: float) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections import OrderedDict
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -85,7 +85,7 @@ class LinkPages:
         decides = self._links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
         login = Login(link.person or "", until=until, browser=decides, only=link.approval_id)
-        return self._access.enter(request, login, f"/approvals/{quote(link.approval_id, safe='')}")
+        return self._access.enter(request, login)
 
 
 def own_path(given: str) -> str:
