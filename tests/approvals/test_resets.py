@@ -8,6 +8,7 @@ from tests.workflows import outside
 from tests.workflows.outside import waiting
 from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
+from waystation.audit.gathering import of_invocation
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
@@ -108,3 +109,18 @@ async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve
                 await again.approve("fc-1")
         assert log.ended is not None
         assert log.result().text == "Paid."
+
+
+async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None:
+    """So that nobody takes the account of the new run for all that was ever done."""
+    async with serve(payer(Cashier()), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        before = (await invocation.handle.describe()).run_id
+        again = await reset(env, invocation, 2)
+        await waiting(again, "fc-1")
+        await again.approve("fc-1")
+        await again.result()
+        told = (await of_invocation(env.client, invocation.id)).accounts[invocation.id]
+        assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
+        assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]

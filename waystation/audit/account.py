@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, assert_never
 
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.client import WorkflowHistory
+
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -41,6 +44,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest
 from waystation.core.policy import Verified
 from waystation.core.standing import covering
+from waystation.history import seconds_of
 
 UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
 """What is said between agents, models and users; of a reply only the calls are told."""
@@ -65,6 +69,16 @@ def account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
             "Save all of them with `waystation history`, or say with --store where they are kept."
         )
     return list(_Teller(log.invocation_id, arguments).tell(log.entries))
+
+
+def resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
+    """Yield when and why an invocation was reset: what its run had done after the point of it is in no account."""
+    for history in histories:
+        for event in history.events:
+            failed = event.workflow_task_failed_event_attributes
+            if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
+                about = {"time": _time(seconds_of(event)), "invocation": history.workflow_id, "kind": "reset"}
+                yield {**about, "reason": failed.failure.message, "run_id": failed.base_run_id}
 
 
 class _Teller:

@@ -1,15 +1,16 @@
 """Accounts of an invocation and of the agents that it called, live or from exported histories; and how they compare."""
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.audit.account import account
+from waystation.audit.account import account, resets
 from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
 from waystation.core.continued import Fetch
 from waystation.core.errors import ForeignHistory
@@ -35,9 +36,10 @@ class Gathered:
     lacking: list[str] = field(default_factory=list)
     """Agents that were called, and whose histories are not there."""
 
-    def add(self, log: Log) -> list[str]:
-        """Take the account of a log; return the invocations that it started."""
-        told = self.accounts[log.invocation_id] = account(log, arguments=self.arguments)
+    def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
+        """Take the account of a log, which these histories make; return the invocations that it started."""
+        each = account(log, arguments=self.arguments), resets(histories)
+        told = self.accounts[log.invocation_id] = list(heapq.merge(*each, key=lambda entry: entry["time"]))
         self.closed = self.closed and log.ended is not None
         return [entry["called"] for entry in told if entry["kind"] == "started" and "called" in entry]
 
@@ -60,7 +62,8 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
     ids = await _in_session(client, id, gathered) or [id]
     for each in ids:
         try:
-            ids += gathered.add(await client.invocation(each).log())
+            invocation = client.invocation(each)
+            ids += gathered.add(await invocation.log(), await invocation.histories())
         except RPCError as error:
             if each == id or error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -106,7 +109,7 @@ async def of_files(
     for path in paths:
         histories = await opened(read_history(path).histories, converter)
         check(histories, repr(str(path)))
-        called += gathered.add(await log_in(histories, fetch))
+        called += gathered.add(await log_in(histories, fetch), histories)
     gathered.lacking = [id for id in called if id not in gathered.accounts]
     return gathered
 
