@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from activities.notices import Notice
 from waystation.core.errors import InvalidConfiguration, WaystationError
 from waystation.core.payload import encode
 from waystation.core.places import trusted
+from waystation.sections import Section, first_fault
 from waystation.taken import PREFIX, take
 
 if TYPE_CHECKING:
@@ -44,11 +45,7 @@ class NotDelivered(WaystationError):
         super().__init__(problem)
 
 
-class _Section(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class WebhookSection(_Section):
+class WebhookSection(Section):
     """`webhook`: where notices are posted as JSON, signed as Standard Webhooks has it."""
 
     url: str
@@ -56,7 +53,7 @@ class WebhookSection(_Section):
     """A file, or `env:NAME`, with `whsec_…`."""
 
 
-class ChannelSection(_Section):
+class ChannelSection(Section):
     """`[channels.NAME]`: people who are told together."""
 
     urls: Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)] = ()
@@ -66,7 +63,7 @@ class ChannelSection(_Section):
     """Whose channel it is, when it is one person's: links are made for that person."""
 
 
-class _File(_Section):
+class _File(Section):
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
     """Who is told of whatever waits, unless a policy names others."""
@@ -117,8 +114,7 @@ class Channels:
         try:
             content = _File.model_validate(tomllib.loads(path.read_text()))
         except ValidationError as error:
-            (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
-            raise InvalidConfiguration(path, ".".join(map(str, problem["loc"])), f"{problem['msg']}.") from None
+            raise InvalidConfiguration(path, *first_fault(error)) from None
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfiguration(path, "", f"is not TOML: {error}.") from None
         except (OSError, UnicodeDecodeError) as error:

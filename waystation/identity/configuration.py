@@ -5,13 +5,14 @@ Workers, clients and the gateway each have what they need and no more: who can r
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import decode
+from waystation.sections import Section, first_fault
 from waystation.taken import PREFIX, take
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
@@ -25,11 +26,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
 
 
-class _Section(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class EnvelopeSection(_Section):
+class EnvelopeSection(Section):
     """`[envelope]`: with which keys tokens are encrypted on their way to the workers."""
 
     public_key: Name | None = None
@@ -37,7 +34,7 @@ class EnvelopeSection(_Section):
     """Several while one replaces another: each opens what was sealed for it."""
 
 
-class IssuerSection(_Section):
+class IssuerSection(Section):
     """`[[issuers]]`: whose word workers take for who somebody is."""
 
     issuer: Name
@@ -59,7 +56,7 @@ class IssuerSection(_Section):
         return value
 
 
-class GatewaySection(_Section):
+class GatewaySection(Section):
     """`[gateway]`: with which key `waystation web` says who somebody is."""
 
     signing_key: Name
@@ -67,7 +64,7 @@ class GatewaySection(_Section):
     audience: Name = DEFAULT_AUDIENCE
 
 
-class LinksSection(_Section):
+class LinksSection(Section):
     """`[links]`: addresses that show one call to whoever has them."""
 
     key: Name
@@ -76,7 +73,7 @@ class LinksSection(_Section):
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
-class OidcSection(_Section):
+class OidcSection(Section):
     """`[oidc]`: where people log in to `waystation web`."""
 
     issuer: Name
@@ -93,7 +90,7 @@ class OidcSection(_Section):
     _known = field_validator("algorithms")(IssuerSection._known.__func__)  # type: ignore[attr-defined]  # a classmethod
 
 
-class _File(_Section):
+class _File(Section):
     envelope: EnvelopeSection | None = None
     issuers: tuple[IssuerSection, ...] = ()
     gateway: GatewaySection | None = None
@@ -120,8 +117,7 @@ class Configuration:
         try:
             content = _File.model_validate(tomllib.loads(_text(path, path, "")))
         except ValidationError as error:
-            (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
-            raise InvalidConfiguration(path, ".".join(map(str, problem["loc"])), f"{problem['msg']}.") from None
+            raise InvalidConfiguration(path, *first_fault(error)) from None
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfiguration(path, "", f"is not TOML: {error}.") from None
         return cls(path, content)
