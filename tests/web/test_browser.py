@@ -146,13 +146,18 @@ async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> No
 
             await until(listed, "the call in the list")
             await page.click(f'a[href="{path_of(id)}"]')
+            await page.fill("#comment", "less will do")
             await page.click("text=Edit, then approve")
+            await page.fill("[name='value.amount']", "60")
+            await page.click("text=Show what changes")
+            await page.click("text=Change more")
             await page.fill("[name='value.amount']", "50")
             await page.click("text=Show what changes")
             assert await page.locator("del").inner_text() == "500"
             assert await page.locator("ins").inner_text() == "50"
             await page.click("text=Approve with these arguments")
             await page.get_by_text("This call was approved with other arguments by dana").wait_for()
+            await page.get_by_text("less will do").wait_for()  # as it was typed, two pages before
         await invocation.result()
         assert till.paid == [50]
 

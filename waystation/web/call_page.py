@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -89,21 +90,22 @@ class CallPages:
             late = LATE if request.method == "POST" and looked.standing != "open" else ""
             return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=late)
         args = looked.pending.args
+        edited = partial(self._edit_page, request, looked, comment=form.text("comment"))
         if "again" in form:
-            return self._edit_page(request, looked, forms.of_arguments(object_in(form.one("args")) or args))
-        if request.method != "POST":
-            return self._edit_page(request, looked, forms.of_arguments(args))
+            return edited(forms.of_arguments(object_in(form.one("args")) or args))
+        if request.method != "POST" or "begin" in form:
+            return edited(forms.of_arguments(args))
         if forms.WHOLE in form:
             try:
                 wanted, fields = forms.object_of(form.text(forms.WHOLE)), list[Field]()
             except ValueError as error:
-                return self._edit_page(request, looked, forms.of_arguments(args), form.text(forms.WHOLE), str(error))
+                return edited(forms.of_arguments(args), form.text(forms.WHOLE), str(error))
         else:
             wanted, fields = forms.read(forms.of_arguments(args), form)
         if any(field.error for field in fields):
-            return self._edit_page(request, looked, fields, problem="Some fields need another look.")
+            return edited(fields, problem="Some fields need another look.")
         if _same(wanted, args):
-            return self._edit_page(request, looked, forms.of_arguments(args), problem="Nothing was changed.")
+            return edited(forms.of_arguments(args), problem="Nothing was changed.")
         return page(
             "compare.html",
             login=login,
@@ -112,6 +114,7 @@ class CallPages:
             args=json.dumps(wanted),
             once=_once(login, looked),
             comment_needed=needs_comment(looked.pending),
+            comment=form.text("comment"),
         )
 
     async def answer(self, request: Request) -> Response:
@@ -162,7 +165,10 @@ class CallPages:
         looked = await looked_up(self._client, looked.id)
         if action == "edit" and outcome.status is HTTPStatus.UNPROCESSABLE_ENTITY and looked.standing == "open":
             wanted = fields["args"]
-            return self._edit_page(request, looked, forms.of_arguments(wanted), forms.written(wanted), problem)
+            said = form.text("comment")
+            return self._edit_page(
+                request, looked, forms.of_arguments(wanted), forms.written(wanted), problem, comment=said
+            )
         return self._page(request, looked, code=outcome.status, problem=problem, typed=form)
 
     def _page(
@@ -236,7 +242,14 @@ class CallPages:
         return refused_to(looked, action, login.person, who)
 
     def _edit_page(
-        self, request: Request, looked: Looked, fields: Sequence[Field], typed: str | None = None, problem: str = ""
+        self,
+        request: Request,
+        looked: Looked,
+        fields: Sequence[Field],
+        typed: str | None = None,
+        problem: str = "",
+        *,
+        comment: str,
     ) -> Response:
         return page(
             "edit.html",
@@ -247,6 +260,7 @@ class CallPages:
             whole=forms.written(looked.pending.args) if typed is None else typed,
             open_whole=typed is not None or not fields,
             problem=problem,
+            comment=comment,
         )
 
     def _temporal_address(self, looked: Looked) -> str | None:
