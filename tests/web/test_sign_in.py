@@ -299,6 +299,28 @@ async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, t
         assert till.paid == [5]
 
 
+async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: Installation) -> None:
+    """Mails are forwarded: the answer would count as that of the person for whom the link was made."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
+    async with (
+        serve(agent, identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there, decide=True)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        page = await followed(http, links(there).sign(id, "dana@example.com"))
+        assert "You answer as dana@example.com, for whom this link was made." in page.text
+        await invocation.handle.terminate()
+
+
+async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(serve: Serve) -> None:
+    """Who comes from a page that a link opened has used none of them."""
+    async with serve(payer(Till())) as env, site(env.client) as web, browser(web.url) as http:
+        page = await http.get("/login?next=%2Fapprovals")
+        assert page.status_code == 403
+        assert "Open the link that was printed where this server was started" in page.text
+
+
 async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
     """Whoever opens the links of two mails side by side answers both; what was typed into the first is not lost."""
     till = Till()

@@ -103,6 +103,8 @@ class Access:
             return PlainTextResponse("", HTTPStatus.METHOD_NOT_ALLOWED)
         if not same(request.query_params.get("token", ""), self._once):
             text = "This login link was used before, or is an older one. The newest is where the server was started."
+            if "token" not in request.query_params:
+                text = "Open the link that was printed where this server was started, to log in."
             return problem(HTTPStatus.FORBIDDEN, text)
         self._offer()
         return self.enter(request, Login(self._person))
