@@ -64,10 +64,18 @@ class Notifier:
             except StoreFailed as error:
                 raise ApplicationError(str(error), type=type(error).__name__) from None
             told = _Told(heart, *info.heartbeat_details)
-            failures = await asyncio.gather(*(self._tell(name, given, log, call, told) for name in given.channels))
+            telling = asyncio.gather(*(self._tell(name, given, log, call, told) for name in given.channels))
+            try:
+                failures = await asyncio.shield(telling)
+            except asyncio.CancelledError:
+                if not _is_over():
+                    telling.cancel()
+                    raise
+                heart.stop()
+                failures = await telling
         failed = {name: error for name, error in zip(given.channels, failures, strict=True) if error}
-        waited = datetime.now(UTC) - info.scheduled_time
-        if any(error.passing for error in failed.values()) and waited < self._give_up_after:
+        again = datetime.now(UTC) - info.scheduled_time < self._give_up_after and not _is_over()
+        if again and any(error.passing for error in failed.values()):
             names = ", ".join(f"{name} ({error})" for name, error in failed.items())
             raise ApplicationError(f"Not delivered to: {names}.", type="NotDelivered")
         delivered = tuple(name for name in given.channels if name not in failed)
@@ -132,6 +140,12 @@ class Notifier:
             return None
         approval_id = ids.approval(log.invocation_id, call.id)
         return address(inbox, approval_id, self._sign(approval_id, channel.person) if self._sign else None)
+
+
+def _is_over() -> bool:
+    """Whether the invocation has ended meanwhile: nothing is tried again then, but what was begun goes on."""
+    details = activity.cancellation_details()
+    return details is not None and details.not_found
 
 
 class _Told:

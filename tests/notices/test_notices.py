@@ -1,5 +1,6 @@
 """People are told of calls that wait: on a real Temporal server, over real HTTP and SMTP."""
 
+import asyncio
 import socket
 from collections.abc import Iterator, MutableMapping
 from datetime import timedelta
@@ -11,7 +12,10 @@ from urllib.parse import quote
 
 import pytest
 from aiosmtpd.controller import Controller
+from temporalio import activity
 
+from activities.channels import Channel, Channels
+from activities.notices import Notice
 from tests.approvals.asking import asks_once
 from tests.conftest import Serve
 from tests.identity.conftest import KEY
@@ -262,6 +266,30 @@ async def test_a_failure_waits_not_long_for_who_cannot_be_told(
         assert (await failure(invocation))[0] == "Expired"
     assert "expired" in [got.body["data"]["occasion"] for got in receiver.requests]
     assert receiver.taken == []
+
+
+async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(serve: Serve) -> None:
+    """The server then knows nothing of the activity any more, and says so to its next heartbeat."""
+
+    class Slow:
+        """Has not taken a decision before the invocation has ended."""
+
+        taken = asyncio.Event()
+
+        async def deliver(self, notice: Notice, id: str) -> None:
+            """Take a notice."""
+            if notice.record["type"] == "waystation.approval.decided":
+                while not activity.is_cancelled():
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0)
+                self.taken.set()
+
+    async with serve(payer(), channels=Channels({"finance": Channel([Slow()])})) as env:
+        invocation = await env.client.start("payer", "go")
+        await until(invocation.pending, "that it waits")
+        await invocation.approve()
+        await invocation.result()
+        await Slow.taken.wait()
 
 
 async def test_a_summary_holds_no_secret_and_no_second_line(
