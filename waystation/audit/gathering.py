@@ -58,12 +58,14 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
         RPCError: The server does not know it.
         StoreFailed: Part of a history was archived, and is not in the client's store.
     """
+    from waystation.client.chain import log_in, opened
+
     gathered = Gathered(arguments)
     ids = await _in_session(client, id, gathered) or [id]
     for each in ids:
         try:
-            invocation = client.invocation(each)
-            ids += gathered.add(await invocation.log(), await invocation.histories())
+            histories = await opened(await client.invocation(each).histories(), client.temporal.data_converter)
+            ids += gathered.add(await log_in(histories, client.blobs.get), histories)
         except RPCError as error:
             if each == id or error.status is not RPCStatusCode.NOT_FOUND:
                 raise
