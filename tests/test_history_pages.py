@@ -24,11 +24,12 @@ from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
+from waystation.client.growing import Growing
 from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader, continued_as, run_id_of
-from waystation.history_pages import Growing, events_after
+from waystation.history_pages import events_after
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
 

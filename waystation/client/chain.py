@@ -11,13 +11,13 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.client.growing import Growing
 from waystation.core.continued import Carried, Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
 from waystation.core.wire import WORKFLOW, InvocationInput
 from waystation.history import HistoryReader, carried_by, continued_as, continues, decoded, log_of, type_of
 from waystation.history_files import Saved
-from waystation.history_pages import Growing
 
 
 async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
