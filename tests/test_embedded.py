@@ -31,6 +31,7 @@ from waystation.embedded import (
     find_temporal,
     usual_ports_free,
 )
+from waystation.search_attributes import TYPES, known
 
 
 @pytest.fixture
@@ -120,6 +121,23 @@ async def test_a_file_survives_a_restart(tmp_path: Path, crash: bool) -> None:
         client = await Client.connect(server.address)
         described = await client.get_workflow_handle("parked").describe()
         assert described.status == WorkflowExecutionStatus.RUNNING
+
+
+async def test_a_file_that_another_server_made_gets_the_search_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as `temporal server start-dev`, which knows none. Who enters the block can search by them at once."""
+    db_filename = tmp_path / "temporal.db"
+    with monkeypatch.context() as patched:
+        patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})
+        patched.setattr(embedded, "TYPES", {})
+        async with EmbeddedServer(db_filename=db_filename) as server:
+            assert await known(await Client.connect(server.address)) == {}
+    async with EmbeddedServer(db_filename=db_filename) as server:
+        client = await Client.connect(server.address)
+        assert await known(client) == TYPES
+        for name in TYPES:
+            assert (await client.count_workflows(f"{name} = 'x'")).count == 0
 
 
 async def test_a_file_is_served_once(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Whether the search attributes of the wire contract exist; an upsert of others would stick a workflow for ever."""
 
+from collections.abc import Iterable
+
 import structlog
 from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
@@ -41,6 +43,18 @@ async def known(client: Client) -> dict[str, IndexedValueType.ValueType]:
     service = client.operator_service
     listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
     return {name: kind for name, kind in listed.custom_attributes.items() if name in TYPES}
+
+
+async def add(client: Client, names: Iterable[str]) -> None:
+    """Create search attributes of the contract, by their names.
+
+    Raises:
+        RPCError: The server does not let clients do so, or has one of them.
+    """
+    request = AddSearchAttributesRequest(
+        namespace=client.namespace, search_attributes={name: TYPES[name] for name in names}
+    )
+    await client.operator_service.add_search_attributes(request)
 
 
 async def registered(client: Client, *, tell: bool = True) -> bool:

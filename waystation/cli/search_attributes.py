@@ -1,13 +1,12 @@
 """Create the search attributes by which invocations are found."""
 
-from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
 from waystation.core.wire import SEARCH_ATTRIBUTES
-from waystation.search_attributes import TYPES, known
+from waystation.search_attributes import TYPES, add, known
 
 
 async def create(client: AgentClient, out: Output) -> Exit:
@@ -22,11 +21,9 @@ async def create(client: AgentClient, out: Output) -> Exit:
                     f"The search attribute {name!r} of namespace {namespace!r} is of another type than {kind}; "
                     "remove or rename it with `temporal operator search-attribute`.",
                 )
-        missing = {name: kind for name, kind in TYPES.items() if name not in found}
+        missing = [name for name in TYPES if name not in found]
         if missing:
-            await client.temporal.operator_service.add_search_attributes(
-                AddSearchAttributesRequest(namespace=namespace, search_attributes=missing)
-            )
+            await add(client.temporal, missing)
     except RPCError as error:
         if error.status in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             wanted = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
@@ -38,7 +35,7 @@ async def create(client: AgentClient, out: Output) -> Exit:
         raise
     present = [name for name in SEARCH_ATTRIBUTES if name not in missing]
     if out.json:
-        out.record({"namespace": namespace, "created": list(missing), "present": present})
+        out.record({"namespace": namespace, "created": missing, "present": present})
     elif missing:
         out.line(f"Created in namespace {namespace}: {', '.join(missing)}. Restart workers that run already.")
     else:
