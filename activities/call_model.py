@@ -8,6 +8,7 @@ import structlog
 from temporalio import activity
 from temporalio.service import RPCError
 
+from activities.afterwards import afterwards
 from activities.annotate import Asking
 from activities.around_agent import Around, UserMessageChanged
 from activities.ask_model import ModelTurn, Seen, failed, too_large, unusable
@@ -134,7 +135,8 @@ class ModelCaller:
             kept = ModelReply(shape=reply.shape, compaction=reply.compaction)
             short = unusable("MODEL_REPLY_TOO_LARGE", too_large(size, MAX_REPLY_BYTES), reply, kept)
             data = (whole := short.model_copy(update=told)).encode()
-        events.info(
+        afterwards(
+            events.info,
             "model_call.completed",
             agent=agent.name,
             invocation_id=log.invocation_id,
@@ -146,7 +148,7 @@ class ModelCaller:
             error_code=whole.error_code,
         )
         ref = ids.result(ids.model_replied(given.number), whole.mark)
-        self._views.put(info.workflow_run_id or "", ref, ModelReplied(given.number, whole), len(data))
+        afterwards(self._views.put, info.workflow_run_id or "", ref, ModelReplied(given.number, whole), len(data))
         return data
 
     async def _stored(self, root: Root, log: Log, given: ModelCallInput) -> JsonObject | None:

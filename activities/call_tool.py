@@ -7,7 +7,6 @@ Temporal repeats failed activities, and with them the side effect.
 import asyncio
 import inspect
 import secrets
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
+from activities.afterwards import afterwards
 from activities.annotate import unknown_tool
 from activities.approved import asking, refusal
 from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
@@ -87,7 +87,8 @@ class ToolCaller:
                 outcome = not_kept(outcome, error)
                 data = outcome.encode()
         log_event = events.info if outcome.error_type is None else events.warning
-        log_event(
+        afterwards(
+            log_event,
             "tool_call.completed",
             agent=call.agent,
             tool=call.name,
@@ -98,7 +99,7 @@ class ToolCaller:
             error_type=outcome.error_type,
         )
         ref = ids.result(ids.performance(call.id, given.run), outcome.mark)
-        self._views.put(info.workflow_run_id or "", ref, CallReturned(outcome, given.run), len(data))
+        afterwards(self._views.put, info.workflow_run_id or "", ref, CallReturned(outcome, given.run), len(data))
         return data
 
     async def _known(self, given: ToolCallInput) -> Conversation:
@@ -187,11 +188,11 @@ class _Running:
     ) -> None:
         self._heart, self._rules = heart, rules
         self._hooks, self._call, self._contexts, self._given = hooks, call, contexts, given
-        self._aborted = threading.Event()
+        self._aborted = False
 
     def context(self, attempt: int) -> ToolContext:
         """Return a context for an attempt."""
-        return self._contexts.call(self._call, self._given, attempt, self._aborted, self._heart)
+        return self._contexts.call(self._call, self._given, attempt, lambda: self._aborted, self._heart)
 
     async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
         """Pass what a called agent answered through the callbacks."""
@@ -242,7 +243,7 @@ class _Running:
             # Not asyncio.timeout: a tool that swallows its cancellation would never be left.
             done, _ = await asyncio.wait((running,), timeout=limit)
         except asyncio.CancelledError:
-            self._aborted.set()
+            self._aborted = True
             await _stop(running)
             if not running.done() or running.result()[1] is not None:
                 await self._hooks.tool_cancelled(tool, args, context)
@@ -252,7 +253,7 @@ class _Running:
                 raise
             done = {running}  # it returned all the same, and what it did has to be recorded
         if not done:
-            self._aborted.set()
+            self._aborted = True
             await _stop(running)
             text = f"`{call.name}` was stopped after {limit:g} s. {UNKNOWN}"
             return Attempt(context, raised=TimeoutError(text), told=_told(call, text, "Timeout")), False

@@ -1,7 +1,7 @@
 """The contexts in which author code runs: made here, so that whatever they offer is offered everywhere."""
 
 import functools
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from activities.heartbeat import Heart
@@ -19,6 +19,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.state import StateFold
 from waystation.core.tool_call import ToolCallInput
+from waystation.core.wire import InvocationInput
 from waystation.core.work import Work
 
 
@@ -87,9 +88,9 @@ class Contexts:
         )
 
     def call(
-        self, call: CallState, given: ToolCallInput, attempt: int, aborted: threading.Event, heart: Heart
+        self, call: CallState, given: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heart
     ) -> ToolContext:
-        """Return the context in which a tool runs, inside its activity."""
+        """Return the context in which a tool runs, inside its activity. `is_aborted` is asked from any thread."""
         confirmation = given.confirmation or call.tool_confirmation()
         return ToolContext(
             function_call_id=call.id,
@@ -97,7 +98,7 @@ class Contexts:
             attempt=attempt,
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
             heartbeat=heart.hear,
-            is_aborted=aborted.is_set,
+            is_aborted=is_aborted,
             **self._about(call.name),
         )
 
@@ -130,9 +131,20 @@ class Contexts:
             "session_id": started.session_id,
             "session": session,
             "custom_metadata": started.metadata,
-            "run_config": RunConfig(
-                max_llm_calls=max(started.budget.max_llm_calls, 1),
-                custom_metadata=copy_json(started.metadata) or None,
-                streaming_mode=StreamingMode.SSE if started.streaming else StreamingMode.NONE,
-            ),
+            "run_config": _run_config(started),
         }
+
+
+def _run_config(started: InvocationInput) -> RunConfig:
+    """Return how the invocation was asked to run."""
+    config = _frozen_run_config(max(started.budget.max_llm_calls, 1), streaming=started.streaming)
+    if not started.metadata:
+        return config
+    return config.model_copy(update={"custom_metadata": copy_json(started.metadata)})
+
+
+@functools.lru_cache(maxsize=128)
+def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
+    # Made once, since each call of a tool has one, and few tools look.
+    mode = StreamingMode.SSE if streaming else StreamingMode.NONE
+    return RunConfig(max_llm_calls=max_llm_calls, streaming_mode=mode)

@@ -11,7 +11,6 @@ from typing import Any
 from activities.contexts import Contexts
 from tools.artifact_tools import shown
 from tools.places import place_of
-from tools.readonly_context import ReadonlyContext
 from tools.state import State
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
@@ -95,17 +94,17 @@ async def instructions_of(
     Raises:
         InstructionFailed: A template names what is not there, or a provider raised.
     """
-    made, context = Instructions(), contexts.readonly()
+    made = Instructions()
     top = agent.root_agent
     if isinstance(top, LlmAgent) and top.global_instruction:
-        made.append(await _text(top.global_instruction, "global_instruction", context, contexts))
+        made.append(await _text(top.global_instruction, "global_instruction", contexts))
     if agent.static_instruction:
         texts, made.prefix = split_instruction(_content_of(agent.static_instruction))
         made.leads = bool(made.prefix)
         if texts:
             made.append("\n\n".join(texts))
     if agent.instruction:
-        text = await _text(agent.instruction, "instruction", context, contexts)
+        text = await _text(agent.instruction, "instruction", contexts)
         if agent.static_instruction:
             made.prefix.append({"role": "user", "parts": [{"text": _labelled(text)}]})
         else:
@@ -121,19 +120,19 @@ async def instructions_of(
     return made
 
 
-async def _text(given: Any, name: str, context: ReadonlyContext, contexts: Contexts) -> str:
+async def _text(given: Any, name: str, contexts: Contexts) -> str:
     if isinstance(given, str):
         return await filled_in(given, contexts)
     try:
-        text = given(context)
+        text = given(contexts.readonly())
         text = await text if inspect.isawaitable(text) else text
     except Exception as error:
         # Not its text, which may quote the conversation.
         where = f" at {place}" if (place := place_of(error)) else ""
-        problem = f"The function that is the `{name}` of {context.agent_name!r} raised {type(error).__name__}{where}."
+        problem = f"The function that is the `{name}` of {contexts.agent!r} raised {type(error).__name__}{where}."
         raise InstructionFailed(type(error).__name__, problem) from error
     if not isinstance(text, str):
-        problem = f"The function that is the `{name}` of {context.agent_name!r} returned {a(text)}; return text."
+        problem = f"The function that is the `{name}` of {contexts.agent!r} returned {a(text)}; return text."
         raise InstructionFailed("TypeError", problem)
     return text
 

@@ -35,7 +35,7 @@ async def tools_for(
 
     `wanted` and `failed` are as for `toolbox`.
     """
-    return _adk_tools(agent) | await toolbox(agent, contexts.readonly(), wanted=wanted, failed=failed)
+    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:

@@ -110,7 +110,8 @@ def _recordable(answer: _Answer, context: ToolContext, duration_s: float) -> Too
         actions = context.recorded_actions()
         if secrets and masked(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "in part a credential", "leave it in the credential store")
-        _check_size(actions.encode())
+        if actions is not NO_ACTIONS:
+            _check_size(actions.encode())
         outcome = _outcome(answer, actions, context, duration_s)
         decode(outcome.encode())
         return outcome

@@ -1,7 +1,7 @@
 """The tools that an agent has at one moment, toolsets expanded."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
@@ -24,9 +24,15 @@ LIST_TIMEOUT_S = 60.0
 
 
 async def toolbox(
-    agent: LlmAgent, context: ReadonlyContext, *, wanted: str | None = None, failed: list[str] | None = None
+    agent: LlmAgent,
+    context: Callable[[], ReadonlyContext],
+    *,
+    wanted: str | None = None,
+    failed: list[str] | None = None,
 ) -> dict[str, BaseTool]:
     """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
+
+    It is called for each toolset.
 
     A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
     one name, the last one counts. Who wants but one tool says its name: then toolsets that cannot give it are not
@@ -41,7 +47,7 @@ async def toolbox(
     if wanted is not None:
         entries = _candidates(entries, wanted)
     for entry in entries:
-        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context)
+        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context())
         if given is None:
             if failed is not None:
                 failed.append(type(entry).__name__)

@@ -19,10 +19,10 @@ _UNIONS = (typing.Union, types.UnionType)
 
 def on_vertex() -> bool:
     """Whether models are reached through Vertex AI, by the environment variables of google-genai."""
-    name = "GOOGLE_GENAI_USE_ENTERPRISE"
-    if name not in os.environ:
-        name = "GOOGLE_GENAI_USE_VERTEXAI"
-    return os.environ.get(name, "").lower() in ("1", "true")
+    said = os.environ.get("GOOGLE_GENAI_USE_ENTERPRISE")
+    if said is None:
+        said = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "")
+    return said.lower() in ("1", "true")
 
 
 def response_schema(signature: Signature) -> JsonObject | None:

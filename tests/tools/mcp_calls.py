@@ -54,7 +54,7 @@ async def call(toolset: McpToolset, name: str, /, *, context: ToolContext | None
     """Call a tool as the activity does: found again by its name, in a task of its own."""
 
     async def run() -> Any:
-        found = await toolbox(LlmAgent(name="a", tools=[toolset]), at())
+        found = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
         return await found[name].run_async(args=args, tool_context=context or ToolContext())
 
     return await asyncio.create_task(run())

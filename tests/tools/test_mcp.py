@@ -77,7 +77,7 @@ async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
 async def test_filter_and_prefix(make: Make) -> None:
     """The filter knows the server's names, the model the longer ones."""
     toolset = make(tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math")
-    tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at())
+    tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
     assert list(tools) == ["math_add", "math_fail"]
     answer = await tools["math_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext())
     assert answer["structuredContent"] == {"total": 3}

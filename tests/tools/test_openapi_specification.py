@@ -94,7 +94,7 @@ async def test_filter_and_prefix() -> None:
     """As for every toolset."""
     document = spec(a={"get": operation(operationId="a")}, b={"get": operation(operationId="b")})
     toolset = OpenAPIToolset(spec_dict=document, tool_filter=["b"], tool_name_prefix="pets")
-    assert list(await toolbox(LlmAgent(name="x", tools=[toolset]), ReadonlyContext())) == ["pets_b"]
+    assert list(await toolbox(LlmAgent(name="x", tools=[toolset]), ReadonlyContext)) == ["pets_b"]
 
 
 # Arguments

@@ -96,6 +96,8 @@ class Usage(Recorded):
     total_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
+        if other is NO_USAGE:
+            return self
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
     @property
@@ -122,6 +124,8 @@ class Spent(Recorded):
     """Models that were called and have no price."""
 
     def __add__(self, other: "Spent") -> "Spent":
+        if other is NOTHING_SPENT:
+            return self
         return Spent(
             model_calls=self.model_calls + other.model_calls,
             total_tokens=self.total_tokens + other.total_tokens,

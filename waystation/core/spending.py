@@ -201,7 +201,9 @@ class Spending(Answered):
     def _tokens(self, usage: Usage | None, *names: str | None) -> Spent:
         """Return what tokens of a model that goes by these names add."""
         total = usage.total if usage else 0
-        if not (usage and total and self.budget.prices):
+        if not (usage and total):
+            return NOTHING_SPENT
+        if not self.budget.prices:
             return Spent(total_tokens=total)
         known = [name for name in names if name]
         if price := self.budget.price(known):
