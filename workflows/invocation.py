@@ -34,7 +34,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
 from workflows.alarm import Alarm
-from workflows.answers import accepted, beginning, parsed, typed
+from workflows.answers import NOTHING, accepted, beginning, parsed, typed
 from workflows.continuing import PRESSING, Continuing
 from workflows.forking import take_over
 from workflows.pending import Noticeboard
@@ -353,7 +353,7 @@ class AgentInvocation:
                 self._review(ref)
 
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def submit_answer(self, given: RawValue) -> JsonObject:
+    async def submit_answer(self, given: RawValue = NOTHING) -> JsonObject:
         """Take an answer, and tell the caller that it counted."""
         answer = accepted(given)
         call = self._log.calls[ids.requesting_call(answer.function_call_id)]
@@ -375,7 +375,7 @@ class AgentInvocation:
         return self._begin(ids.review(ref), review_answer(self._log, ref, self._position()))
 
     @submit_answer.validator
-    def _check_answer(self, given: RawValue) -> None:
+    def _check_answer(self, given: RawValue = NOTHING) -> None:
         try:
             approval.accept(self._log, parsed(given), now())
         except AnswerRefused as refused:

@@ -11,13 +11,13 @@ from temporalio.common import RawValue
 
 from waystation.core.payload import JsonObject, decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
+from workflows.answers import NOTHING
 from workflows.ports import all_data, data_of, raw
 
 MAX_SIGNALS = 200
 """A cold reader reads so many at once: 800 events, 8 ms."""
 MAX_BYTES = 4_000_000
 """Of signals, in one run."""
-_NOTHING = raw(b"null")
 
 
 # Whoever starts one with several arguments gets a failed workflow, not one that sticks.
@@ -27,7 +27,7 @@ class AgentScope:
 
     # It crosses undecoded, since what does not decode would stick the workflow.
     @workflow.init
-    def __init__(self, given: RawValue = _NOTHING) -> None:
+    def __init__(self, given: RawValue = NOTHING) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
         # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
         # it must not go on without: the workflow task fails until one comes that can.
@@ -37,7 +37,7 @@ class AgentScope:
         self._bytes = 0
 
     @workflow.run
-    async def run(self, given: RawValue = _NOTHING) -> None:
+    async def run(self, given: RawValue = NOTHING) -> None:
         """Take signals until it is time to continue as new."""
         await workflow.wait_condition(
             lambda: (

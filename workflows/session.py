@@ -32,7 +32,7 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
-from workflows.answers import parsed_message, settled, typed
+from workflows.answers import NOTHING, parsed_message, settled, typed
 from workflows.pending import SessionBoard
 from workflows.ports import ResultElsewhere, input_data, now, paged, raw, result_of, signal_data
 from workflows.readings import Readings, archived, collected
@@ -329,7 +329,7 @@ class AgentSession:
         self._changed = True
 
     @workflow.update(name=SEND, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def send(self, given: RawValue) -> JsonObject:
+    async def send(self, given: RawValue = NOTHING) -> JsonObject:
         """Take a message, and tell at once which invocation it goes to."""
         if self._given is None:
             await workflow.wait_condition(lambda: self._given is not None)
@@ -345,7 +345,7 @@ class AgentSession:
         return self._accept(said)
 
     @send.validator
-    def _check_send(self, given: RawValue) -> None:
+    def _check_send(self, given: RawValue = NOTHING) -> None:
         said = parsed_message(given)
         if self._given is not None and said.when_busy != "reject":
             try:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
 from tests.sessions.conftest import Converse, new_session
@@ -41,6 +43,17 @@ async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: di
         await session.say("hello")
         with pytest.raises(errors.NotJson, match="a"):
             await session.send("hello", state=state)
+        assert (await session.say("again")).text == "You said again."
+
+
+async def test_a_message_without_an_argument_is_refused(converse: Converse) -> None:
+    """As any other that is none; `temporal workflow update` sends it so when `--input` is left out."""
+    async with converse(asking()) as session:
+        await session.say("hello")
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await session.handle.execute_update("send")
+        assert isinstance(refused.value.cause, ApplicationError)
+        assert refused.value.cause.type == "InvalidInput"
         assert (await session.say("again")).text == "You said again."
 
 
