@@ -149,6 +149,27 @@ async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.
     assert ran.out.startswith("edited  systemInstruction\ndiffers  model call 1 of clerk")
 
 
+async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
+    agents: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was typed in it, and what is wrong above; who has had enough has run nothing."""
+    seen: list[str] = []
+
+    def editor(text: str) -> str:
+        seen.append(text)
+        return text.replace("Be brief.", 'Rhyme."') if len(seen) == 1 else text.replace('Rhyme."', "Rhyme.")
+
+    given = ("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    monkeypatch.setattr(reruns, "present", lambda: Types("y", editor=editor))
+    ran = await command(*given)
+    assert ran.code == 0
+    assert ran.out.startswith("The prompt is no JSON: ")
+    assert "edited  systemInstruction" in ran.out
+    assert 'Rhyme."' in seen[1]
+    monkeypatch.setattr(reruns, "present", lambda: Types("n", editor=lambda _: "{"))
+    assert (await command(*given)).err == "waystation: Nothing was run.\n"
+
+
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [

@@ -21,6 +21,7 @@ from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
 from waystation.core.payload import JsonObject
+from waystation.replay import request_file
 from waystation.replay.bench import NotAsked
 from waystation.replay.recording import Recording
 from waystation.replay.request_file import NotAPrompt
@@ -174,21 +175,27 @@ async def _model_call(out: Output, workshop: Workshop, recording: Recording, wan
             await asyncio.to_thread(_write, wanted.write_prompt, text)
             out.remark(f"Edit {str(wanted.write_prompt)!r}, and give it to --prompt.")
             return None
-        prompt = _edited(text if prompt is None else prompt)
+        prompt = _edited(out, text if prompt is None else prompt)
     named = None if wanted.model == DEMO else wanted.model
     return await workshop.rerun_model(
         recording, wanted.event, prompt=prompt, instruction=wanted.instruction, model=named
     )
 
 
-def _edited(text: str) -> str:
+def _edited(out: Output, text: str) -> str:
+    """Have a prompt changed in the person's editor, as often as it takes to be one."""
     person = present()
-    edited = person.edited(text) if person else None
-    if edited is None:
-        raise Problem(
-            Exit.USAGE, f"--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not. {NOTHING_RAN}"
-        )
-    return edited
+    while person and (left := person.edited(text)) is not None:
+        try:
+            request_file.read(left)
+        except NotAPrompt as error:
+            out.line(render.safe(str(error)), style="red")
+        else:
+            return left
+        if not person.agrees("Edit it again?"):
+            raise Problem(Exit.FAILED, NOTHING_RAN)
+        text = left
+    raise Problem(Exit.USAGE, f"--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not. {NOTHING_RAN}")
 
 
 def _read(file: Path) -> str:
