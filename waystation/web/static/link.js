@@ -3,8 +3,10 @@
 
 const token = new URLSearchParams(location.hash.slice(1)).get("link");
 if (token) {
-  const form = document.getElementById("link");
-  form.elements.link.value = token;
   history.replaceState(null, "", location.pathname);
-  form.submit();
+  const form = document.getElementById("link");
+  if (form) {  // not for whoever is let in already
+    form.elements.link.value = token;
+    form.submit();
+  }
 }
