@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from typing import Literal
+from contextlib import suppress
+from typing import Literal, TextIO, cast
 
 import structlog
 
@@ -34,7 +35,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Unread(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     bridge = logging.StreamHandler(sys.stderr)
@@ -45,6 +46,21 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
         )
     )
     logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
+
+
+class _Unread:
+    """A stream that may lose its reader: what is logged of a call must not make it fail, and so be repeated."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def without_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
