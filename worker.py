@@ -65,6 +65,7 @@ from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
 from waystation.logs import configure_logs
 from waystation.search_attributes import registered
+from waystation.standard_streams import open_standard_streams
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER, with_storage
 from workflows.invocation import AgentInvocation
@@ -343,6 +344,7 @@ def _leave(threads: ThreadPoolExecutor) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
+    open_standard_streams()
     grammar = parser()
     options = grammar.parse_args(arguments)
     if not options.agents and options.only != "workflows":  # which never see an agent

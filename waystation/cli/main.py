@@ -23,6 +23,7 @@ from waystation.cli.reporting import report
 from waystation.cli.rerunning import rerun
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
+from waystation.standard_streams import open_standard_streams
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -302,6 +303,7 @@ def main() -> None:
 
     Leaves without taking the interpreter down: threads of Temporal's client may abort the process there.
     """
+    open_standard_streams()
     code = 1
     try:
         app()
