@@ -39,10 +39,10 @@ class Recording(Shown):
 
     source: str
     """The id, or the file."""
-    histories: Sequence[WorkflowHistory]
+    histories: Sequence[WorkflowHistory] = field(repr=False)  # which no terminal and no failed test has room for
     """Of its runs, oldest first, with payloads that codec and store have opened."""
-    log: Log
-    called: Mapping[str, "Recording"] = field(default_factory=dict)
+    log: Log = field(repr=False)
+    called: Mapping[str, "Recording"] = field(default_factory=dict, repr=False)
     """The agents that it called, by the ids of the calls; those whose histories are not there are left out."""
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Digests of large values of which only short forms could be had, each with the reason."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.exceptions import ApplicationError
 
-from activities.models.choice import Models
+from activities.models.choice import DEMO, Models
 from activities.services import kept_services
 from waystation.core import ids, summary
 from waystation.core.call import CallState
@@ -318,7 +318,7 @@ async def rerun_model(
         agents: Where the agent is found.
         prompt: What is to be otherwise in it, such as `{"contents": […]}`; `ModelRerun.request` shows the names.
         instruction: Instead of the system instruction.
-        model: A model, or the name of one, that is asked instead.
+        model: A model, or the name of one, that is asked instead; `demo` is the agent's offline stand-in.
         services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
 
     Raises:
@@ -329,7 +329,8 @@ async def rerun_model(
     from waystation.core.payload import encode
 
     given = None if prompt is None else encode(prompt)
-    async with Workshop(agents, services=services) as workshop:
+    models, model = (Models(DEMO), None) if model == DEMO else (None, model)
+    async with Workshop(agents, models=models, services=services) as workshop:
         return await workshop.rerun_model(recording, event, prompt=given, instruction=instruction, model=model)
 
 
