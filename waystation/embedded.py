@@ -269,21 +269,22 @@ class EmbeddedServer:
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Create those that a file lacks which another server has made, or one of ours before there were all of them.
+        """Return once people can search by all search attributes.
 
-        The server itself only does so for a namespace that it makes.
+        The server itself creates them only in a namespace that it makes: a file that another server has made, or one
+        of ours before there were all of them, lacks some.
         """
         client = await Client.connect(self.address, namespace=self._namespace)
-        if not (missing := TYPES.keys() - await known(client)):
-            return
-        await add(client, missing)
+        found = await known(client)
+        if missing := TYPES.keys() - found:
+            await add(client, missing)
+        ours = [name for name, kind in TYPES.items() if found.get(name, kind) == kind]
         deadline = time.monotonic() + SEARCH_LIMIT_S
-        for name in missing:
-            while time.monotonic() < deadline:
-                with suppress(RPCError):  # it does not know the name yet
-                    await client.count_workflows(f"{name} = ''")
-                    break
-                await asyncio.sleep(0.05)
+        while time.monotonic() < deadline:
+            with suppress(RPCError):  # it does not know all of them yet
+                await client.count_workflows(" AND ".join(f"{name} = ''" for name in ours))
+                return
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
