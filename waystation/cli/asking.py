@@ -1,8 +1,8 @@
 """The interactive form of the commands that answer: shows the call, and asks the person for what is missing."""
 
 import difflib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from rich.text import Text
 
@@ -13,7 +13,10 @@ from waystation.cli.person import NOTHING_SENT, Person
 from waystation.cli.target import Target
 from waystation.cli.waiting import MAX_LISTED, listing
 from waystation.core.answer import Action, PendingCall
+from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject, decode
+
+T = TypeVar("T")
 
 NEEDED = {"edit": ("args", "--args"), "respond": ("response", "--response"), "progress": ("response", "--response")}
 """What some actions cannot do without, and its option."""
@@ -116,14 +119,22 @@ def _unsecret(args: JsonObject) -> JsonObject:
 
 def _in_editor(person: Person, out: Output, args: JsonObject) -> JsonObject | None:
     """Have arguments changed in the person's editor; None when they have none."""
-    text = render.safe_json(args, indent=2) + "\n"
+    return edited_into(_object, person, out, render.safe_json(args, indent=2) + "\n", undone=NOTHING_SENT)
+
+
+def edited_into(read: Callable[[str], T], person: Person, out: Output, text: str, *, undone: str) -> T | None:
+    """Have a text changed in the person's editor, as often as it takes until `read` takes it; None without an editor.
+
+    Raises:
+        Problem: The person would rather not; `undone` says what was not done.
+    """
     while (left := person.edited(text)) is not None:
         try:
-            return _object(left)
-        except ValueError as error:
-            out.line(f"{error}.", style="red")
+            return read(left)
+        except (ValueError, WaystationError) as error:
+            out.line(render.safe(f"{str(error).removesuffix('.')}."), style="red")
         if not person.agrees("Edit it again?"):
-            raise Problem(Exit.FAILED, NOTHING_SENT)
+            raise Problem(Exit.FAILED, undone)
         text = left
     return None
 

@@ -13,6 +13,7 @@ from activities.services import kept_services
 from activities.sessions import Sessions
 from activities.view import Views
 from waystation.cli import render
+from waystation.cli.asking import edited_into
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.person import Person, present
@@ -185,17 +186,17 @@ async def _model_call(out: Output, workshop: Workshop, recording: Recording, wan
 def _edited(out: Output, text: str) -> str:
     """Have a prompt changed in the person's editor, as often as it takes to be one."""
     person = present()
-    while person and (left := person.edited(text)) is not None:
-        try:
-            request_file.read(left)
-        except NotAPrompt as error:
-            out.line(render.safe(str(error)), style="red")
-        else:
-            return left
-        if not person.agrees("Edit it again?"):
-            raise Problem(Exit.FAILED, NOTHING_RAN)
-        text = left
-    raise Problem(Exit.USAGE, f"--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not. {NOTHING_RAN}")
+    edited = edited_into(_prompt, person, out, text, undone=NOTHING_RAN) if person else None
+    if edited is None:
+        raise Problem(
+            Exit.USAGE, f"--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not. {NOTHING_RAN}"
+        )
+    return edited
+
+
+def _prompt(text: str) -> str:
+    request_file.read(text)
+    return text
 
 
 def _read(file: Path) -> str:
