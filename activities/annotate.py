@@ -8,19 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from activities.approved import recordable
-from activities.around_tool import Attempt, callback_failed, performed, with_transfer
-from activities.contexts import Contexts
-from activities.hooks import CallbackRaised, Hooks
-from tools.agent_tool import AgentTool
-from tools.approval import judged
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.native import NativeTool
-from tools.outcome import outcome_of
-from tools.output_schema import ResponseRefused, SetModelResponseTool
-from tools.parameters import parameters_digest
-from tools.transfer import TransferToAgentTool
+from waystation.activities.approved import recordable
+from waystation.activities.around_tool import Attempt, callback_failed, performed, with_transfer
+from waystation.activities.contexts import Contexts
+from waystation.activities.hooks import CallbackRaised, Hooks
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions
@@ -30,6 +21,15 @@ from waystation.core.policy import StandingApproval
 from waystation.core.standing import covering
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import judged
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.native_tool import NativeTool
+from waystation.tools.outcome import outcome_of
+from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
 """How many agents may call one another in a chain."""

@@ -6,13 +6,13 @@ Source: adk-semantics 9.3.
 import json
 from typing import Any
 
-from tools.output_schema import OUTPUT_SCHEMA, parsed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.event import EventActions, text_of
 from waystation.core.log import Log
 from waystation.core.model_call import ModelReply, Said
 from waystation.core.payload import JsonObject
 from waystation.core.work import Work
+from waystation.tools.output_schema import OUTPUT_SCHEMA, parsed
 
 
 def stored(agent: LlmAgent, work: Work, log: Log, content: JsonObject | None) -> JsonObject:

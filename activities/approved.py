@@ -8,11 +8,6 @@ from collections.abc import Sequence
 
 import structlog
 
-from tools.approval import judged
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.function_tool import FunctionTool
-from tools.parameters import parameters_digest
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import responses
 from waystation.core.call import CallState
@@ -20,6 +15,11 @@ from waystation.core.errors import NotJson
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.policy import call_digest
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.tools.approval import judged
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.tool_context import ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

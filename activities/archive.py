@@ -5,15 +5,15 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
-from activities.heartbeat import beating
-from activities.view import Views
+from waystation.activities.heartbeat import beating
+from waystation.activities.view import Views
 from waystation.core import segment
 from waystation.core.continued import Archived, ArchiveInput
 from waystation.core.entry import Entry
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.facts import Started
 from waystation.core.projection import Projection
-from waystation.history import HistoryReader, decoded
+from waystation.history.reader import HistoryReader, decoded
 from waystation.storage import Blobs
 
 events = structlog.get_logger("waystation.activities")

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from activities.contexts import Contexts
-from activities.hooks import CallbackRaised, Hooks, Misreturned, recorded
-from activities.shaped import content_json
-from tools.output_schema import parsed
+from waystation.activities.contexts import Contexts
+from waystation.activities.hooks import CallbackRaised, Hooks, Misreturned, recorded
+from waystation.activities.shaped import content_json
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import shape_of
@@ -16,6 +15,7 @@ from waystation.core.model_call import ModelReply, Phase, Said
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
 from waystation.core.work import Work
+from waystation.tools.output_schema import parsed
 
 
 class UserMessageChanged(WaystationError):

@@ -4,16 +4,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from activities.hooks import CallbackRaised, Hooks
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.outcome import describe, failure_of, outcome_of
+from waystation.activities.hooks import CallbackRaised, Hooks
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import shape_of, transfer_target
 from waystation.core.event import merge_actions
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.outcome import describe, failure_of, outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

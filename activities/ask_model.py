@@ -10,18 +10,13 @@ from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.annotate import Annotator, Asking, problem_of
-from activities.answer import closing_of, output_of, stored, structured
-from activities.contexts import Contexts
-from activities.definition import definition_digest
-from activities.hooks import CallbackRaised, Hooks, recorded
-from activities.models.choice import Models
-from activities.request import request_of, speakers, tools_for
-from tools.base import BaseTool
-from tools.context import CallbackContext
-from tools.output_schema import explained
-from tools.places import place_of
-from tools.toolset import BaseToolset
+from waystation.activities.annotate import Annotator, Asking, problem_of
+from waystation.activities.answer import closing_of, output_of, stored, structured
+from waystation.activities.contexts import Contexts
+from waystation.activities.definition import definition_digest
+from waystation.activities.hooks import CallbackRaised, Hooks, recorded
+from waystation.activities.model_choice import Models
+from waystation.activities.request import request_of, speakers, tools_for
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core import summary
 from waystation.core.compaction import Compaction
@@ -31,6 +26,11 @@ from waystation.core.model_call import ModelReply
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.work import Work
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.output_schema import explained
+from waystation.tools.places import place_of
+from waystation.tools.tool_context import CallbackContext
 
 events = structlog.get_logger("waystation.activities")
 
@@ -97,7 +97,7 @@ class ModelTurn:
         context: CallbackContext,
     ) -> LlmResponse:
         """Ask the model with the callbacks around it, and the tools that have a say in the request."""
-        from activities.shaped import ShapedRequest, shaped_response
+        from waystation.activities.shaped import ShapedRequest, shaped_response
 
         model = self._model()
         try:
@@ -127,7 +127,7 @@ class ModelTurn:
         return _checked(self._plain(shown if answer is None else answer, given))
 
     def _plain(self, response: LlmResponse, given: LlmResponse | None = None) -> LlmResponse:
-        from activities.shaped import plain_response
+        from waystation.activities.shaped import plain_response
 
         try:
             made = plain_response(response, given)

@@ -8,23 +8,22 @@ import structlog
 from temporalio import activity
 from temporalio.service import RPCError
 
-from activities.afterwards import afterwards
-from activities.annotate import Asking
-from activities.around_agent import Around, UserMessageChanged
-from activities.ask_model import ModelTurn, Seen, failed, too_large, unusable
-from activities.compaction import Compactor, Compacts
-from activities.contexts import Contexts
-from activities.fork import overridden
-from activities.heartbeat import beating
-from activities.hooks import CallbackRaised, Hooks
-from activities.instructions import InstructionFailed
-from activities.models.choice import Models
-from activities.partials import telling
-from activities.request import model_name
-from activities.scopes import ReadsScopes
-from activities.sessions import Conversations
-from activities.view import Logs
-from tools.services import NO_SERVICES, Services
+from waystation.activities.afterwards import afterwards
+from waystation.activities.annotate import Asking
+from waystation.activities.around_agent import Around, UserMessageChanged
+from waystation.activities.ask_model import ModelTurn, Seen, failed, too_large, unusable
+from waystation.activities.compaction import Compactor, Compacts
+from waystation.activities.contexts import Contexts
+from waystation.activities.fork import overridden
+from waystation.activities.heartbeat import beating
+from waystation.activities.hooks import CallbackRaised, Hooks
+from waystation.activities.instructions import InstructionFailed
+from waystation.activities.model_choice import Models
+from waystation.activities.partials import telling
+from waystation.activities.request import model_name
+from waystation.activities.scopes import ReadsScopes
+from waystation.activities.sessions import Conversations
+from waystation.activities.view import Logs
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import ids
@@ -34,6 +33,7 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject
+from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
 

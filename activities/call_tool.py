@@ -16,22 +16,16 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from activities.afterwards import afterwards
-from activities.annotate import unknown_tool
-from activities.approved import asking, refusal
-from activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
-from activities.contexts import Contexts
-from activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
-from activities.hooks import Hooks
-from activities.request import tools_for
-from activities.sessions import Conversations
-from activities.view import Logs
-from tools.agent_tool import AgentTool
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.outcome import failure_of, not_kept
-from tools.places import place_of
-from tools.services import NO_SERVICES, Services
+from waystation.activities.afterwards import afterwards
+from waystation.activities.annotate import unknown_tool
+from waystation.activities.approved import asking, refusal
+from waystation.activities.around_tool import Attempt, after_agent_call, performed, with_transfer, without_tool
+from waystation.activities.contexts import Contexts
+from waystation.activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
+from waystation.activities.hooks import Hooks
+from waystation.activities.request import tools_for
+from waystation.activities.sessions import Conversations
+from waystation.activities.view import Logs
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
@@ -44,6 +38,12 @@ from waystation.core.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.outcome import failure_of, not_kept
+from waystation.tools.places import place_of
+from waystation.tools.services import NO_SERVICES, Services
+from waystation.tools.tool_context import ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

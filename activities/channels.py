@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from activities.notices import Notice
+from waystation.activities.notices import Notice
 from waystation.core.errors import InvalidConfiguration, WaystationError
 from waystation.core.payload import encode
 from waystation.core.places import trusted

@@ -7,7 +7,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core.continued import ChildInput, ChildOutcome
 from waystation.core.entry import Failure
-from waystation.history import continued_as, decoded, outcome_of
+from waystation.history.reader import continued_as, decoded, outcome_of
 
 MAX_RUNS = 1_000
 """How many runs a child may have had since the look before."""

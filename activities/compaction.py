@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import structlog
 from pydantic import ValidationError
 
-from activities.annotate import problem_of
-from activities.hooks import CALLBACK_TIMEOUT_S
-from activities.models.choice import Models
-from tools.places import place_of
+from waystation.activities.annotate import problem_of
+from waystation.activities.hooks import CALLBACK_TIMEOUT_S
+from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
@@ -29,6 +28,7 @@ from waystation.core.event import Event
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, encode, plain
 from waystation.core.work import Work
+from waystation.tools.places import place_of
 
 events = structlog.get_logger("waystation.activities")
 

@@ -4,12 +4,8 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from activities.heartbeat import Heart
-from tools.context import CallbackContext, ToolContext
-from tools.readonly_context import ReadonlyContext
-from tools.services import Services
-from tools.session import Session
-from tools.state import State
+from waystation.activities.heartbeat import Heart
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids
 from waystation.core.call import CallState
@@ -21,6 +17,10 @@ from waystation.core.state import StateFold
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import InvocationInput
 from waystation.core.work import Work
+from waystation.tools.services import Services
+from waystation.tools.session import Session
+from waystation.tools.state import State
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 @dataclass(frozen=True)

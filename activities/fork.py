@@ -6,12 +6,11 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.heartbeat import beating
-from activities.view import Views
+from waystation.activities.heartbeat import beating
+from waystation.activities.view import Views
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
-from waystation.client import chain
 from waystation.core import fork, segment
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import ForeignHistory, InvalidInput, StoreFailed
@@ -20,7 +19,8 @@ from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import InvocationInput
-from waystation.history import log_of, run_id_of
+from waystation.history import invocation_runs as chain
+from waystation.history.reader import log_of, run_id_of
 from waystation.storage import Blobs
 
 events = structlog.get_logger("waystation.activities")

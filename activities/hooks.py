@@ -11,12 +11,6 @@ from typing import Any
 
 import structlog
 
-from tools.agent_mistakes import CALLBACKS
-from tools.awaited import NotAwaited
-from tools.base import BaseTool
-from tools.calling import invoke
-from tools.context import CallbackContext, ToolContext
-from tools.places import place_of
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
@@ -25,6 +19,12 @@ from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
 from waystation.plugins.base_plugin import BasePlugin, overrides
+from waystation.tools.agent_mistakes import CALLBACKS
+from waystation.tools.awaited import NotAwaited
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.calling import invoke
+from waystation.tools.places import place_of
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

@@ -8,10 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from activities.contexts import Contexts
-from tools.artifact_tools import shown
-from tools.places import place_of
-from tools.state import State
+from waystation.activities.contexts import Contexts
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
@@ -20,6 +17,9 @@ from waystation.core.naming import a
 from waystation.core.payload import JsonObject
 from waystation.core.scope import is_scoped
 from waystation.models.llm_request import joined, split_instruction
+from waystation.tools.load_artifacts_tool import shown
+from waystation.tools.places import place_of
+from waystation.tools.state import State
 
 TRANSFER = "transfer_to_agent"
 

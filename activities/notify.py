@@ -13,11 +13,11 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.channels import Channel, Channels, NotDelivered, Target
-from activities.heartbeat import Heart, beating
-from activities.identity import SignsLinks
-from activities.notices import Notice, notice
-from activities.view import Views
+from waystation.activities.channels import Channel, Channels, NotDelivered, Target
+from waystation.activities.heartbeat import Heart, beating
+from waystation.activities.identity import SignsLinks
+from waystation.activities.notices import Notice, notice
+from waystation.activities.view import Views
 from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory, StoreFailed

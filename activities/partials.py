@@ -3,8 +3,8 @@
 import secrets
 from collections.abc import Callable
 
-from activities.heartbeat import Heart
-from activities.hooks import Hooks
+from waystation.activities.heartbeat import Heart
+from waystation.activities.hooks import Hooks
 from waystation.core.log import Log
 from waystation.core.partial import TextWindow
 

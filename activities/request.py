@@ -1,21 +1,14 @@
 """Put together what a model is asked, as the agent declares it.
 
-Until somebody looks at it a request is plain JSON; see `activities.shaped` for those who do.
+Until somebody looks at it a request is plain JSON; see `waystation.activities.shaped` for those who do.
 """
 
 from collections.abc import Mapping
 
 from pydantic import BaseModel
 
-from activities.contexts import Contexts
-from activities.instructions import TRANSFER, InstructionFailed, instructions_of
-from tools.base import BaseTool
-from tools.declaration import declare
-from tools.native import BuiltInCodeExecutionTool, NativeTool
-from tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool, json_schema
-from tools.toolbox import toolbox
-from tools.toolset import BaseToolset
-from tools.transfer import TransferToAgentTool
+from waystation.activities.contexts import Contexts
+from waystation.activities.instructions import TRANSFER, InstructionFailed, instructions_of
 from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.tree import transfer_targets
@@ -24,6 +17,14 @@ from waystation.core.compaction import Compaction
 from waystation.core.payload import JsonObject, decode, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
+from waystation.tools.declaration import declare
+from waystation.tools.native_tool import NativeTool
+from waystation.tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool, json_schema
+from waystation.tools.toolbox import toolbox
+from waystation.tools.transfer import TransferToAgentTool
 
 WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
 

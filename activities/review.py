@@ -11,17 +11,12 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.contexts import Contexts
-from activities.heartbeat import beating
-from activities.identity import Verifies
-from activities.request import tools_for
-from activities.sessions import Sessions
-from activities.view import Views
-from tools.approval import judged
-from tools.base import BaseTool
-from tools.json_schema import mistakes
-from tools.parameters import parameters_digest
-from tools.services import NO_SERVICES, Services
+from waystation.activities.contexts import Contexts
+from waystation.activities.heartbeat import beating
+from waystation.activities.identity import Verifies
+from waystation.activities.request import tools_for
+from waystation.activities.sessions import Sessions
+from waystation.activities.view import Views
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import ids
@@ -43,6 +38,11 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.policy import Verified
 from waystation.core.review import Review, ReviewInput
+from waystation.tools.approval import judged
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.json_schema import mistakes
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
 

@@ -11,8 +11,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.heartbeat import beating
-from activities.view import Views
+from waystation.activities.heartbeat import beating
+from waystation.activities.view import Views
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
@@ -30,9 +30,9 @@ from waystation.core.scope import (
     user_scope,
 )
 from waystation.core.wire import InvocationInput
-from waystation.scopes import Scopes
+from waystation.history.scope_reader import Scopes
 from waystation.storage.driver import inline
-from workflows.ports import data_of, raw
+from waystation.workflows.ports import data_of, raw
 
 events = structlog.get_logger("waystation.activities")
 

@@ -16,9 +16,9 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.heartbeat import beating
-from activities.scopes import ScopeKeeper
-from activities.turns import TurnReader
+from waystation.activities.heartbeat import beating
+from waystation.activities.scopes import ScopeKeeper
+from waystation.activities.turns import TurnReader
 from waystation.core import ids, segment
 from waystation.core.conversation import Conversation
 from waystation.core.entry import Entry, MessageJoined, ModelReplied
@@ -29,11 +29,11 @@ from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, change
 from waystation.core.segment import SegmentRef
 from waystation.core.session_data import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from waystation.history_pages import events_after
+from waystation.history.pages import events_after
+from waystation.history.session_reader import SessionReader
 from waystation.recent import Recent
-from waystation.session_history import SessionReader
 from waystation.storage import Blobs
-from workflows.ports import data_of, raw
+from waystation.workflows.ports import data_of, raw
 
 events = structlog.get_logger("waystation.activities")
 

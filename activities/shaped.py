@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from tools.base import BaseTool
 from waystation.core.budget import Usage
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, copy_json, plain
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.llm_request import LlmRequest as EditableRequest
+from waystation.tools.base_tool import BaseTool
 
 
 class ShapedRequest:
@@ -163,7 +163,7 @@ def _typed(value: Any, place: str, kind: str) -> Any:
 
 def _settings(config: Any) -> JsonObject:
     """Return a generation config as JSON, without what the request has elsewhere."""
-    from tools.output_schema import json_schema
+    from waystation.tools.output_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
     settings = dict(plain(_dumped(_typed(config, "config", "GenerateContentConfig"), left_out)))

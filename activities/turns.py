@@ -6,14 +6,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import chain
 from waystation.core.continued import Fetch
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Projection
 from waystation.core.wire import CHILD_ENDED_SIGNAL
-from waystation.history import HistoryReader, continued_as, run_id_of
-from waystation.history_pages import events_after
+from waystation.history import invocation_runs as chain
+from waystation.history.pages import events_after
+from waystation.history.reader import HistoryReader, continued_as, run_id_of
 
 
 class TurnReader:

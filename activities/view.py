@@ -20,10 +20,10 @@ from waystation.core.facts import Scheduled, Started
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.projection import Projection, Sources, catch_up, position_of
-from waystation.history import HistoryReader
-from waystation.history_pages import events_after
+from waystation.history.pages import events_after
+from waystation.history.reader import HistoryReader
 from waystation.storage import Blobs
-from workflows.ports import HAND_OVER, raw
+from waystation.workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000

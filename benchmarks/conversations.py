@@ -24,7 +24,7 @@ from waystation.client.connect import connect
 from waystation.client.session_client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.testing import FunctionModel, says
-from worker import create_worker
+from waystation.worker.main import create_worker
 
 QUEUE = "conversations"
 AGENT = "clerk"

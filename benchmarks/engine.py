@@ -12,7 +12,6 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
@@ -21,8 +20,10 @@ from waystation.core.budget import Budget
 from waystation.core.entry import Body
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
-from worker import create_worker
-from workflows.invocation import AgentInvocation
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+from waystation.worker.main import create_worker
+from waystation.workflows.invocation import AgentInvocation
 
 QUEUE = "engine"
 AGENT = "bench_agent"

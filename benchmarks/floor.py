@@ -23,7 +23,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
 from waystation.core.wire import SEARCH_PENDING, SEARCH_STATUS
-from worker import OPTIONS
+from waystation.worker.main import OPTIONS
 
 QUEUE = "floor"
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)

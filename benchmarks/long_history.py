@@ -13,7 +13,7 @@ from waystation.core.model_call import Call, ModelCallInput, ModelReply
 from waystation.core.payload import Recorded
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
-from workflows import perform
+from waystation.workflows import perform
 
 AGENT = "bench_agent"
 TOOL = "lookup"

@@ -20,11 +20,11 @@ from benchmarks.table import Row, ratio, shown
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
-from waystation.history import log_of
-from waystation.history_files import Saved, written
+from waystation.history.files import Saved, written
+from waystation.history.reader import log_of
 from waystation.replay import Recording, gate
 from waystation.replay.gate import OPEN
-from workflows.invocation import AgentInvocation
+from waystation.workflows.invocation import AgentInvocation
 
 PROCESSES = 2
 PER_MINUTE = 1_000

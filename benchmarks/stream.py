@@ -25,7 +25,7 @@ from waystation.core.event import text_of
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import says
-from worker import create_worker
+from waystation.worker.main import create_worker
 
 QUEUE = "stream"
 AGENT = "talker"

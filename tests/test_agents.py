@@ -7,7 +7,6 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel, ValidationError
 
-from tools import AgentTool, authoring_problems
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from waystation.agents.registry import Registry
 from waystation.agents.tree import keeps_turn, shape_of, transfer_target, transfer_targets
@@ -17,6 +16,8 @@ from waystation.core.budget import Budget
 from waystation.core.shape import AgentShape
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 from waystation.plugins.base_plugin import overrides
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import authoring_problems
 
 
 def names(agents: list[BaseAgent]) -> list[str]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
-from tools import Services, ToolContext, authoring_problems
 from waystation.agents import Agent
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 GUIDE = Path(__file__).resolve().parent.parent / "docs" / "credentials.md"
 

@@ -21,6 +21,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from waystation import embedded
+from waystation.client.search_attributes import TYPES, known
 from waystation.embedded import (
     DatabaseInUse,
     EmbeddedServer,
@@ -31,7 +32,6 @@ from waystation.embedded import (
     find_temporal,
     usual_ports_free,
 )
-from waystation.search_attributes import TYPES, known
 
 
 @pytest.fixture

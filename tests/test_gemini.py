@@ -13,12 +13,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from activities.models import gemini as adapter
-from activities.models.gemini import Gemini
 from waystation.core.budget import Usage
 from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
+from waystation.models import google_llm as adapter
+from waystation.models.google_llm import Gemini
 from waystation.testing.fake_gemini import FakeGemini
 
 KEY = "secret-key-5f2e"
@@ -348,7 +348,7 @@ async def test_one_client_serves_all_calls_and_is_closed(gemini: FakeGemini, mod
 
 def test_the_sdk_is_imported_by_the_first_call_only() -> None:
     """Workers with other models do not pay for importing google-genai."""
-    code = "import sys, activities.models.gemini as g; g.Gemini(); sys.exit('google.genai' in sys.modules)"
+    code = "import sys, waystation.models.google_llm as g; g.Gemini(); sys.exit('google.genai' in sys.modules)"
     root = pathlib.Path(adapter.__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
 

@@ -4,12 +4,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from activities.models.gemini import GO_ON, Gemini
-from tools import ReadonlyContext
-from tools.native import google_search, url_context
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
+from waystation.models.google_llm import GO_ON, Gemini
 from waystation.testing.fake_gemini import FakeGemini
+from waystation.tools.google_search_tool import google_search
+from waystation.tools.url_context_tool import url_context
 
 ASKED: JsonObject = {"role": "user", "parts": [{"text": "Who won?"}]}
 GROUNDED: JsonObject = {

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
 from tests.cli.shell import ROOT, Shell
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
-from tools import Services
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core.errors import NotAllowed
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.services import Services
 
 GUIDE = (ROOT / "docs" / "guide.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)

@@ -20,17 +20,17 @@ from tests.conftest import Serve
 from tests.sessions.conftest import new_session
 from tests.sessions.test_client import ask, asking
 from tests.workflows.outside import waiting
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
-from waystation.client.growing import Growing
 from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
-from waystation.history import HistoryReader, continued_as, run_id_of
-from waystation.history_pages import events_after
+from waystation.history.long_poll import Growing
+from waystation.history.pages import events_after
+from waystation.history.reader import HistoryReader, continued_as, run_id_of
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 @pytest.fixture

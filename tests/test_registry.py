@@ -8,11 +8,11 @@ from textwrap import dedent
 
 import pytest
 
-from tools import AgentTool
 from waystation.agents import Agent
 from waystation.agents.registry import Registry, discover
 from waystation.core.errors import AgentNameTaken, InvalidAgent, UnknownAgent
 from waystation.testing import ScriptedModel
+from waystation.tools.agent_tool import AgentTool
 
 AGENT = """
     from waystation.agents import Agent

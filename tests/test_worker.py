@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 
 import psutil
 import pytest
@@ -22,7 +21,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.core.payload import JsonObject
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
-from worker import check, main
+from waystation.worker.main import main
 
 AGENT = """
     from typing import Any
@@ -158,19 +157,6 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
     """Without `check` too, no server is asked for anything."""
     done = run("--agents", str(bad / "bare"), "--address", "127.0.0.1:1")
     assert (done.returncode, [line["event"] for line in logged(done)]) == (1, ["agent.invalid"])
-
-
-def test_a_package_that_shadows_ours_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A distribution with a top-level `tools` is named with what to do about it."""
-    other = ModuleType("tools")
-    other.__file__ = str(tmp_path / "tools" / "__init__.py")
-    monkeypatch.setitem(sys.modules, "tools", other)
-    _, [problem] = check([])
-    assert problem.place == str(tmp_path / "tools")
-    assert str(problem.error) == (
-        f"Agent 'tools': the package 'tools' is imported from {tmp_path}, not from Waystation; "
-        "uninstall what put it there."
-    )
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.services import PlaceUnusable, check_places
 from tests.processes.workers import AGENTS
 from tests.test_worker import logged, run
+from waystation.worker.services import PlaceUnusable, check_places
 
 KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 

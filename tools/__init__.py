@@ -1,132 +1,105 @@
-"""What an agent can do: tools, the context they are given, and what becomes of what they return.
+"""What an agent can do. ADK's `google.adk.tools`.
 
-For authors and for activities; workflows never import this.
+For authors and for activities; workflows never import this. `import *` leaves out what needs an extra.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
-from tools.actions import Actions
-from tools.agent_tool import AgentTool
-from tools.artifact_tools import LoadArtifactsTool, load_artifacts_tool
-from tools.authoring import agents_below, authoring_problems, tools_of, toolsets_of
-from tools.base import BaseTool
-from tools.context import CallbackContext, Context, ToolContext
-from tools.crewai_tool import CrewaiTool
-from tools.declaration import declare
-from tools.function_tool import ArgumentsRefused, FunctionTool
-from tools.langchain_tool import LangchainTool
-from tools.long_running import LongRunningFunctionTool
-from tools.memory_tools import LoadMemoryTool, PreloadMemoryTool, load_memory_tool, preload_memory_tool
-from tools.native import (
-    BuiltInCodeExecutionTool,
-    EnterpriseWebSearchTool,
-    GoogleMapsGroundingTool,
-    GoogleSearchTool,
-    NativeTool,
-    UrlContextTool,
-    VertexAiRagRetrieval,
-    VertexAiSearchTool,
-    built_in_code_execution,
-    enterprise_web_search,
-    google_maps_grounding,
-    google_search,
-    url_context,
-)
-from tools.outcome import TooLarge, describe, failure_of, outcome_of
-from tools.readonly_context import ReadonlyContext
-from tools.ready_made import exit_loop, get_user_choice_tool, request_input
-from tools.services import NO_SERVICES, Services
-from tools.session import Session
-from tools.state import State, StateRefused
-from tools.toolbox import close_toolsets, toolbox
-from tools.toolset import BaseToolset, ToolPredicate
+from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from tools.mcp import MCPToolset as MCPToolset
-    from tools.mcp import McpToolset as McpToolset
-    from tools.mcp import SseConnectionParams as SseConnectionParams
-    from tools.mcp import StdioConnectionParams as StdioConnectionParams
-    from tools.mcp import StreamableHTTPConnectionParams as StreamableHTTPConnectionParams
-    from tools.openapi import OpenAPIToolset as OpenAPIToolset
-    from tools.openapi import RestApiTool as RestApiTool
-
-get_user_choice = get_user_choice_tool
-load_artifacts = load_artifacts_tool
-load_memory = load_memory_tool
-preload_memory = preload_memory_tool
+    from waystation.agents.readonly_context import ReadonlyContext as ReadonlyContext
+    from waystation.tools.agent_tool import AgentTool as AgentTool
+    from waystation.tools.base_tool import BaseTool as BaseTool
+    from waystation.tools.base_toolset import BaseToolset as BaseToolset
+    from waystation.tools.base_toolset import ToolPredicate as ToolPredicate
+    from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool as BuiltInCodeExecutionTool
+    from waystation.tools.built_in_code_execution_tool import built_in_code_execution as built_in_code_execution
+    from waystation.tools.crewai_tool import CrewaiTool as CrewaiTool
+    from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool as EnterpriseWebSearchTool
+    from waystation.tools.enterprise_search_tool import enterprise_web_search as enterprise_web_search
+    from waystation.tools.exit_loop_tool import exit_loop as exit_loop
+    from waystation.tools.function_tool import FunctionTool as FunctionTool
+    from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
+    from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool as GoogleMapsGroundingTool
+    from waystation.tools.google_maps_grounding_tool import google_maps_grounding as google_maps_grounding
+    from waystation.tools.google_search_tool import GoogleSearchTool as GoogleSearchTool
+    from waystation.tools.google_search_tool import google_search as google_search
+    from waystation.tools.langchain_tool import LangchainTool as LangchainTool
+    from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+    from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+    from waystation.tools.long_running_tool import LongRunningFunctionTool as LongRunningFunctionTool
+    from waystation.tools.mcp_tool import MCPToolset as MCPToolset
+    from waystation.tools.mcp_tool import McpToolset as McpToolset
+    from waystation.tools.openapi_tool import OpenAPIToolset as OpenAPIToolset
+    from waystation.tools.openapi_tool import RestApiTool as RestApiTool
+    from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
+    from waystation.tools.request_input_tool import request_input as request_input
+    from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval as VertexAiRagRetrieval
+    from waystation.tools.tool_context import CallbackContext as CallbackContext
+    from waystation.tools.tool_context import ToolContext as ToolContext
+    from waystation.tools.url_context_tool import UrlContextTool as UrlContextTool
+    from waystation.tools.url_context_tool import url_context as url_context
+    from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool as VertexAiSearchTool
 
 __all__ = [
-    "NO_SERVICES",
-    "Actions",
     "AgentTool",
-    "ArgumentsRefused",
     "BaseTool",
     "BaseToolset",
     "BuiltInCodeExecutionTool",
     "CallbackContext",
-    "Context",
     "CrewaiTool",
     "EnterpriseWebSearchTool",
     "FunctionTool",
     "GoogleMapsGroundingTool",
     "GoogleSearchTool",
     "LangchainTool",
-    "LoadArtifactsTool",
-    "LoadMemoryTool",
     "LongRunningFunctionTool",
-    "NativeTool",
-    "PreloadMemoryTool",
     "ReadonlyContext",
-    "Services",
-    "Session",
-    "State",
-    "StateRefused",
-    "TooLarge",
     "ToolContext",
     "ToolPredicate",
     "UrlContextTool",
     "VertexAiRagRetrieval",
     "VertexAiSearchTool",
-    "agents_below",
-    "authoring_problems",
     "built_in_code_execution",
-    "close_toolsets",
-    "declare",
-    "describe",
     "enterprise_web_search",
     "exit_loop",
-    "failure_of",
     "get_user_choice",
     "google_maps_grounding",
     "google_search",
     "load_artifacts",
     "load_memory",
-    "outcome_of",
     "preload_memory",
     "request_input",
-    "toolbox",
-    "tools_of",
-    "toolsets_of",
     "url_context",
 ]
 
-_MODULE_OF = {
-    "MCPToolset": "tools.mcp",
-    "McpToolset": "tools.mcp",
-    "OpenAPIToolset": "tools.openapi",
-    "RestApiTool": "tools.openapi",
-    "SseConnectionParams": "tools.mcp",
-    "StdioConnectionParams": "tools.mcp",
-    "StreamableHTTPConnectionParams": "tools.mcp",
+_EXPORTS = {
+    "waystation.tools.agent_tool": "AgentTool",
+    "waystation.tools.base_tool": "BaseTool",
+    "waystation.tools.base_toolset": "BaseToolset ToolPredicate",
+    "waystation.tools.built_in_code_execution_tool": "BuiltInCodeExecutionTool built_in_code_execution",
+    "waystation.tools.crewai_tool": "CrewaiTool",
+    "waystation.tools.enterprise_search_tool": "EnterpriseWebSearchTool enterprise_web_search",
+    "waystation.tools.exit_loop_tool": "exit_loop",
+    "waystation.tools.function_tool": "FunctionTool",
+    "waystation.tools.get_user_choice_tool": "get_user_choice=get_user_choice_tool",
+    "waystation.tools.google_maps_grounding_tool": "GoogleMapsGroundingTool google_maps_grounding",
+    "waystation.tools.google_search_tool": "GoogleSearchTool google_search",
+    "waystation.tools.langchain_tool": "LangchainTool",
+    "waystation.tools.load_artifacts_tool": "load_artifacts=load_artifacts_tool",
+    "waystation.tools.load_memory_tool": "load_memory=load_memory_tool",
+    "waystation.tools.long_running_tool": "LongRunningFunctionTool",
+    "waystation.tools.mcp_tool": "MCPToolset McpToolset",
+    "waystation.tools.openapi_tool": "OpenAPIToolset RestApiTool",
+    "waystation.tools.preload_memory_tool": "preload_memory=preload_memory_tool",
+    "waystation.tools.request_input_tool": "request_input",
+    "waystation.tools.retrieval.vertex_ai_rag_retrieval": "VertexAiRagRetrieval",
+    "waystation.tools.tool_context": "CallbackContext ToolContext",
+    "waystation.agents.readonly_context": "ReadonlyContext",
+    "waystation.tools.url_context_tool": "UrlContextTool url_context",
+    "waystation.tools.vertex_ai_search_tool": "VertexAiSearchTool",
 }
-"""Imported when first used, and not by `import *`: they take a second, and need extras that not everybody has."""
 
-if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
-
-    def __getattr__(name: str) -> object:
-        module = _MODULE_OF.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(module), name)
-        return found
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

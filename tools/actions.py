@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from tools.readonly_context import ReadonlyContext
-from tools.state import State
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.event import NO_ACTIONS, EventActions, ToolConfirmation
 from waystation.core.payload import JsonObject, plain
+from waystation.tools.state import State
 
 
 class Actions(BaseModel):

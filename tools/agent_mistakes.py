@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tools.output_schema import json_schema
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.tree import kind_of
 from waystation.core.errors import InvalidAgent
 from waystation.core.naming import a, mistakes
+from waystation.tools.output_schema import json_schema
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
     "before_agent_callback": ("callback_context",),

@@ -5,15 +5,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.declaration import declaration
-from tools.vertex import on_vertex
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject, plain
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declaration
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.vertex import on_vertex
 
 _SCHEMA: JsonObject = {
     "type": "object",

@@ -9,20 +9,20 @@ from typing import Any
 
 import structlog
 
-from tools.agent_tool import AgentTool
-from tools.base import BaseTool
-from tools.calling import invoke
-from tools.context import ToolContext
-from tools.output_schema import SetModelResponseTool
-from tools.places import place_of
-from tools.ready_made import exit_loop
-from tools.signature import Signature, name_of
-from tools.transfer import TransferToAgentTool
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core.answer import usual_hint
 from waystation.core.model_call import Confirmation
 from waystation.core.payload import JsonObject, copy_json, plain
 from waystation.core.policy import ApprovalPolicy
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.calling import invoke
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.output_schema import SetModelResponseTool
+from waystation.tools.places import place_of
+from waystation.tools.signature import Signature, name_of
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.transfer import TransferToAgentTool
 
 log = structlog.get_logger(__name__)
 

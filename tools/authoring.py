@@ -6,18 +6,19 @@ import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tools.agent_mistakes import agent_problems
-from tools.agent_tool import AgentTool
-from tools.base import BaseTool
-from tools.declaration import declare
-from tools.function_tool import FunctionTool
-from tools.ready_made import RequestInputTool
-from tools.rule_mistakes import rule_problems
-from tools.toolset import BaseToolset
-from waystation.agents.agent import BaseAgent, LlmAgent
 from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool, ToolNameTaken
 from waystation.core.naming import a
+from waystation.tools.agent_mistakes import agent_problems
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.request_input_tool import RequestInputTool
+from waystation.tools.rule_mistakes import rule_problems
 
 RESERVED_NAMES = frozenset(
     {

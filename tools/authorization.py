@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from tools.readonly_context import ReadonlyContext
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 
 if TYPE_CHECKING:
-    from tools.auth import AuthConfig, CredentialManager
+    from waystation.auth import AuthConfig, CredentialManager
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ async def authorized(
         InvalidTool: The scheme or the credential is wrong.
         AuthorizationFailed: A provider gives no token.
     """
-    from tools.context import ToolContext
+    from waystation.tools.tool_context import ToolContext
 
     manager, config = _managed(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
@@ -70,7 +70,7 @@ def authentication_problem(scheme: Any, credential: Any, credential_key: str | N
 def _managed(
     tool: str, scheme: Any, credential: Any, credential_key: str | None
 ) -> "tuple[CredentialManager, AuthConfig]":
-    from tools.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
+    from waystation.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
 
     given = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
     try:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tools.media import is_genai
 from waystation.core.event import Event
+from waystation.tools.media import is_genai
 
 
 class OneOutput:

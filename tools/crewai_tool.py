@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tools.foreign import ForeignTool
+from waystation.tools.foreign import ForeignTool
 
 
 class CrewaiTool(ForeignTool):

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tools.base import BaseTool
-from tools.vertex import on_vertex
 from waystation.agents.kept import kept
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, decode, encode, plain
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.vertex import on_vertex
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _SETTLED: set[Callable[..., Any]] = set()

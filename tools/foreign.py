@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tools.base import BaseTool
-from tools.calling import invoke
-from tools.context import ToolContext
-from tools.declaration import declaration, settled
-from tools.function_tool import ArgumentsRefused, FunctionTool
-from tools.signature import explained
-from tools.vertex import flattened, on_vertex
 from waystation.core.payload import JsonObject
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.calling import invoke
+from waystation.tools.declaration import declaration, settled
+from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
+from waystation.tools.signature import explained
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.vertex import flattened, on_vertex
 
 
 class ForeignTool(FunctionTool):

@@ -8,16 +8,16 @@ from typing import Any, Self
 import structlog
 from pydantic import ValidationError
 
-from tools.base import BaseTool, OnError
-from tools.calling import invoke
-from tools.context import ToolContext
-from tools.declaration import declaration, settled
-from tools.signature import EMPTY, Signature, doc_of, name_of
-from tools.vertex import flattened, on_vertex, response_schema
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
+from waystation.tools.base_tool import BaseTool, OnError
+from waystation.tools.calling import invoke
+from waystation.tools.declaration import declaration, settled
+from waystation.tools.signature import EMPTY, Signature, doc_of, name_of
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.vertex import flattened, on_vertex, response_schema
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from waystation.core.naming import a
 
 if TYPE_CHECKING:
-    from tools.auth.config import AuthConfig
+    from waystation.auth.auth_tool import AuthConfig
 
 
 def text_given(method: str, name: str, value: object) -> None:
@@ -56,7 +56,7 @@ def config_given(method: str, value: object) -> "AuthConfig":
     Raises:
         TypeError: It is none.
     """
-    from tools.auth.config import AuthConfig
+    from waystation.auth.auth_tool import AuthConfig
 
     if not isinstance(value, AuthConfig):
         raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tools.calling import invoke
-from tools.context import ToolContext
-from tools.foreign import ForeignTool
-from tools.function_tool import ArgumentsRefused, FunctionTool
 from waystation.core.payload import JsonObject
+from waystation.tools.calling import invoke
+from waystation.tools.foreign import ForeignTool
+from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 class LangchainTool(FunctionTool):

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from tools.context import ToolContext
-from tools.function_tool import ArgumentsRefused
-from tools.media import function_response, without_media
 from waystation.core.errors import NotJson
 from waystation.core.event import NO_ACTIONS, EventActions
 from waystation.core.naming import mistakes
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
 from waystation.core.secrets import masked
 from waystation.core.tool_call import ToolOutcome
+from waystation.tools.function_tool import ArgumentsRefused
+from waystation.tools.media import function_response, without_media
+from waystation.tools.tool_context import ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000

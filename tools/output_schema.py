@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from tools.base import BaseTool
-from tools.context import ToolContext
-from tools.declaration import declaration, settled
-from tools.signature import Signature
 from waystation.core.payload import JsonObject, plain
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declaration, settled
+from waystation.tools.signature import Signature
+from waystation.tools.tool_context import ToolContext
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"

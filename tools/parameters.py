@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tools.base import BaseTool
-from tools.declaration import declare, declared_by
 from waystation.agents.kept import kept
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import digest
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declare, declared_by
 
 _TEXTS = frozenset({"title", "description"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})

@@ -4,9 +4,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent.parent
 _OTHERS = (
-    *(str(_ROOT / name) for name in ("activities", "tools", "waystation")),
+    str(Path(__file__).parent.parent),
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     "<frozen ",
 )

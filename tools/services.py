@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tools.auth.store import BaseCredentialService
     from waystation.artifacts.base_artifact_service import BaseArtifactService
+    from waystation.auth.credential_service.base_credential_service import BaseCredentialService
     from waystation.memory.base_memory_service import BaseMemoryService
 
 CREDENTIALS = Path(".waystation") / "credentials"

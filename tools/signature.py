@@ -21,9 +21,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
-from tools.context import ToolContext
 from waystation.core.errors import InvalidTool, NotJson
 from waystation.core.payload import JsonObject, plain
+from waystation.tools.tool_context import ToolContext
 
 EMPTY = inspect.Parameter.empty
 _CONTEXT_NAME = "tool_context"

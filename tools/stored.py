@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import structlog
 
-from tools.actions import Acting
-from tools.awaited import NotAwaited, Unawaited, must_be_awaited
-from tools.given import list_given, text_given, version_given
+from waystation.tools.actions import Acting
+from waystation.tools.awaited import NotAwaited, Unawaited, must_be_awaited
+from waystation.tools.given import list_given, text_given, version_given
 
 if TYPE_CHECKING:
     from google.genai.types import Part

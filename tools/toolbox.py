@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
-from tools.agent_tool import AgentTool
-from tools.authoring import agents_below, entries_of, name_problem, toolsets_of
-from tools.base import BaseTool
-from tools.declaration import declare
-from tools.places import place_of
-from tools.readonly_context import ReadonlyContext
-from tools.toolset import BaseToolset
-from waystation.agents.agent import BaseAgent, LlmAgent
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool, WaystationError
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import agents_below, entries_of, name_problem, toolsets_of
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.declaration import declare
+from waystation.tools.places import place_of
 
 log = structlog.get_logger(__name__)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tools.context import ToolContext
-from tools.declaration import settled
-from tools.function_tool import FunctionTool
 from waystation.core.payload import JsonObject
+from waystation.tools.declaration import settled
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:

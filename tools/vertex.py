@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 
-from tools.signature import Schema, Signature, namespace_of, resolved
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject, plain
+from waystation.tools.signature import Schema, Signature, namespace_of, resolved
 
 _GENERATORS = (collections.abc.Generator, collections.abc.AsyncGenerator)
 _UNIONS = (typing.Union, types.UnionType)

@@ -31,9 +31,9 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from waystation.client.search_attributes import TYPES, add, known
 from waystation.core.errors import WaystationError
 from waystation.core.wire import SEARCH_ATTRIBUTES
-from waystation.search_attributes import TYPES, add, known
 
 if sys.platform != "win32":
     import fcntl

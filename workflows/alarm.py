@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from temporalio import workflow
 
-from workflows.ports import now
+from waystation.workflows.ports import now
 
 
 class Alarm:

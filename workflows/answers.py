@@ -10,7 +10,7 @@ from waystation.core.entry import Began, Refused
 from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, SessionRefused
 from waystation.core.session_data import SessionMessage, parse_message
 from waystation.core.signals import NOT_FOUND
-from workflows.ports import data_of, is_elsewhere, raw, result_of
+from waystation.workflows.ports import data_of, is_elsewhere, raw, result_of
 
 NOTHING = raw(b"null")
 """What stands for an argument that was not given, so that it is our refusal that the sender reads."""

@@ -20,8 +20,8 @@ from waystation.core.payload import decode, encode
 from waystation.core.segment import SegmentRef
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import ARCHIVE_ACTIVITY
-from workflows.pending import Noticeboard
-from workflows.ports import failure_of, raw, result_of
+from waystation.workflows.pending import Noticeboard
+from waystation.workflows.ports import failure_of, raw, result_of
 
 PATCH = "continue-as-new"
 """Marks in a history that its run may be cut. Whoever lowers a constant below has to use a new one: the place of the

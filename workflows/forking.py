@@ -17,7 +17,7 @@ from waystation.core.payload import decode
 from waystation.core.segment import to_json
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import MEMO_FORK, InvocationInput
-from workflows.ports import failure_of, raw, result_of
+from waystation.workflows.ports import failure_of, raw, result_of
 
 TIMEOUT = timedelta(seconds=60)
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)

@@ -33,15 +33,25 @@ from waystation.core.model_call import Phase, Position
 from waystation.core.payload import JsonObject
 from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.wire import ANSWER_UPDATE, WORKFLOW
-from workflows.alarm import Alarm
-from workflows.answers import NOTHING, accepted, beginning, parsed, typed
-from workflows.continuing import PRESSING, Continuing
-from workflows.forking import take_over
-from workflows.pending import Noticeboard
-from workflows.people import begun, notify, review_answer
-from workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
-from workflows.ports import ResultElsewhere, data_of, hand_over, input_data, is_elsewhere, now, paged, raw, signal_data
-from workflows.reporting import Reporter
+from waystation.workflows.alarm import Alarm
+from waystation.workflows.answers import NOTHING, accepted, beginning, parsed, typed
+from waystation.workflows.continuing import PRESSING, Continuing
+from waystation.workflows.forking import take_over
+from waystation.workflows.pending import Noticeboard
+from waystation.workflows.people import begun, notify, review_answer
+from waystation.workflows.perform import call_agent, call_model, call_tool, follow_agent, tell_scopes
+from waystation.workflows.ports import (
+    ResultElsewhere,
+    data_of,
+    hand_over,
+    input_data,
+    is_elsewhere,
+    now,
+    paged,
+    raw,
+    signal_data,
+)
+from waystation.workflows.reporting import Reporter
 
 CANCEL_GRACE_S = 30.0
 """How long a cancelled invocation waits for its running tools to say how they ended."""

@@ -12,7 +12,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.session import SessionLog
 from waystation.core.wire import MEMO_FORK, MEMO_PENDING, MEMO_SESSION, RUNNING, InvocationInput
-from workflows.search_attributes import AGENT, PENDING, STATUS, identity
+from waystation.workflows.search_attributes import AGENT, PENDING, STATUS, identity
 
 MAX_MEMO_ARGS = 2_048
 MAX_MEMO_CALLS = 50

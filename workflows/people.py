@@ -16,7 +16,7 @@ from waystation.core.model_call import Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.occasions import Due
 from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
-from workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.ports import failure_of, now, raw, result_of
 
 REVIEW_TIMEOUT = timedelta(seconds=60)
 REVIEW_LIMIT = timedelta(minutes=15)

@@ -26,8 +26,8 @@ from waystation.core.policy import StandingApproval
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
-from workflows.ports import failure_of, now, raw, result_of
-from workflows.search_attributes import at_start
+from waystation.workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.search_attributes import at_start
 
 MODEL_TIMEOUT = timedelta(minutes=10)
 MODEL_HEARTBEAT_TIMEOUT = timedelta(seconds=30)

@@ -11,7 +11,7 @@ from temporalio.workflow import ActivityCancellationType
 from waystation.core.payload import decode
 from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from workflows.ports import failure_of, raw, result_of
+from waystation.workflows.ports import failure_of, raw, result_of
 
 READ_TIMEOUT = timedelta(minutes=1)
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)

@@ -11,7 +11,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, changes
 from waystation.core.wire import CHILD_ENDED_SIGNAL, PARKED_SIGNAL
-from workflows.ports import raw
+from waystation.workflows.ports import raw
 
 
 class Reporter:

@@ -11,8 +11,8 @@ from temporalio.common import RawValue
 
 from waystation.core.payload import JsonObject, decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from workflows.answers import NOTHING
-from workflows.ports import all_data, data_of, raw
+from waystation.workflows.answers import NOTHING
+from waystation.workflows.ports import all_data, data_of, raw
 
 MAX_SIGNALS = 200
 """A cold reader reads so many at once: 800 events, 8 ms."""

@@ -32,11 +32,11 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
-from workflows.answers import NOTHING, parsed_message, settled, typed
-from workflows.pending import SessionBoard
-from workflows.ports import ResultElsewhere, input_data, now, paged, raw, result_of, signal_data
-from workflows.readings import Readings, archived, collected
-from workflows.search_attributes import at_start
+from waystation.workflows.answers import NOTHING, parsed_message, settled, typed
+from waystation.workflows.pending import SessionBoard
+from waystation.workflows.ports import ResultElsewhere, input_data, now, paged, raw, result_of, signal_data
+from waystation.workflows.readings import Readings, archived, collected
+from waystation.workflows.search_attributes import at_start
 
 CANCEL_GRACE_S = 30.0
 MAX_SIGNALS = 4_000

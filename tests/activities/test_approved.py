@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from activities.approved import asking, refusal
-from tools import BaseTool, FunctionTool, ToolContext
-from tools.parameters import parameters_digest
+from waystation.activities.approved import asking, refusal
 from waystation.agents import ApprovalRule
 from waystation.core.call import CallState
 from waystation.core.event import EventActions, ToolConfirmation
@@ -14,6 +12,10 @@ from waystation.core.model_call import Call, Confirmation
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy(approvers=("role:finance",))
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from activities.artifacts import ObjectStoreArtifactService
 from tests.activities.object_server import object_server
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
+from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.core.errors import InputValidationError, NotJson
 
 WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}

@@ -15,9 +15,9 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.artifacts import ObjectStoreArtifactService
 from tests.activities.object_server import object_server
 from waystation.artifacts import InMemoryArtifactService
+from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.core.errors import InputValidationError, StoreFailed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +143,7 @@ def test_processes_that_save_at_the_same_time_get_versions_of_their_own(tmp_path
     code = """
 import asyncio, json, sys
 from google.genai.types import Part
-from activities.artifacts import ObjectStoreArtifactService
+from waystation.artifacts import ObjectStoreArtifactService
 service = ObjectStoreArtifactService(sys.argv[1])
 where = {"app_name": "shop", "user_id": "ann", "session_id": "s1", "filename": "f"}
 async def main():

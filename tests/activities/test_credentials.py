@@ -16,19 +16,19 @@ import pytest
 import structlog
 from keyring.errors import KeyringLocked, PasswordDeleteError
 
-from activities.credentials import (
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
+from waystation.auth.credential_service.encrypted_file_credential_service import (
     KEY_VARIABLE,
     EncryptedFileCredentialService,
-    InMemoryCredentialService,
-    KeyringCredentialService,
-    store_at,
 )
-from tools import ToolContext
-from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
-from tools.session import Session
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_service.store_location import store_at
 from waystation.core.errors import CredentialStoreError
 from waystation.core.secrets import HIDDEN, Secret
 from waystation.logs import configure_logs
+from waystation.tools.session import Session
+from waystation.tools.tool_context import ToolContext
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY = "canary-51be07"
@@ -161,7 +161,7 @@ def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
 def test_processes_share_a_file_and_wait_for_one_another(tmp_path: Path) -> None:
     """Several at once, the first use included, lose no addition."""
     program = (
-        "import sys; from activities.credentials import EncryptedFileCredentialService as S\n"
+        "import sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
         "store = S(sys.argv[1])\n"
         "for _ in range(10):\n"
         "    with store.held(('n',)):\n"
@@ -308,7 +308,9 @@ def test_a_configuration_names_a_store(tmp_path: Path) -> None:
     assert isinstance(store_at(tmp_path / "credentials"), EncryptedFileCredentialService)
     assert isinstance(store_at("keyring:desk"), KeyringCredentialService)
     assert isinstance(store_at(f"python:{__name__}:own_store"), InMemoryCredentialService)
-    assert isinstance(store_at("python:activities.credentials:InMemoryCredentialService"), InMemoryCredentialService)
+    assert isinstance(
+        store_at("python:waystation.auth.credential_service:InMemoryCredentialService"), InMemoryCredentialService
+    )
 
 
 @pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
@@ -322,7 +324,7 @@ def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
     """Not even one that is killed while it holds a place."""
     path = tmp_path / "credentials"
     program = (
-        "import os, sys; from activities.credentials import EncryptedFileCredentialService as S\n"
+        "import os, sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
         "with S(sys.argv[1]).held(('n',)):\n"
         "    os.kill(os.getpid(), 9)\n"
     )

@@ -8,12 +8,13 @@ from datetime import timedelta
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.heartbeat import beating
 from tests.conftest import Serve
 from tests.workflows.outside import Gate, until
-from tools import FunctionTool, ToolContext
+from waystation.activities.heartbeat import beating
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 SHORT = timedelta(seconds=1)
 

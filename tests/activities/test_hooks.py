@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from activities import hooks
-from activities.hooks import CallbackRaised, Hooks, close_plugins
-from tools import BaseTool, CallbackContext, ToolContext
+from waystation.activities import hooks
+from waystation.activities.hooks import CallbackRaised, Hooks, close_plugins
 from waystation.agents import Agent
 from waystation.core.errors import StoreFailed
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Closing(BasePlugin):

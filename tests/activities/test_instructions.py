@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from activities.contexts import Contexts
-from activities.instructions import InstructionFailed, filled_in, instructions_of
-from tools import ReadonlyContext
-from tools.services import NO_SERVICES
+from waystation.activities.contexts import Contexts
+from waystation.activities.instructions import InstructionFailed, filled_in, instructions_of
 from waystation.agents import Agent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.tools.services import NO_SERVICES
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}
 

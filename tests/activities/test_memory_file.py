@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from google.genai import types
 
-from activities.memory import SqliteMemoryService
 from waystation.core.errors import StoreFailed
 from waystation.memory import MemoryEntry
+from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 ROOT = Path(__file__).resolve().parents[2]
 REMEMBER = """
 import asyncio, sys
 from waystation.core.event import Event
-from activities.memory import SqliteMemoryService
+from waystation.memory import SqliteMemoryService
 service = SqliteMemoryService(sys.argv[1])
 def said(number):
     content = {"parts": [{"text": f"tea {number}"}]}

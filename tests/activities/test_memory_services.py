@@ -10,11 +10,11 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from activities.memory import SqliteMemoryService
-from tools import Session
 from waystation.core.errors import InputValidationError
 from waystation.core.event import Event
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
+from waystation.memory.sqlite_memory_service import SqliteMemoryService
+from waystation.tools.session import Session
 
 ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.models.choice import DEMO, KEY_VARIABLES
-from activities.models.names import foreign_names, may_be_gemini, unanswered
 from tests.test_worker import logged, run
+from waystation.activities.model_choice import DEMO, KEY_VARIABLES
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
@@ -15,7 +14,8 @@ from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.testing import ScriptedModel, says
-from worker import check
+from waystation.worker.main import check
+from waystation.worker.model_check import foreign_names, may_be_gemini, unanswered
 
 
 @pytest.fixture(autouse=True)

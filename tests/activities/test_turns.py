@@ -9,17 +9,17 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
-from activities.turns import TurnReader
 from tests.activities.conftest import Pages
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
-from tools import LongRunningFunctionTool
+from waystation.activities.turns import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import Entry
 from waystation.core.wire import WORKFLOW
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask(number: int) -> dict[str, str]:

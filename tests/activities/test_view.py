@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.view import Views
 from tests.activities.conftest import Pages
 from tests.conftest import Serve
-from tools import LongRunningFunctionTool, ToolContext
+from waystation.activities.view import Views
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import CallReturned
@@ -21,9 +20,11 @@ from waystation.core.model_call import Position
 from waystation.core.projection import Sources, catch_up, position_of
 from waystation.core.tool_call import ToolOutcome
 from waystation.embedded import EmbeddedServer
-from waystation.history import HistoryReader
+from waystation.history.reader import HistoryReader
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def note(word: str, tool_context: ToolContext) -> dict[str, str]:

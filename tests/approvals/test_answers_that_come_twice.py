@@ -9,13 +9,14 @@ import pytest
 from tests.approvals.asking import asker, payer
 from tests.conftest import Serve
 from tests.workflows.outside import Till, ignored, ignored_in, refusal, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import Action
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask() -> None:

@@ -10,8 +10,6 @@ from temporalio.client import WorkflowHistory
 
 from tests.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
 from waystation.audit import account
-from waystation.client import chain
-from waystation.client.chain import opened
 from waystation.core.answer import Answer
 from waystation.core.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
 from waystation.core.errors import ForeignHistory
@@ -19,7 +17,9 @@ from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation, Verified
 from waystation.core.review import Review
-from waystation.history_files import read
+from waystation.history import invocation_runs as chain
+from waystation.history.files import read
+from waystation.history.invocation_runs import opened
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 

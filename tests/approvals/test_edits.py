@@ -7,13 +7,15 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import quiet, waiting
 from tests.workflows.said import pay
-from tools import BaseTool, BaseToolset, FunctionTool
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import AnswerRefused, DigestMismatch, InvalidAnswer, NotAllowed
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
 
 
 def clerk(tool: Any, args: JsonObject, name: str = "pay", **settings: Any) -> Agent:

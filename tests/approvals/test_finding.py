@@ -8,11 +8,11 @@ import pytest
 from tests.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
 from tests.conftest import Serve
 from tests.workflows.outside import Till, refusal, until, waiting
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.wanted import wanting
 from waystation.core.answer import PendingCall
 from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def pending(**fields: Any) -> PendingCall:

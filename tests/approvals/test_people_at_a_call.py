@@ -4,12 +4,12 @@ from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, refusal, waiting
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
 
 
 def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:

@@ -9,8 +9,6 @@ from pydantic import BaseModel
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
 from tests.workflows.said import pay
-from tools import FunctionTool, LongRunningFunctionTool, ToolContext
-from tools.parameters import parameters_digest
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -19,6 +17,10 @@ from waystation.core.model_call import Call
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy(deadline=timedelta(hours=1), comment=True)
 

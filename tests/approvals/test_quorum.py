@@ -6,11 +6,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, cut, refusal, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def payer(till: Till, **policy: Any) -> Agent:

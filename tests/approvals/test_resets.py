@@ -6,11 +6,12 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from tests.conftest import Serve
 from tests.workflows import outside
 from tests.workflows.outside import waiting
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.audit.gathering import of_invocation
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 ANSWERS = (
     ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,

@@ -12,7 +12,6 @@ from tests.approvals.asking import asks_once
 from tests.conftest import Serve
 from tests.identity.conftest import Installation, installed
 from tests.workflows.outside import waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.answer import Answer
@@ -23,6 +22,8 @@ from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.review import Review
 from waystation.testing import AgentEnvironment
 from waystation.testing.fake_openid import FakeOpenId
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 POLICY = ApprovalPolicy(approvers=("dana@example.com",))
 

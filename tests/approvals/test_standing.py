@@ -7,11 +7,12 @@ from temporalio.service import RPCError
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, until, waiting
-from tools import AgentTool, FunctionTool
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
 
 HOUR = timedelta(hours=1)
 

@@ -6,12 +6,12 @@ from typing import Any
 from tests.workflows.outside import Till, refusal, waiting
 from tests.workflows.said import failure
 from tests.workflows.skipping import DAY, SkipTime
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import DeadlinePassed, NoticeDue
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
 
 
 def payer(till: Till, **policy: Any) -> Agent:

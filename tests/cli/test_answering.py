@@ -10,11 +10,12 @@ from tests.approvals.asking import ask, asker, boss, listed, payer
 from tests.cli.conftest import Command
 from tests.conftest import Serve
 from tests.workflows.outside import Till, until, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "approve": (),

@@ -9,10 +9,11 @@ from tests.cli.conftest import Command
 from tests.cli.test_run import ask, asking, waits
 from tests.conftest import Serve
 from tests.workflows.outside import until
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve, waystation: Command) -> None:

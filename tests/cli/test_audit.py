@@ -12,9 +12,9 @@ from tests.cli.conftest import Command, command
 from tests.conftest import Serve
 from tests.identity.conftest import installed
 from tests.workflows.outside import Till, cut, ignored, waiting
-from tools import FunctionTool
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing.fake_openid import FakeOpenId
+from waystation.tools.function_tool import FunctionTool
 
 
 @pytest.fixture(scope="module")

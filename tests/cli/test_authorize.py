@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from activities.credentials import EncryptedFileCredentialService
 from tests.cli.conftest import Command
 from tests.conftest import Serve
 from tests.workflows.outside import until, waiting
-from tools import FunctionTool, Services, ToolContext
-from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
-from tools.services import CREDENTIALS
 from waystation.agents import Agent
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.cli import answering
 from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.services import CREDENTIALS, Services
+from waystation.tools.tool_context import ToolContext
 
 KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
 API_KEY = "key-9d0b81aa5e"

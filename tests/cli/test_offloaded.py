@@ -11,12 +11,12 @@ from tests.conftest import Serve
 from tests.sessions.conftest import heard_events, new_session
 from tests.streams.test_web import stream_of
 from tests.web.sites import site
-from tools import ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.connect import connect
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
 
 LARGE = 3_000_000
 SHORT = "[offloaded: 3.0 MB, sha256 "

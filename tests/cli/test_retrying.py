@@ -9,7 +9,6 @@ from tests.cli.conftest import Command
 from tests.cli.test_chat import typed
 from tests.cli.test_run import ask, waits
 from tests.conftest import Serve
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.cli import retrying
 from waystation.cli.output import Output
@@ -17,6 +16,9 @@ from waystation.cli.retrying import Retrying
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 AT = r"\d\d:\d\d:\d\d"
 THEN = rf"(next try at {AT}|it is being tried again now)\."

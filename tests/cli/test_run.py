@@ -7,12 +7,14 @@ import sys
 
 from tests.cli.conftest import Command
 from tests.conftest import Serve
-from tools import AgentTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import PendingCall
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:

@@ -10,8 +10,10 @@ from typing import Any
 from crewai.tools import BaseTool, tool
 from pydantic import BaseModel, Field
 
-from tools import ToolContext, declare, outcome_of
-from tools.crewai_tool import CrewaiTool
+from waystation.tools.crewai_tool import CrewaiTool
+from waystation.tools.declaration import declare
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 class Wanted(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.crewai_tool import CrewaiTool
+from waystation.tools.crewai_tool import CrewaiTool
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-crewai" / "bin" / "python"

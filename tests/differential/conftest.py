@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from activities.models.choice import Models
-from activities.services import fleeting_services
 from tests.differential.scenario import Json
 from tests.differential.subject import Pause, Subject
+from waystation.activities.model_choice import Models
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
-from worker import create_worker
+from waystation.worker.main import create_worker
+from waystation.worker.services import fleeting_services
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-adk" / "bin" / "python"

@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.differential.scenario import Json
-from tools import (
-    BaseTool,
-    FunctionTool,
-    declare,
-    exit_loop,
-    get_user_choice,
-    load_artifacts,
-    load_memory,
-    request_input,
-)
-from tools.artifact_tools import _HINT as ARTIFACTS_HINT
-from tools.long_running import NOTE
-from tools.memory_tools import _HINT as MEMORY_HINT
 from waystation.core.quoted import BEGIN, PREAMBLE
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declare
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
+from waystation.tools.load_artifacts_tool import _HINT as ARTIFACTS_HINT
+from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from waystation.tools.load_memory_tool import _HINT as MEMORY_HINT
+from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+from waystation.tools.long_running_tool import NOTE
+from waystation.tools.request_input_tool import request_input
 
 Change = Callable[[Json, Any], Json]
 """Returns Waystation's record, given ADK's and what the scenario tells of itself."""

@@ -11,8 +11,9 @@ from tests.differential.conftest import Oracle
 from tests.differential.record import difference
 from tests.differential.scenario import Json
 from tests.differential.signatures import functions_of
-from tools import FunctionTool, declare
 from waystation.core.errors import InvalidTool
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
 
 HEADER = '''
 import dataclasses, datetime, enum

@@ -5,17 +5,17 @@ from importlib import import_module
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
 from tests.conftest import Serve
 from tests.examples.conftest import answered
 from tests.workflows.outside import waiting
-from tools import Services
 from waystation.agents.registry import Registry, Root
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.client.agent_client import Invocation
 from waystation.models import BaseLlm
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.services import Services
 
 AGENT = "calendar_agent"
 

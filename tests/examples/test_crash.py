@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import pytest
 
-from activities.credentials import EncryptedFileCredentialService
 from tests.cli.shell import ROOT
 from tests.conftest import verify_tree
 from tests.examples.conftest import EXAMPLES, answered, called, texts
 from tests.workflows.outside import until, waiting
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.cli.worker_process import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer

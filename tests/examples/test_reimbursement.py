@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Serve
-from tools import ToolContext
 from waystation.agents import LlmAgent
 from waystation.agents.registry import Root, discover
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MEALS = {"purpose": "meals", "amount": 200.0}

@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from waystation.agents.registry import Registry
 from waystation.core.event import parts_of, text_of
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, ScriptedHuman
 
 PROGRESS: JsonObject = {"action": "progress", "response": {"status": "on its way"}}

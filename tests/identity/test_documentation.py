@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.channels import Channels
 from tests.cli.shell import ROOT
+from waystation.activities.channels import Channels
 from waystation.identity import Configuration, answer_digest
 from waystation.testing.receiver import WebhookReceiver
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from activities.channels import Channels
+from waystation.activities.channels import Channels
 from waystation.testing.receiver import WebhookReceiver
 
 

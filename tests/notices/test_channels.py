@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
-from activities.notices import Notice
 from tests.notices.conftest import channels, webhook
+from waystation.activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
+from waystation.activities.notices import Notice
 from waystation.core.errors import InvalidConfiguration
 from waystation.testing.receiver import WebhookReceiver
 

@@ -14,14 +14,14 @@ import pytest
 from aiosmtpd.controller import Controller
 from temporalio import activity
 
-from activities.channels import Channel, Channels
-from activities.notices import Notice
 from tests.approvals.asking import asks_once
 from tests.conftest import Serve
 from tests.identity.conftest import KEY
 from tests.notices.conftest import channels, webhook
 from tests.workflows.outside import until
 from tests.workflows.said import failure
+from waystation.activities.channels import Channel, Channels
+from waystation.activities.notices import Notice
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import Notified

@@ -23,8 +23,8 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import AlreadyAnswered
 from waystation.core.wire import InvocationResult
 from waystation.embedded import EmbeddedServer
-from worker import create_worker
-from workflows import perform
+from waystation.worker.main import create_worker
+from waystation.workflows import perform
 
 PARKED = 100
 

@@ -18,8 +18,8 @@ from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.session_client import Session
 from waystation.core.wire import WORKFLOW
-from worker import create_worker
-from workflows import continuing, perform, readings
+from waystation.worker.main import create_worker
+from waystation.workflows import continuing, perform, readings
 
 CUT_AFTER = 40
 """In events: three steps, whose pages are together too large to be carried as they stand."""

@@ -8,7 +8,7 @@ from tests.conftest import verify_tree
 from tests.processes.workers import Place, plan
 from waystation.client.agent_client import AgentClient
 from waystation.core.scope import user_scope
-from waystation.history import arguments
+from waystation.history.reader import arguments
 
 INVOCATIONS = 30
 

@@ -14,8 +14,8 @@ from tests.processes.test_crashes import approve_all
 from tests.processes.workers import Place, WorkerProcess, until
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
-from worker import create_worker
-from workflows import perform
+from waystation.worker.main import create_worker
+from waystation.workflows import perform
 
 PARKED = 20
 TOGETHER = [()]

@@ -13,8 +13,8 @@ from temporalio.client import Client
 from tests.processes.ledger import Ledger
 from tests.processes.workers import Place, Process, plan, until
 from waystation.client.agent_client import AgentClient
+from waystation.client.search_attributes import TYPES, registered
 from waystation.embedded import find_temporal
-from waystation.search_attributes import TYPES, registered
 
 NAMESPACES = ("unsearchable", "later", "mistyped")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from google.genai import types
 
-from activities.artifacts import ObjectStoreArtifactService
-from activities.memory import SqliteMemoryService
 from tests.processes.ledger import VARIABLE
 from tests.processes.workers import AGENTS, ROOT, Place, WorkerProcess, undisturbed, until
+from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.core.event import text_of
+from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 KEEPER = '''
     """An agent that keeps what it is told."""
@@ -25,7 +25,7 @@ KEEPER = '''
     from google.genai import types
 
     from tests.processes.ledger import ledger
-    from tools import FunctionTool, ToolContext
+    from waystation.tools import FunctionTool, ToolContext
     from waystation.agents import Agent
     from waystation.models import LlmRequest, LlmResponse
     from waystation.testing.models import FunctionModel, calls, latest_turn, says

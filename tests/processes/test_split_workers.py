@@ -12,18 +12,18 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
-from activities.models.choice import Models
-from activities.view import Views
 from tests.conftest import verify_tree
 from tests.processes.workers import Place, plan, until
-from tools import FunctionTool
+from waystation.activities.model_choice import Models
+from waystation.activities.view import Views
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core.entry import Body
 from waystation.storage import Blobs
 from waystation.testing import ScriptedModel, calls, responses, says
-from worker import create_worker
+from waystation.tools.function_tool import FunctionTool
+from waystation.worker.main import create_worker
 
 
 async def test_two_activity_workers_see_one_conversation(place: Place, client: AgentClient) -> None:

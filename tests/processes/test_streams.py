@@ -15,8 +15,8 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.event import Event, text_of
 from waystation.core.partial import PARTIAL
 from waystation.testing import FakeGemini
-from worker import create_worker
-from workflows import perform
+from waystation.worker.main import create_worker
+from waystation.workflows import perform
 
 FIRST = "It snows in Bern, and it will snow tomorrow, and the day after."
 SECOND = "It rains in Bern, and it will rain tomorrow, and the day after."

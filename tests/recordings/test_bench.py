@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.replay.scenarios import SCENARIOS
-from tools import ToolContext
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.core.payload import JsonObject
@@ -15,6 +14,7 @@ from waystation.replay import Recording
 from waystation.replay.bench import Bench, NotAsked
 from waystation.replay.steps import NoSuchStep, calls_in, model_number, model_step, tool_step
 from waystation.testing import ScriptedModel, says
+from waystation.tools.tool_context import ToolContext
 
 KEPT = Path(__file__).parents[1] / "replay"
 

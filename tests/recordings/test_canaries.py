@@ -17,17 +17,19 @@ from temporalio.converter import DataConverter
 
 from tests.cli.conftest import Command, command, waystation
 from tests.conftest import Serve
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
-from waystation.history_files import Saved, written
+from waystation.history.files import Saved, written
 from waystation.replay import Recording, redaction, replay
 from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacting import Redactor, Rules
 from waystation.replay.redaction import NotRedacted, redact
 from waystation.storage.driver import offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 __all__ = ["waystation"]
 

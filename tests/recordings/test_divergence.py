@@ -22,11 +22,11 @@ from waystation.core.errors import NotReplayable
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationResult
-from waystation.history import log_of
-from waystation.history_files import Saved, written
+from waystation.history.files import Saved, written
+from waystation.history.reader import log_of
 from waystation.replay import Divergence, Recording, divergence_of, replay
-from workflows import alarm, invocation, pending, perform, ports
-from workflows.invocation import AgentInvocation
+from waystation.workflows import alarm, invocation, pending, perform, ports
+from waystation.workflows.invocation import AgentInvocation
 
 KEPT = Path(__file__).parents[1] / "replay"
 

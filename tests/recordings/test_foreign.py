@@ -25,16 +25,17 @@ from tests.cli.shell import ROOT
 from tests.conftest import Serve
 from tests.workflows.outside import start_raw
 from tests.workflows.test_codec import Veil
-from waystation import foreign, history_files
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.embedded import EmbeddedServer
+from waystation.history import compatibility as foreign
+from waystation.history import files as history_files
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says
-from worker import create_worker
-from workflows import continuing, invocation, people, readings, session
+from waystation.worker.main import create_worker
+from waystation.workflows import continuing, invocation, people, readings, session
 
 REPLAY = Path(__file__).parents[1] / "replay"
 KEPT = REPLAY / "long-running-approved.json"

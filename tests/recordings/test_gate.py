@@ -17,14 +17,15 @@ from temporalio.client import (
 
 from tests.cli.conftest import command
 from tests.workflows.outside import until, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent, SequentialAgent
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.replay import GateReport, gate
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from workflows import perform
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.workflows import perform
 
 AGENT = '''
 from waystation import Agent, FunctionTool, LongRunningFunctionTool

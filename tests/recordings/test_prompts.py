@@ -9,7 +9,6 @@ from google.genai import types
 from tests.conftest import Serve
 from tests.replay.scenarios import SCENARIOS
 from tests.workflows.outside import waiting
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent, SequentialAgent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.readonly_context import ReadonlyContext
@@ -22,6 +21,9 @@ from waystation.models import LlmRequest
 from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.replay import Prompt, Recording, prompt_at
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 KEPT = Path(__file__).parent.parent / "replay"
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from tests.conftest import Serve
 from tests.workflows.outside import cut, waiting
 from tests.workflows.test_continuing import add, begun, counting
-from tools import AgentTool, FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
-from waystation.history_files import Saved, written
+from waystation.history.files import Saved, written
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
 
 RULES = [["secrets"], ["field:to", "field:by", "field:sum"], ["text"]]
 

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.cli.conftest import command
 from waystation.core.log import Log
-from waystation.history_files import Saved, read, written
+from waystation.history.files import Saved, read, written
 from waystation.replay import Recording, replay
 from waystation.replay.redaction import redact
 from waystation.storage import Blobs

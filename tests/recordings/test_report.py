@@ -14,7 +14,6 @@ from temporalio.client import WorkflowHistory
 from tests.cli.conftest import command
 from tests.conftest import Serve
 from tests.workflows.outside import Till, until
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core import ids, prompt
 from waystation.core.budget import Budget, Price
@@ -25,12 +24,15 @@ from waystation.core.model_call import Call, ModelReply
 from waystation.core.payload import JsonObject, encode
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
-from waystation.history_files import Saved, read, written
+from waystation.history.files import Saved, read, written
 from waystation.models import LlmResponse
 from waystation.replay import Recording, report
 from waystation.replay.reports import view
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import words
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 REPLAY = Path(__file__).parents[1] / "replay"
 KEPT = sorted(path for path in REPLAY.glob("*.json") if not path.name.endswith(".held.json"))

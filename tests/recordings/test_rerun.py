@@ -10,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from tests.replay.scenarios import SCENARIOS, pay
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.core.errors import UnknownAgent
@@ -21,6 +20,8 @@ from waystation.replay.request_file import NotAPrompt
 from waystation.replay.rerun import NotApproved
 from waystation.replay.steps import NoSuchStep
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 KEPT = Path(__file__).parents[1] / "replay"
 

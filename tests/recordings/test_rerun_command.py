@@ -8,10 +8,10 @@ import pytest
 from tests.cli.conftest import Command, command, waystation
 from tests.cli.test_asking import Types
 from tests.conftest import Serve
-from tools import AgentTool
 from waystation.agents import Agent
 from waystation.cli import reruns
 from waystation.testing import FunctionModel, ScriptedModel, calls, says, user_text
+from waystation.tools.agent_tool import AgentTool
 
 __all__ = ["waystation"]
 

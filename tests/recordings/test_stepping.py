@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from tests.cli.conftest import Ran, command
 from tests.conftest import Serve
-from tools import AgentTool
 from waystation.agents import Agent
 from waystation.cli.main import app
 from waystation.core.entry import (
@@ -30,6 +29,7 @@ from waystation.core.log import Log
 from waystation.replay import Recording, Walk
 from waystation.replay.breaking import break_at
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "replay"

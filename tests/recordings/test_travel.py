@@ -10,7 +10,6 @@ from temporalio.client import WorkflowHistory
 from tests.cli.conftest import command
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.core import ids
 from waystation.core.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
@@ -22,6 +21,7 @@ from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
 from waystation.replay import Changes, Pair, Recording, difference, prompt_at
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
 
 KEPT = Path(__file__).parent.parent / "replay"
 HISTORIES = [path for path in sorted(KEPT.glob("*.json")) if not path.name.endswith(".held.json")]
@@ -285,7 +285,7 @@ async def test_the_diff_command_says_where_two_invocations_part() -> None:
 
 async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_path: Path) -> None:
     """Of an invocation on a server too; an unknown call is answered with those there are."""
-    from tools import AgentTool
+    from waystation.tools.agent_tool import AgentTool
 
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
     agent = Agent(

@@ -6,12 +6,13 @@ from typing import Any
 
 from temporalio.client import WorkflowFailureError
 
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import AnswerRefused
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 SOON = timedelta(seconds=0.2)
 RULING = {"type": "object", "properties": {"granted": {"type": "boolean"}}, "required": ["granted"]}

@@ -13,7 +13,6 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 
 from tests.replay import approvals, trees
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -23,6 +22,10 @@ from waystation.models import LlmResponse
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
 from waystation.testing.models import Reply
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from tests.replay.scenarios import SCENARIOS
 from waystation.core.answer import PendingCall
 from waystation.core.errors import ForeignHistory
-from waystation.history import decoded, log_of
+from waystation.history.reader import decoded, log_of
 from waystation.replay import replay
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading

@@ -7,13 +7,15 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tools import AgentTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from waystation.core.budget import Usage
 from waystation.core.errors import ModelRefused
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import Reply
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 class Sum(BaseModel):

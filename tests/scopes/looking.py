@@ -6,12 +6,12 @@ from typing import Any
 
 from temporalio.service import RPCError
 
-from tools import ToolContext
 from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.scope import app_scope, user_scope
 from waystation.testing import AgentEnvironment, ScriptedModel
 from waystation.testing.models import Reply
+from waystation.tools.tool_context import ToolContext
 
 
 def remember(key: str, value: Any, tool_context: ToolContext) -> str:

@@ -12,12 +12,15 @@ from temporalio.common import RawValue
 
 from tests.conftest import Serve
 from tests.scopes.looking import agent, commands, model_of, pending, remember, scope_ids
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ModelRefused
 from waystation.core.scope import user_scope
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def ask(tool_context: ToolContext) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from activities.scopes import ScopeKeeper
 from tests.conftest import Serve
 from tests.scopes.looking import agent, commands, model_of, recall, remember
+from waystation.activities.scopes import ScopeKeeper
 from waystation.apps import App
 from waystation.testing import calls, responses, says
 

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import Serve
 from tests.sessions.conftest import Converse, heard_events, new_session
 from tests.sessions.test_conversation import words
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
@@ -22,6 +21,7 @@ from waystation.core.event import Event
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask(purpose: str) -> dict[str, str]:

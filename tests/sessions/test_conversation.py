@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 from tests.sessions.conftest import Converse, heard_events
-from tools import ToolContext
 from waystation.agents import Agent
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
 
 
 def words(events: list[Event]) -> list[str]:

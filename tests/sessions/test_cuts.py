@@ -16,17 +16,17 @@ from tests.sessions.test_conversation import words
 from tests.sessions.test_sending import Held, echo
 from tests.sessions.test_waiting import parked, paying
 from tests.workflows.outside import Gate, heard_joined, until, waiting
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.core.session_data import Busy, SessionInput
 from waystation.core.wire import COLLECT_ACTIVITY
-from waystation.history import arguments
+from waystation.history.reader import arguments
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says
 from waystation.testing.models import Reply, latest_turn
-from workflows import readings
+from waystation.tools.function_tool import FunctionTool
+from waystation.workflows import readings
 
 LARGE = "x" * 60_000
 """Two of these are more than a run of a session carries as it stands."""

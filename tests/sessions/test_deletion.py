@@ -12,7 +12,6 @@ from temporalio.client import Client, WorkflowExecution
 from tests.conftest import Serve
 from tests.sessions.conftest import heard_events, new_session
 from tests.sessions.test_client import asking, waits
-from tools import AgentTool, Services, ToolContext
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.client.agent_client import AgentClient
@@ -20,6 +19,9 @@ from waystation.client.session_client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.memory import InMemoryMemoryService
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 
 async def listed(client: AgentClient, prefix: str) -> list[str]:

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from tests.sessions.conftest import Converse, heard_events
 from tests.workflows.outside import Till, waiting
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.core import ids
@@ -14,6 +13,7 @@ from waystation.core.wire import SESSION_WORKFLOW
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, says
 from waystation.testing.models import Reply
+from waystation.tools.function_tool import FunctionTool
 
 POLICY = ApprovalPolicy(remember=timedelta(hours=1))
 

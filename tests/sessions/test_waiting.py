@@ -7,13 +7,15 @@ from tests.sessions.conftest import Converse, heard_events, new_session, verify
 from tests.sessions.test_conversation import texts, words
 from tests.sessions.turnstile import HeldReadings, Turnstile, decided
 from tests.workflows.outside import Gate, until, waiting
-from tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.client.session_invocation import Sent
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, responses, says
 from waystation.testing.models import Reply, latest_turn
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:

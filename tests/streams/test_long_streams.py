@@ -9,7 +9,6 @@ from temporalio.service import RPCError
 from tests.conftest import Serve
 from tests.streams.held import Held
 from tests.workflows.outside import until
-from tools import AgentTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.event import Event, text_of
@@ -17,6 +16,7 @@ from waystation.core.partial import PARTIAL
 from waystation.core.wire import WORKFLOW
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
 
 STEPS = 7
 

@@ -9,11 +9,9 @@ import pytest
 import temporalio.converter
 from temporalio.client import Client, WorkflowHistory
 
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from tests.streams.held import Held
 from tests.workflows.test_codec import Veil
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
@@ -23,10 +21,12 @@ from waystation.core.event import Event, text_of
 from waystation.core.log import Log
 from waystation.core.partial import PARTIAL
 from waystation.embedded import EmbeddedServer
-from waystation.history import log_of
+from waystation.history.reader import log_of
 from waystation.models import LlmResponse
+from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
-from worker import create_worker
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.worker.main import create_worker
 
 HISTORIES = Path(__file__).parents[1] / "replay"
 LONG = "It rains in Bern, and it will rain tomorrow, and on the day after it will still rain."

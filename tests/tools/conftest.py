@@ -2,7 +2,7 @@
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from activities.credentials import InMemoryCredentialService
-from tools import Services, ToolContext
-from tools.auth import (
+from waystation.auth import (
     AuthConfig,
     AuthScheme,
     ExtendedOAuth2,
@@ -14,8 +12,11 @@ from tools.auth import (
     OpenIdConnectWithConfig,
     complete_authorization,
 )
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 
 def calling(store: InMemoryCredentialService, call: str = "fc-1", **about: Any) -> ToolContext:

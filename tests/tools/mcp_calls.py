@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tools import ReadonlyContext, ToolContext, toolbox
-from tools.mcp import (
+from waystation.agents import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.tools.mcp_tool import (
     McpToolset,
     StdioConnectionParams,
     StdioServerParameters,
     StreamableHTTPConnectionParams,
 )
-from waystation.agents import LlmAgent
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import toolbox
 
 SERVER = str(Path(__file__).parent / "mcp_server.py")
 LIMIT_S = 30.0

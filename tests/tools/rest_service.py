@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tools import ToolContext
-from tools.openapi import OpenAPIToolset, RestApiTool
+from waystation.tools.openapi_tool import OpenAPIToolset, RestApiTool
+from waystation.tools.tool_context import ToolContext
 
 ERROR = (
     "Tool {} execution failed. Analyze this execution error and your inputs. Retry with adjustments if applicable. But "

@@ -10,26 +10,24 @@ from pydantic import BaseModel, ValidationError
 
 from tests.tools.rest_service import spec
 from tests.tools.rest_service import tool as rest_tool
-from tools import (
-    AgentTool,
-    BaseTool,
-    FunctionTool,
-    LongRunningFunctionTool,
-    ToolContext,
-    exit_loop,
-    get_user_choice,
-    load_artifacts,
-    load_memory,
-    request_input,
-)
-from tools.approval import Judgement, judged
-from tools.mcp.tool import McpTool
 from waystation.agents import Agent, ApprovalRule
 from waystation.core.answer import usual_hint
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import Judgement, judged
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
+from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.mcp_tool.mcp_tool import McpTool
+from waystation.tools.request_input_tool import request_input
+from waystation.tools.tool_context import ToolContext
 
 OWN = ApprovalPolicy(approvers=("role:own",))
 FIRST = ApprovalPolicy(approvers=("role:first",))

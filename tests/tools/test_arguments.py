@@ -11,8 +11,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from tools import CallbackContext, Context, FunctionTool, ToolContext
 from waystation.core.errors import InvalidTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import CallbackContext, Context, ToolContext
 
 
 class Color(enum.Enum):

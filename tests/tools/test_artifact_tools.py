@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from tools import Services, Session, ToolContext
-from tools.artifact_tools import LoadArtifactsTool, load_artifacts_tool, shown
-from tools.declaration import declare
 from waystation.artifacts import InMemoryArtifactService
 from waystation.models.llm_request import LlmRequest
+from waystation.tools.declaration import declare
+from waystation.tools.load_artifacts_tool import LoadArtifactsTool, load_artifacts_tool, shown
+from waystation.tools.services import Services
+from waystation.tools.session import Session
+from waystation.tools.tool_context import ToolContext
 
 PNG = types.Part.from_bytes(data=b"\x89PNG", mime_type="image/png")
 ASKED = types.Content(role="user", parts=[types.Part(text="What is in it?")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tools.auth import (
+from waystation.auth import (
     APIKey,
     APIKeyIn,
     AuthConfig,

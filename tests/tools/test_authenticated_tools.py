@@ -10,10 +10,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from activities.credentials import InMemoryCredentialService
 from tests.tools.logins import asked, auth_uri, calling, logged_in, login
-from tools import ToolContext, failure_of, outcome_of
-from tools.auth import (
+from waystation.auth import (
     AuthConfig,
     AuthCredential,
     AuthCredentialTypes,
@@ -27,16 +25,20 @@ from tools.auth import (
     ServiceAccountCredential,
     complete_authorization,
 )
-from tools.authenticated import AuthenticatedFunctionTool, BaseAuthenticatedTool
-from tools.base import BaseTool
-from tools.services import Services
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core.errors import AuthorizationFailed, InvalidTool
 from waystation.core.payload import JsonObject
 from waystation.core.secrets import HIDDEN
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
-    from tools.auth import AuthCredential as Unresolvable
+    from waystation.auth import AuthCredential as Unresolvable
 
 CANARY = "canary-92ce4d"
 BEARER = AuthConfig(auth_scheme=HTTPBearer())

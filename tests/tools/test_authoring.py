@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, authoring_problems, tools_of
 from waystation.agents import LlmAgent
 from waystation.core.errors import AgentNameTaken, InvalidTool, ToolNameTaken
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import authoring_problems, tools_of
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def pay(amount: float) -> None: ...

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from tools import BaseTool, FunctionTool, ToolContext
 from waystation.core.model_call import Confirmation
 from waystation.core.payload import JsonObject
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 ADK_HINT = (
     "Please approve or reject the tool call pay() by responding with a FunctionResponse with an expected "

@@ -8,8 +8,10 @@ import pytest
 from google.genai import types
 
 from tests.tools.test_declaration import Row, Unknowable, plain_function, schema_of
-from tools import BaseTool, FunctionTool, declare
 from waystation.core.errors import InvalidTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
 
 
 def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:

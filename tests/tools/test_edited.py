@@ -9,8 +9,11 @@ from langchain_core.tools import StructuredTool
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tests.tools.rest_service import serving
-from tools import BaseTool, FunctionTool, LangchainTool, ToolContext
 from waystation.core.payload import JsonObject
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.langchain_tool import LangchainTool
+from waystation.tools.tool_context import ToolContext
 
 
 class Speed(enum.Enum):

@@ -7,9 +7,11 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from tools import FunctionTool, ToolContext, outcome_of
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 class Report(BaseModel):

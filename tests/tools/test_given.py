@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from activities.services import fleeting_services
-from tools import StateRefused, ToolContext
-from tools.outcome import failure_of, outcome_of
-from tools.session import Session
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.session import Session
+from waystation.tools.state import StateRefused
+from waystation.tools.tool_context import ToolContext
+from waystation.worker.services import fleeting_services
 
 
 def context() -> ToolContext:

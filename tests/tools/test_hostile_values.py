@@ -19,9 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, computed_field
 
-from tools import ToolContext, failure_of, outcome_of
 from waystation.core.payload import decode
 from waystation.core.tool_call import ToolOutcome
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 class Color(enum.Enum):

@@ -4,18 +4,20 @@ import functools
 
 import pytest
 
-from activities.contexts import Contexts
-from activities.request import request_of, tools_for
-from tools import FunctionTool, LongRunningFunctionTool, declare
-from tools.base import BaseTool
-from tools.parameters import parameters_digest
-from tools.services import NO_SERVICES
+from waystation.activities.contexts import Contexts
+from waystation.activities.request import request_of, tools_for
 from waystation.agents import Agent
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
 from waystation.core.work import Work
 from waystation.testing import ScriptedModel
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.parameters import parameters_digest
+from waystation.tools.services import NO_SERVICES
 
 
 def weigh(grams: int) -> int:

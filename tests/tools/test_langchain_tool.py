@@ -15,9 +15,11 @@ from langchain_core.tools import (
 )
 from pydantic import BaseModel, Field
 
-from tools import ToolContext, declare, outcome_of
-from tools.langchain_tool import LangchainTool
 from waystation.core.payload import JsonObject
+from waystation.tools.declaration import declare
+from waystation.tools.langchain_tool import LangchainTool
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 @tool

@@ -6,9 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from activities.credentials import InMemoryCredentialService
 from tests.tools.logins import asked, auth_uri, calling, described, logged_in, login
-from tools.auth import (
+from waystation.auth import (
     APIKey,
     APIKeyIn,
     AuthConfig,
@@ -20,6 +19,7 @@ from tools.auth import (
     complete_authorization,
     provide_credential,
 )
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import REDIRECT_URI, FakeOAuth

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.tools.mcp_calls import at, call, http_server, over_http, stdio, text
-from tools import ToolContext, declare, outcome_of, toolbox
-from tools.mcp import (
-    McpCallFailed,
-    McpToolset,
-)
 from waystation.agents import LlmAgent
+from waystation.tools.declaration import declare
+from waystation.tools.mcp_tool import McpCallFailed, McpToolset
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import toolbox
 
 Make = Callable[..., McpToolset]
 

@@ -10,8 +10,10 @@ import psutil
 import pytest
 
 from tests.tools.mcp_calls import LIMIT_S, at, call, http_server, over_http, stdio, text
-from tools import ReadonlyContext, ToolContext, authoring_problems, toolbox
-from tools.mcp import (
+from waystation.agents import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.mcp_tool import (
     McpConnectionError,
     McpToolset,
     OutcomeUnknown,
@@ -20,7 +22,8 @@ from tools.mcp import (
     StdioServerParameters,
     StreamableHTTPConnectionParams,
 )
-from waystation.agents import LlmAgent
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import toolbox
 
 
 @pytest.fixture(scope="module")

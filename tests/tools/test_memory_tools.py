@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from tools import Services, Session, ToolContext, outcome_of
-from tools.declaration import declare
-from tools.memory_tools import load_memory_tool, preload_memory_tool
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SearchMemoryResponse
 from waystation.models.llm_request import LlmRequest
+from waystation.tools.declaration import declare
+from waystation.tools.load_memory_tool import load_memory_tool
+from waystation.tools.outcome import outcome_of
+from waystation.tools.preload_memory_tool import preload_memory_tool
+from waystation.tools.services import Services
+from waystation.tools.session import Session
+from waystation.tools.tool_context import ToolContext
 
 PRELOADED = """From earlier conversations with the user, as they may bear on what is asked now:
 <PAST_CONVERSATIONS>

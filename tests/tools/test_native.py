@@ -5,19 +5,18 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from tools import ReadonlyContext, ToolContext, declare
-from tools.native import (
-    BuiltInCodeExecutionTool,
-    EnterpriseWebSearchTool,
-    GoogleMapsGroundingTool,
-    GoogleSearchTool,
-    NativeTool,
-    UrlContextTool,
-    VertexAiRagRetrieval,
-    VertexAiSearchTool,
-    is_gemini_model,
-)
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.models.llm_request import LlmRequest
+from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
+from waystation.tools.declaration import declare
+from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool
+from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool
+from waystation.tools.google_search_tool import GoogleSearchTool
+from waystation.tools.native_tool import NativeTool, is_gemini_model
+from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.url_context_tool import UrlContextTool
+from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
 
 STORE = "projects/p/locations/l/collections/c/dataStores/d"
 ENGINE = "projects/p/locations/l/collections/c/engines/e"

@@ -8,7 +8,9 @@ import httpx2
 import pytest
 
 from tests.tools.rest_service import ERROR, Service, body, call, parameter, serving, spec, tool
-from tools import ReadonlyContext, ToolContext, outcome_of
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from tests.tools.rest_service import ERROR, Service, call, parameter, serving, spec, tool
-from tools import Services, ToolContext, authoring_problems
-from tools.auth import AuthConfig, AuthCredential, AuthCredentialTypes
-from tools.openapi import OpenAPIToolset
-from tools.openapi.destination import check_destination
-from tools.openapi.request import Request
 from waystation.agents import LlmAgent
-from waystation.auth import InMemoryCredentialService
+from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.openapi_tool.openapi_spec_parser.destination import check_destination
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 SECRET = "hunter2-very-secret"
 

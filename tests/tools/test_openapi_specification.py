@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from tools import ReadonlyContext, authoring_problems, declare, toolbox
-from tools.openapi import OpenAPIToolset
 from waystation.agents import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.declaration import declare
+from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.toolbox import toolbox
 
 
 def spec(

@@ -7,9 +7,12 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from tools import FunctionTool, LongRunningFunctionTool, ToolContext, describe, failure_of, outcome_of
 from waystation.core.event import EventActions
 from waystation.core.tool_call import ToolOutcome
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.outcome import describe, failure_of, outcome_of
+from waystation.tools.tool_context import ToolContext
 
 
 def context(**state: Any) -> ToolContext:

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from tools import BaseTool, FunctionTool
-from tools.parameters import parameters_digest
 from waystation.core.payload import JsonObject
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.parameters import parameters_digest
 
 
 class Declared(BaseTool):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tools import FunctionTool, ToolContext
-from tools.places import place_of
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.places import place_of
+from waystation.tools.tool_context import ToolContext
 
 
 def own() -> None:

@@ -1,9 +1,15 @@
 """The tools that ask a person, and the one that leaves a loop."""
 
-from tools import FunctionTool, ToolContext, authoring_problems, declare, outcome_of
-from tools.long_running import NOTE
-from tools.ready_made import exit_loop, get_user_choice_tool, request_input
 from waystation.agents import Agent
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.declaration import declare
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool
+from waystation.tools.long_running_tool import NOTE
+from waystation.tools.outcome import outcome_of
+from waystation.tools.request_input_tool import request_input
+from waystation.tools.tool_context import ToolContext
 
 
 def context() -> ToolContext:

@@ -9,10 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from activities.credentials import EncryptedFileCredentialService, InMemoryCredentialService
 from tests.tools.logins import auth_uri, calling, described, logged_in, login
-from tools import Services, ToolContext
-from tools.auth import (
+from waystation.auth import (
     AuthConfig,
     AuthCredential,
     ExtendedOAuth2,
@@ -25,9 +23,13 @@ from tools.auth import (
     complete_authorization,
     provide_credential,
 )
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core.errors import AuthorizationFailed, CredentialStoreError
 from waystation.core.payload import JsonObject
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
-from tools import AgentTool, BaseTool, BaseToolset, FunctionTool, ToolContext, authoring_problems
 from waystation.agents import Agent, ApprovalRule
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy()
 

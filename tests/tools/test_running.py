@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tools import FunctionTool, ToolContext
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 async def call(function: Callable[..., Any]) -> Any:

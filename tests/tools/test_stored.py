@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from tools import FunctionTool, Services, Session, ToolContext, failure_of, outcome_of
-from tools.awaited import NotAwaited
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core.event import Event, EventActions
 from waystation.core.tool_call import ToolOutcome
 from waystation.memory import InMemoryMemoryService, MemoryEntry
+from waystation.tools.awaited import NotAwaited
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.services import Services
+from waystation.tools.session import Session
+from waystation.tools.tool_context import ToolContext
 
 TEXT = types.Part.from_text(text="hello")
 

@@ -7,12 +7,12 @@ import pytest
 from google.genai import types
 from pydantic import ValidationError
 
-from tools import CallbackContext, Context, StateRefused, ToolContext
-from tools.actions import Actions
-from tools.state import State
 from waystation.core.errors import NotJson
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.secrets import Secret
+from waystation.tools.actions import Actions
+from waystation.tools.state import State, StateRefused
+from waystation.tools.tool_context import CallbackContext, Context, ToolContext
 
 
 def test_tool_context_has_three_names() -> None:

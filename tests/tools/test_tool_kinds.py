@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import LlmAgent
 from waystation.core.errors import InvalidTool
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def ask(question: str) -> None:

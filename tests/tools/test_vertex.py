@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tools import AgentTool, FunctionTool, ToolContext, declare
 from waystation.agents import Agent, SequentialAgent
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 class Address(BaseModel):

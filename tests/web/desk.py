@@ -3,11 +3,12 @@
 from typing import Any
 
 from tests.workflows.outside import Till, until
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import ids
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def payer(till: Till, *args: dict[str, Any], **tool: Any) -> Agent:

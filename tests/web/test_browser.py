@@ -14,12 +14,12 @@ from tests.web.desk import asker, begun, payer
 from tests.web.sites import Site, path_of, site
 from tests.web.test_guarding import XSS
 from tests.workflows.outside import Till, until
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.core.notice import address
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity.init import write
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
 from waystation.web.vouching import Gatekeeper
 
 PHONE, DESK = 320, 1200

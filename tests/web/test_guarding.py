@@ -12,9 +12,9 @@ from tests.conftest import Serve
 from tests.web.desk import asker, begun, payer
 from tests.web.sites import Browser, path_of, site
 from tests.workflows.outside import Till
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
 from waystation.web import posted
 from waystation.web.logins import MAX_FORMS, Login, Logins, Rate
 

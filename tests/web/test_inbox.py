@@ -13,12 +13,12 @@ from tests.conftest import Serve
 from tests.web.desk import asker, begun, payer
 from tests.web.sites import Browser, hidden, path_of, site
 from tests.workflows.outside import Till, until
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.web import inbox
 
 

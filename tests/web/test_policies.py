@@ -11,12 +11,12 @@ from tests.conftest import Serve
 from tests.web.desk import begun, payer
 from tests.web.sites import path_of, site
 from tests.workflows.outside import Till, until
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import AnswerCounted
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 class Size(Enum):

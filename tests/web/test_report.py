@@ -12,10 +12,11 @@ from playwright.async_api import Browser, Page
 from tests.conftest import Serve
 from tests.recordings.test_report import long
 from tests.web.test_guarding import XSS as HOSTILE
-from tools import AgentTool, ToolContext
 from waystation.agents import Agent
 from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.tool_context import ToolContext
 
 XSS = " ".join(HOSTILE)
 PHONES, DESK = (320, 390), 1200

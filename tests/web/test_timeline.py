@@ -9,10 +9,11 @@ from tests.conftest import Serve
 from tests.web.desk import begun, payer
 from tests.web.sites import site
 from tests.workflows.outside import Till
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.wire import WORKFLOW
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 from waystation.web import timeline
 from waystation.web.timeline import Scale
 

@@ -10,14 +10,17 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
-from tools import AgentTool, CallbackContext, LongRunningFunctionTool, ReadonlyContext, ToolContext
-from tools.services import Services
 from waystation.agents import Agent, SequentialAgent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core.event import Event, text_of
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Weather(BaseModel):

@@ -5,11 +5,14 @@ from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.outside import until, waiting
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.event import Event
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def stop(tool_context: ToolContext) -> str:

@@ -4,10 +4,12 @@ from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, responded, told, waiting
-from tools import BaseTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 REJECTED = "This tool call is rejected."
 

@@ -8,10 +8,11 @@ from google.genai import types
 
 from tests.conftest import Serve
 from tests.workflows.outside import Gate, HeldModel, asked, event_count, responded, told, until, waiting
-from tools import LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def ask(purpose: str) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import until, waiting
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import PendingCall
 from waystation.core.errors import InvalidAnswer
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 CONFIG = {"credentialKey": "calendar", "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}}
 

@@ -8,12 +8,12 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
 from tests.workflows.said import content
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 ROUNDS = 40
 

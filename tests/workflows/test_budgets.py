@@ -7,12 +7,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, refusal, told, waiting
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core.budget import Budget, Grant, Price, Usage
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 WRAP_UP = "The budget of this task is used up (max_total_tokens: the limit of 100 tokens is used up). "
 

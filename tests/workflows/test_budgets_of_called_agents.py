@@ -4,12 +4,12 @@ from tests.conftest import Serve
 from tests.workflows.outside import Till, told
 from tests.workflows.test_budgets import ASK, pays, using
 from tests.workflows.test_children import waiting
-from tools import AgentTool
 from waystation.agents import Agent
 from waystation.core.budget import Budget, Grant, Spent
 from waystation.core.errors import ModelRefused
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
 
 
 def insatiable(name: str, till: Till) -> Agent:

@@ -10,13 +10,13 @@ from google.genai import types
 
 from tests.conftest import Serve
 from tests.workflows.said import content, failure, heard, pay, said
-from tools import CallbackContext
 from waystation.agents import Agent, SequentialAgent
 from waystation.apps import App
 from waystation.core.errors import ModelRefused
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.testing import ScriptedModel, says
+from waystation.tools.tool_context import CallbackContext
 
 
 async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:

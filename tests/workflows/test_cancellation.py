@@ -8,11 +8,12 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from tests.conftest import Serve
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def pay(amount: int) -> str:

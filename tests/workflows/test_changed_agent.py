@@ -13,7 +13,6 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, failure, quiet, told, waiting
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import ModelReplied
@@ -21,6 +20,10 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def ask() -> None:

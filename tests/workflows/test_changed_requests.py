@@ -9,11 +9,13 @@ from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
 from tests.workflows.said import failure
-from tools import BaseTool, FunctionTool, ToolContext
-from tools.native import GoogleSearchTool
-from tools.toolset import BaseToolset
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.google_search_tool import GoogleSearchTool
+from waystation.tools.tool_context import ToolContext
 
 
 def pay(amount: int) -> dict[str, int]:

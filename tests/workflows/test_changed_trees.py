@@ -12,11 +12,11 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import failure, quiet, waiting
 from tests.workflows.said import content
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.event import Event
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 ASK = calls(("ask", {}))
 

@@ -7,11 +7,13 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from tests.conftest import Serve
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import ModelRefused
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def remember(key: str, value: str, tool_context: ToolContext) -> str:

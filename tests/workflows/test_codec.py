@@ -10,7 +10,6 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
 from tests.workflows.outside import files_in
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -18,7 +17,8 @@ from waystation.embedded import EmbeddedServer
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, responses, says
-from worker import create_worker
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.worker.main import create_worker
 
 
 class Veil(PayloadCodec):

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from activities.compaction import Compactor
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
+from waystation.activities.compaction import Compactor
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
@@ -19,6 +18,7 @@ from waystation.core.event import text_of
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
 from waystation.models import LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, says
 from waystation.testing.models import responses
 

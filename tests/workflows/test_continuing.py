@@ -11,16 +11,19 @@ from temporalio.client import Client
 from tests.conftest import Serve, verify_tree
 from tests.workflows.outside import cut, reset, until, waiting
 from tests.workflows.test_ends_from_outside import cancelled, exists
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent, ParallelAgent
-from waystation.client import chain
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import AnswerCounted
 from waystation.core.errors import AlreadyAnswered, StoreFailed
 from waystation.core.wire import WORKFLOW
+from waystation.history import invocation_runs as chain
 from waystation.models import LlmRequest, LlmResponse
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 CUT_AFTER = 20
 """In events: a run makes two or three steps."""

@@ -3,11 +3,11 @@
 from typing import Any
 
 from tests.conftest import Serve
-from tools import CallbackContext, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject, copy_json
 from waystation.models.llm_request import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 def shown(context: ToolContext) -> JsonObject:

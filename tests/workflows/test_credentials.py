@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import structlog
 
-from activities.credentials import EncryptedFileCredentialService, InMemoryCredentialService
 from tests.conftest import Serve
 from tests.workflows.outside import refusal, told, until, waiting
-from tools import AgentTool, FunctionTool, Services, ToolContext
-from tools.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
-from tools.authenticated import AuthenticatedFunctionTool
 from waystation.agents import Agent
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import PendingCall
 from waystation.core.errors import AuthorizationFailed
@@ -25,6 +24,11 @@ from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
 
 PENDING = {"pending": True}
 KEY = AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key="crm")

@@ -22,13 +22,15 @@ from tests.workflows.outside import (
 )
 from tests.workflows.skipping import DAY, SkipTime
 from tests.workflows.test_children import waiting as begun
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask() -> None:

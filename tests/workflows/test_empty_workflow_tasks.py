@@ -10,14 +10,15 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, quiet, refusal, until, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.facts import Scheduled, TaskCompleted
 from waystation.core.model_call import Position
 from waystation.core.projection import position_of
-from waystation.history import HistoryReader
+from waystation.history.reader import HistoryReader
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 SCHEDULED = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
 STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED

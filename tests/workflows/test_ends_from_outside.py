@@ -9,12 +9,14 @@ from temporalio.service import RPCError
 
 from tests.conftest import Serve
 from tests.workflows.outside import Gate, Till, quiet, told, until, waiting
-from tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import ModelOverloaded
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask() -> None:

@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from tests.workflows.outside import failure, ignored, until, waiting
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.audit import account
 from waystation.core.errors import InvalidInput
 from waystation.core.event import Event
-from waystation.history_files import written
+from waystation.history.files import written
 from waystation.models import LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
 from waystation.replay import Recording, replay
 from waystation.testing import FakeGemini, FunctionModel, calls, responses, says, user_text
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def shape(events: list[Event]) -> list[object]:

@@ -4,9 +4,9 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from waystation.agents import Agent
+from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini
 
 

@@ -19,12 +19,12 @@ from tests.workflows.outside import (
     stuck_tasks,
     waiting,
 )
-from tools import FunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.entry import AnswerCounted, AnswerIgnored
 from waystation.core.wire import WORKFLOW
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
 
 GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
 

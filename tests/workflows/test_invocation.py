@@ -1,9 +1,10 @@
 """An invocation, from the message to the result."""
 
 from tests.conftest import Serve
-from tools import LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.testing import ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:

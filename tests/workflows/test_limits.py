@@ -8,12 +8,13 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
 from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def note(key: str, value: int, tool_context: ToolContext) -> str:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from activities import call_model, call_tool
 from tests.conftest import Serve
 from tests.workflows.outside import Till
+from waystation.activities import call_model, call_tool
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 

@@ -6,11 +6,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, quiet, refusal, told, waiting
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def replies(*parts: Any, **fields: Any) -> LlmResponse:

@@ -11,7 +11,6 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 
 from tests.conftest import Serve
 from tests.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, waiting
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import InvalidInput, NotReplayable, StoreFailed
@@ -21,6 +20,7 @@ from waystation.replay import replay
 from waystation.storage import Blobs
 from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieved
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
 

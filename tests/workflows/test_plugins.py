@@ -6,11 +6,12 @@ from google.genai import types
 
 from tests.conftest import Serve
 from tests.workflows.said import content, fails, pay
-from tools import AgentTool, CallbackContext, ToolContext
 from waystation.agents import Agent
 from waystation.apps import App
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Noting(BasePlugin):

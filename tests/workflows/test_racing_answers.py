@@ -8,12 +8,13 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, asked, ignored, ignored_in, quiet, refusal, told, until, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.answer import Action
 from waystation.core.errors import AlreadyAnswered
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 PATIENT = timedelta(seconds=60)
 """A worker that stops may take a workflow task with it; the server gives it to another after 10 s."""

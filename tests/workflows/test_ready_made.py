@@ -6,12 +6,12 @@ from langchain_core.tools import tool as langchain_tool
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.models.gemini import Gemini
 from tests.conftest import Serve
 from tests.workflows.outside import waiting
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core.payload import JsonObject
+from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, ScriptedModel, calls, responses, says
 
 GROUNDING: JsonObject = {"webSearchQueries": ["who won"]}

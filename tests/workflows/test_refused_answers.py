@@ -6,11 +6,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import Till, event_count, ignored, quiet, refusal, told, waiting
-from tools import FunctionTool, LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 WRONG_DIGEST = "0" * 32
 

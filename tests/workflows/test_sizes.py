@@ -9,9 +9,11 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import ignored, quiet, told, waiting
-from tools import AgentTool, FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 @pytest.mark.parametrize("size", [900_000, 1_500_000, 2_096_500])

@@ -9,20 +9,17 @@ from temporalio.exceptions import ApplicationError
 
 from tests.conftest import Serve
 from tests.workflows.outside import told
-from tools import (
-    AgentTool,
-    CallbackContext,
-    FunctionTool,
-    Services,
-    ToolContext,
-    load_artifacts,
-    load_memory,
-    preload_memory,
-)
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core.event import text_of
 from waystation.testing import ScriptedModel, calls
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
+from waystation.tools.services import Services
+from waystation.tools.tool_context import CallbackContext, ToolContext
 
 SECRET = "the content of the report, which belongs into no history"
 

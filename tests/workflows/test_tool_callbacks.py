@@ -7,10 +7,14 @@ from typing import Any
 
 from tests.conftest import Serve
 from tests.workflows.said import fails, failure, heard, pay
-from tools import AgentTool, BaseTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.agents import Agent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.budget import Budget
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 async def test_before_tool_may_change_the_arguments_or_answer(serve: Serve) -> None:

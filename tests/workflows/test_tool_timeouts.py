@@ -10,10 +10,12 @@ import pytest
 
 from tests.conftest import Serve
 from tests.workflows.outside import LIMIT_S, Gate, told
-from tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 SOON = timedelta(seconds=0.3)
 

@@ -7,17 +7,21 @@ from typing import Any
 import psutil
 import pytest
 
-from activities import call_tool
 from tests.conftest import Serve
 from tests.tools.rest_service import body, serving, spec
 from tests.workflows.outside import told, waiting
-from tools import BaseTool, BaseToolset, FunctionTool, ReadonlyContext, ToolContext
-from tools.mcp import McpToolset, StdioConnectionParams, StdioServerParameters
-from tools.openapi import OpenAPIToolset
+from waystation.activities import call_tool
 from waystation.agents import Agent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
+from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.tool_context import ToolContext
 
 MCP_SERVER = Path(__file__).parents[1] / "tools" / "mcp_server.py"
 

@@ -7,7 +7,6 @@ import pytest
 from tests.conftest import Serve
 from tests.workflows.outside import failure, ignored, quiet, until, waiting
 from tests.workflows.test_continuing import add, ask, begun, runs
-from tools import LongRunningFunctionTool
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import InvalidAnswer, NotReplayable
@@ -17,6 +16,7 @@ from waystation.replay import replay
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 LARGE = {"x": "x" * 500_000}
 

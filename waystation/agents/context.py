@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.agents.context`."""
 
-from tools import Context
+from waystation.tools.tool_context import Context
 
 __all__ = ["Context"]

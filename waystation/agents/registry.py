@@ -22,7 +22,6 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
-from tools import agents_below, authoring_problems
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
@@ -35,6 +34,7 @@ from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent,
 from waystation.core.naming import a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
+from waystation.tools.authoring import agents_below, authoring_problems
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
 _NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."

@@ -12,13 +12,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from tools import AgentTool, FunctionTool, agents_below
 from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import LlmAgent
 from waystation.plugins.base_plugin import BasePlugin
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authoring import agents_below
+from waystation.tools.function_tool import FunctionTool
 
 _MENTION = re.compile(r"""["'{]\s*(?:user|app):[\w"'{%]|\b(?:USER|APP)_PREFIX\b""")
-_OURS = frozenset({"waystation", "tools", "activities", "workflows", "worker"})
 _CALLBACKS = tuple(name for name in LlmAgent.model_fields if name.endswith("_callback"))
 
 
@@ -71,7 +72,7 @@ def _used_by(code: Any) -> bool:
 def _module_mentions(name: str | None) -> bool:
     if name is None:
         return True
-    if name.partition(".")[0] in _OURS or name in sys.builtin_module_names:
+    if name.partition(".")[0] == "waystation" or name in sys.builtin_module_names:
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     return True if file is None else _mentioned_in(file)

@@ -1,27 +1,29 @@
-"""Artifacts: named files with versions. Where ADK has `google.adk.artifacts`."""
+"""Named files with versions. ADK's `google.adk.artifacts`."""
 
-import importlib
 from typing import TYPE_CHECKING
 
-from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
+from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from activities.artifacts import ObjectStoreArtifactService
-    from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
+    from waystation.artifacts.base_artifact_service import ArtifactVersion as ArtifactVersion
+    from waystation.artifacts.base_artifact_service import BaseArtifactService as BaseArtifactService
+    from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService as InMemoryArtifactService
+    from waystation.artifacts.object_store_artifact_service import (
+        ObjectStoreArtifactService as ObjectStoreArtifactService,
+    )
 
-__all__ = ["ArtifactVersion", "BaseArtifactService", "InMemoryArtifactService", "ObjectStoreArtifactService"]
+__all__ = [
+    "ArtifactVersion",
+    "BaseArtifactService",
+    "InMemoryArtifactService",
+    "ObjectStoreArtifactService",
+]
 
-_MODULE_OF = {
-    "InMemoryArtifactService": "waystation.artifacts.in_memory_artifact_service",
-    # It does I/O, so it lives on that side of the tree.
-    "ObjectStoreArtifactService": "activities.artifacts",
+_EXPORTS = {
+    "waystation.artifacts.base_artifact_service": "ArtifactVersion BaseArtifactService",
+    "waystation.artifacts.in_memory_artifact_service": "InMemoryArtifactService",
+    "waystation.artifacts.object_store_artifact_service": "ObjectStoreArtifactService",
 }
 
-if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
-
-    def __getattr__(name: str) -> object:
-        module = _MODULE_OF.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(module), name)
-        return found
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

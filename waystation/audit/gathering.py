@@ -18,8 +18,8 @@ from waystation.core.ids import session_invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.foreign import check
-from waystation.history_files import read as read_history
+from waystation.history.compatibility import check
+from waystation.history.files import read as read_history
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient
@@ -58,7 +58,7 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
         RPCError: The server does not know it.
         StoreFailed: Part of a history was archived, and is not in the client's store.
     """
-    from waystation.client.chain import log_in, opened
+    from waystation.history.invocation_runs import log_in, opened
 
     gathered = Gathered(arguments)
     ids = await _in_session(client, id, gathered) or [id]
@@ -75,7 +75,7 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
 
 async def _in_session(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
     """Return the invocations of a session, in their order; none for what is no session."""
-    from waystation.client.session_runs import description, runs_of
+    from waystation.history.session_runs import description, runs_of
 
     found = await description(client.temporal, id)
     if found is None or found.workflow_type != SESSION_WORKFLOW:
@@ -104,7 +104,7 @@ async def of_files(
         StoreFailed: Part of one was archived, and is not to be had.
         OSError: One cannot be read.
     """
-    from waystation.client.chain import log_in, opened
+    from waystation.history.invocation_runs import log_in, opened
 
     gathered = Gathered(arguments)
     called: list[str] = []

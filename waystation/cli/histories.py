@@ -16,7 +16,7 @@ from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.payload import JsonObject
-from waystation.history_files import written
+from waystation.history.files import written
 from waystation.replay.divergence import shown
 from waystation.replay.recording import Recording
 

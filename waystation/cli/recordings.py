@@ -13,7 +13,7 @@ from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.core.wire import WORKFLOW
-from waystation.history_files import Saved, read
+from waystation.history.files import Saved, read
 from waystation.replay.recording import Recording
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading

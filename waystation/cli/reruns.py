@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from activities.models.choice import DEMO, Models
-from activities.scopes import ScopeKeeper
-from activities.services import kept_services
-from activities.sessions import Sessions
-from activities.view import Views
+from waystation.activities.model_choice import DEMO, Models
+from waystation.activities.scopes import ScopeKeeper
+from waystation.activities.sessions import Sessions
+from waystation.activities.view import Views
 from waystation.cli import render
 from waystation.cli.asking import edited_into
 from waystation.cli.exits import Exit, Problem
@@ -29,6 +28,7 @@ from waystation.replay.request_file import NotAPrompt
 from waystation.replay.rerun import NotApproved, PlannedCall, Workshop
 from waystation.replay.rerun_result import Rerun
 from waystation.replay.steps import NoSuchStep, calls_in, model_number
+from waystation.worker.services import kept_services
 
 NOTHING_RAN = "Nothing was run."
 

@@ -10,10 +10,10 @@ from temporalio.service import RPCError
 from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
-from waystation.client.retries import Retry, retries
 from waystation.core import ids, summary
 from waystation.core.log import Log
 from waystation.core.wire import MODEL_ACTIVITY
+from waystation.history.pending_activities import Retry, retries
 
 QUIET_S = 3.0
 """How long nothing may come before the server is asked why."""

@@ -5,8 +5,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
+from waystation.client.search_attributes import TYPES, add, known
 from waystation.core.wire import SEARCH_ATTRIBUTES
-from waystation.search_attributes import TYPES, add, known
 
 
 async def create(client: AgentClient, out: Output) -> Exit:

@@ -21,11 +21,11 @@ from waystation.client.agent_client import AgentClient
 from waystation.client.session_begun import Begun
 from waystation.client.session_client import Session
 from waystation.client.session_listening import Heard, counted, listen
-from waystation.client.session_runs import description
 from waystation.core import errors
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.wire import MEMO_SESSION
+from waystation.history.session_runs import description
 
 SHOWN_BEFORE = 6
 """How many events of an earlier conversation are written when it is taken up again."""

@@ -21,7 +21,6 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import chain
 from waystation.client.approvals import ApprovalClient
 from waystation.client.connect import connect
 from waystation.client.conversations import ConversationClient
@@ -31,6 +30,7 @@ from waystation.client.large import reading
 from waystation.client.pending import pending_calls
 from waystation.client.proof import Proof, Seals, Token
 from waystation.client.scopes import ScopeClient
+from waystation.client.search_attributes import registered
 from waystation.client.starting import begin
 from waystation.client.streams import stream
 from waystation.client.unconfirmed import overtaken, refusal, too_late, unconfirmed
@@ -47,9 +47,9 @@ from waystation.core.wire import (
     TASK_QUEUE,
     InvocationResult,
 )
-from waystation.history import log_of
-from waystation.history_files import Saved
-from waystation.search_attributes import registered
+from waystation.history import invocation_runs as chain
+from waystation.history.files import Saved
+from waystation.history.reader import log_of
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client.session_runs import absent
 from waystation.client.wanted import PAGE, Place, found, wanting
 from waystation.core import ids
 from waystation.core.answer import Action, PendingCall
 from waystation.core.approval import standing
 from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
+from waystation.history.session_runs import absent
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient

@@ -5,9 +5,9 @@ from typing import Any
 
 from temporalio.common import TypedSearchAttributes
 
+from waystation.client.search_attributes import AGENT, PENDING
 from waystation.core.answer import PendingCall
 from waystation.core.wire import MEMO_PENDING
-from waystation.search_attributes import AGENT, PENDING
 
 
 def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:

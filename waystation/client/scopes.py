@@ -8,7 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.scope import app_scope, user_scope
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
-from waystation.scopes import Scopes
+from waystation.history.scope_reader import Scopes
 
 
 class ScopeClient:

@@ -7,12 +7,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client.growing import Growing
-from waystation.client.session_runs import absent, description
 from waystation.core import errors
 from waystation.core.payload import decode
 from waystation.core.session_data import OPEN, SessionInput
 from waystation.core.wire import WORKFLOW, InvocationResult
+from waystation.history.long_poll import Growing
+from waystation.history.session_runs import absent, description
 
 
 class Begun:

@@ -20,7 +20,6 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from waystation.client.session_begun import Begun, unknown
-from waystation.client.session_runs import absent
 from waystation.client.unconfirmed import unconfirmed
 from waystation.client.updates import when_ready
 from waystation.core import errors, ids
@@ -30,8 +29,9 @@ from waystation.core.event import Event
 from waystation.core.payload import JsonObject, digest, encode, faults, plain
 from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
-from waystation.history import decoded
-from waystation.session_history import SessionReader
+from waystation.history.reader import decoded
+from waystation.history.session_reader import SessionReader
+from waystation.history.session_runs import absent
 from waystation.storage import Blobs
 
 if TYPE_CHECKING:

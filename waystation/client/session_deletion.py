@@ -14,9 +14,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.session_runs import Run, description, runs_of
 from waystation.core import ids
 from waystation.core.payload import JsonObject
+from waystation.history.session_runs import Run, description, runs_of
 
 GRACE = timedelta(seconds=5)
 """How long running tools may take to end once they are told."""

@@ -6,10 +6,10 @@ from temporalio.client import WorkflowHandle
 from temporalio.common import WorkflowIDReusePolicy
 
 from waystation.client.large import sending
+from waystation.client.search_attributes import at_start
 from waystation.core import summary
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW, InvocationInput
-from waystation.search_attributes import at_start
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.converter import DataConverter
 
-from waystation.client.chain import opened
 from waystation.core import ids
 from waystation.core.entry import ModelReplied
 from waystation.core.event import Event
@@ -22,9 +21,10 @@ from waystation.core.log import Log
 from waystation.core.partial import PartialText, PartialTexts, Piece
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
-from waystation.foreign import check
-from waystation.history import log_of
-from waystation.history_files import read
+from waystation.history.compatibility import check
+from waystation.history.files import read
+from waystation.history.invocation_runs import opened
+from waystation.history.reader import log_of
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import Invocation

@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
 from waystation.client.pending import pending_calls
+from waystation.client.search_attributes import AGENT, registered
 from waystation.core.answer import PendingCall
 from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
-from waystation.search_attributes import AGENT, registered
 
 PAGE = 100
 """How many invocations are asked for at a time, each with all that waits in it."""

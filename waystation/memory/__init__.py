@@ -1,14 +1,15 @@
-"""Memory: what is remembered over sessions. Where ADK has `google.adk.memory`."""
+"""What is remembered across sessions. ADK's `google.adk.memory`."""
 
-import importlib
 from typing import TYPE_CHECKING
 
-from waystation.memory.base_memory_service import BaseMemoryService
+from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from activities.memory import SqliteMemoryService
-    from waystation.memory.in_memory_memory_service import InMemoryMemoryService
-    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.memory.base_memory_service import BaseMemoryService as BaseMemoryService
+    from waystation.memory.in_memory_memory_service import InMemoryMemoryService as InMemoryMemoryService
+    from waystation.memory.memory_entry import MemoryEntry as MemoryEntry
+    from waystation.memory.memory_entry import SearchMemoryResponse as SearchMemoryResponse
+    from waystation.memory.sqlite_memory_service import SqliteMemoryService as SqliteMemoryService
 
 __all__ = [
     "BaseMemoryService",
@@ -18,19 +19,12 @@ __all__ = [
     "SqliteMemoryService",
 ]
 
-_MODULE_OF = {
-    "InMemoryMemoryService": "waystation.memory.in_memory_memory_service",
-    "MemoryEntry": "waystation.memory.memory_entry",
-    "SearchMemoryResponse": "waystation.memory.memory_entry",
-    # It does I/O, so it lives on that side of the tree.
-    "SqliteMemoryService": "activities.memory",
+_EXPORTS = {
+    "waystation.memory.base_memory_service": "BaseMemoryService",
+    "waystation.memory.in_memory_memory_service": "InMemoryMemoryService",
+    "waystation.memory.memory_entry": "MemoryEntry SearchMemoryResponse",
+    "waystation.memory.sqlite_memory_service": "SqliteMemoryService",
 }
 
-if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
-
-    def __getattr__(name: str) -> object:
-        module = _MODULE_OF.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(module), name)
-        return found
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tools.session import Session
     from waystation.core.event import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.tools.session import Session
 
 
 class BaseMemoryService(abc.ABC):

@@ -12,9 +12,9 @@ from waystation.memory.remembered import Remembered, of_entries, of_events
 from waystation.memory.words import searchable_words, words_of
 
 if TYPE_CHECKING:
-    from tools.session import Session
     from waystation.core.event import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.tools.session import Session
 
 MAX_RESULTS = 10
 

@@ -1,5 +1,293 @@
-"""Where ADK has `google.adk.models.google_llm`."""
+"""Gemini, by API key or on Vertex AI, through google-genai.
 
-from activities.models.gemini import Gemini
+Contents and declarations bypass the SDK's types in both directions. The types drop part fields they do not
+know, recode thought signatures (`+/` becomes `-_`) and warn about new enum values; and the service refuses a
+conversation that lost a signature. Connection, credentials and generation config remain the SDK's work.
+"""
 
-__all__ = ["Gemini"]
+import asyncio
+import email.utils
+import json
+import math
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
+from waystation.core.payload import JsonObject
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.gemini_reply import MAX_MESSAGE, Reply, parsed
+
+if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models need not pay.
+    from google.genai import Client, types
+    from google.genai.errors import APIError
+
+MAX_RETRY_AFTER_S = 86_400.0
+MIN_KEY = 8  # Shorter ones are a test's, and occur in ordinary words.
+ECHO = 12  # So many characters in a row that the request has too count as its content.
+
+GO_ON = "Go on as you were instructed. If there is nothing left to do, say so or sum up."
+
+_NO_CREDENTIALS = (
+    "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
+    "GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION)"
+)
+_WRONG_ADDRESS = {"InvalidURL", "InvalidUrlClientError", "UnsupportedProtocol"}
+_WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # No header can carry it. The texts quote it.
+_kept_json: ContextVar[list[str]] = ContextVar("kept_json")
+
+
+class Gemini(BaseLlm):
+    """A Gemini model.
+
+    Without arguments the credentials come from the environment, by google-genai's own rules: `GOOGLE_API_KEY`
+    or `GEMINI_API_KEY`; or `GOOGLE_GENAI_USE_VERTEXAI=true` with `GOOGLE_CLOUD_PROJECT`,
+    `GOOGLE_CLOUD_LOCATION` and application default credentials.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Remember the settings; nothing is imported or connected before the first call.
+
+        Args:
+            model: Used instead of the request's, for an agent that holds this object.
+            api_key: Used instead of the environment's.
+            base_url: Where the API is served, such as a gateway or `FakeGemini.url`.
+            timeout: How long the service may stay silent. Unlimited by default: the activity has a limit.
+        """
+        if timeout is not None and timeout <= timedelta(0):
+            raise ValueError(f"Gemini's timeout is {timeout}; give a positive duration or None.")
+        self.model = model
+        self._api_key, self._base_url, self._timeout = api_key, base_url, timeout
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the model's response. See `BaseLlm.generate`."""
+        reply = Reply(join=on_text is not None)
+        try:
+            client = await self._connected()
+            continuation: str | None = ""
+            while continuation is not None:
+                async for chunk in self._chunks(client, request, continuation, on_text is not None):
+                    text = reply.add(parsed(chunk))
+                    if text and on_text is not None:
+                        on_text(text)
+                continuation = reply.continuation()
+        except ModelError:
+            raise
+        except Exception as error:  # The SDK's own errors have no names before its import.
+            mapped = self._mapped(error, request)
+            if mapped is None:
+                raise
+            # Not chained: histories record causes, and the SDK's errors quote requests and replies.
+            raise mapped from None
+        return reply.response()
+
+    async def close(self) -> None:
+        """Close the connections. A later call opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aio.aclose()
+            client.close()
+
+    async def _connected(self) -> "Client":
+        async with self._connecting:
+            if self._client is None:
+                # In a thread, because of the import, and because credentials may come over the network.
+                self._client = await asyncio.to_thread(self._connect)
+            return self._client
+
+    def _connect(self) -> "Client":
+        from google.genai import Client, types
+
+        options = types.HttpOptions(
+            base_url=self._base_url,
+            timeout=math.ceil(self._timeout.total_seconds() * 1000) if self._timeout else None,
+            # One attempt: the engine repeats. Left out, the SDK repeats by itself where aiohttp is installed.
+            retry_options=types.HttpRetryOptions(attempts=1),
+        )
+        try:
+            client = Client(api_key=self._api_key, http_options=options)
+        except ValueError as error:
+            raise ModelRefused(self._told(_NO_CREDENTIALS, str(error), None)) from None
+        _keep_streamed_json(client)
+        return client
+
+    async def _chunks(
+        self, client: "Client", request: LlmRequest, continuation: str, stream: bool
+    ) -> AsyncIterator[str]:
+        """Yield the JSON of the response, or when streaming of each of the responses."""
+        models, name = client.aio.models, self.model or request.model
+        config = _config(request, continuation, stream)
+        if not stream:
+            whole = await models.generate_content(model=name, contents="-", config=config)
+            yield (whole.sdk_http_response.body if whole.sdk_http_response else None) or ""
+            return
+        kept: list[str] = []
+        _kept_json.set(kept)
+        async for chunk in await models.generate_content_stream(model=name, contents="-", config=config):
+            # The SDK's own reading is for a version whose insides have moved; unknown fields are lost then.
+            yield kept.pop(0) if kept else chunk.model_dump_json(by_alias=True, exclude_none=True)
+
+    def _mapped(self, error: Exception, request: LlmRequest) -> ModelError | None:
+        """Return `error` as one of ours; None for what is no fault of the service or the request."""
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.genai.errors import APIError, UnknownApiResponseError
+
+        if isinstance(error, APIError):
+            status: int | None = error.code
+            said = ": ".join(str(each) for each in (error.status, error.message) if each)
+            message = self._told(f"Gemini answered {status}", said, request)
+            if status is None or status >= 500 or status in (408, 429):
+                return ModelOverloaded(message, status=status, retry_after_s=_retry_after(error))
+            return ModelRefused(message, status=status)
+        if isinstance(error, ValidationError):
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            where = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems[:5])
+            return ModelRefused(self._told("The agent's generate_content_config is invalid", where, None))
+        if isinstance(error, UnknownApiResponseError | json.JSONDecodeError | UnicodeDecodeError):
+            return ModelOverloaded("Gemini's reply is not valid JSON.")
+        name, origin = type(error).__name__, type(error).__module__
+        said = f"{name}: {error}".removesuffix(": ")
+        if isinstance(error, GoogleAuthError):
+            passing = isinstance(error, TransportError) or error.retryable
+            kind = ModelOverloaded if passing else ModelRefused
+            return kind(self._told(_NO_CREDENTIALS, said, request))
+        if name in _WRONG_ADDRESS | _WRONG_KEY:
+            return ModelRefused(f"Gemini's address or API key cannot be used: {name}")
+        if isinstance(error, OSError) or origin.startswith(("httpx", "httpcore", "aiohttp")):
+            return ModelOverloaded(self._told("Gemini was not reached, or did not answer", said, request))
+        if isinstance(error, ValueError):
+            return ModelRefused(self._told("google-genai does not send the request", said, request))
+        return None
+
+    def _told(self, title: str, said: str, request: LlmRequest | None) -> str:
+        """Return a bounded message, without the API keys and the conversation that `said` may quote."""
+        said = " ".join(said.split())
+        for key in (self._api_key, os.environ.get("GOOGLE_API_KEY"), os.environ.get("GEMINI_API_KEY")):
+            if key and len(key.strip()) >= MIN_KEY:
+                said = said.replace(key.strip(), "[key]")
+        said = re.sub(r"\b(?:AIza|AQ\.)[\w-]{16,}", "[key]", said)
+        message = f"{title}: {_without_content(said, request) if request else said}".removesuffix(": ")
+        return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
+def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.GenerateContentConfig":
+    from google.genai import types
+
+    config = types.GenerateContentConfig.model_validate(request.config)
+    options = config.http_options or types.HttpOptions()
+    # The contents here replace the mere "-" that is given to the SDK, because it insists on some.
+    body: JsonObject = {**(options.extra_body or {}), "contents": _in_turns(request.contents)}
+    if tools := request.genai_tools():
+        body["tools"] = tools
+    if continuation:
+        body["continuationToken"] = continuation
+    changes: dict[str, Any] = {
+        "system_instruction": request.system_instruction or config.system_instruction,
+        "automatic_function_calling": types.AutomaticFunctionCallingConfig(disable=True),
+        "automatic_continuation": False,  # In streams it also reconnects, which is a retry.
+        "should_return_http_response": None if stream else True,
+        "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
+    }
+    return config.model_copy(update=changes)
+
+
+def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return contents that the API takes: the model has one turn at a time, and the user the last word.
+
+    A call has to follow the user's turn at once. What the model said while an earlier call waited stands between the
+    answer to that call and the calls that it made then: all of it is one turn.
+    An agent that works again, in a loop, finds its own words last. Source: ADK 2.13, whose Gemini model asks likewise.
+    """
+    turns: list[JsonObject] = []
+    for content in contents:
+        if turns and content.get("role") == turns[-1].get("role") == "model":
+            parts = [*(turns[-1].get("parts") or ()), *(content.get("parts") or ())]
+            turns[-1] = {**turns[-1], "parts": parts}
+        else:
+            turns.append(content)
+    if turns and turns[-1].get("role") != "model":
+        return turns
+    return [*turns, {"role": "user", "parts": [{"text": GO_ON}]}]
+
+
+def _keep_streamed_json(client: "Client") -> None:
+    """Put the JSON of streamed responses aside before the SDK's types read it.
+
+    For a whole response `should_return_http_response` gives the JSON; for a stream nothing public does.
+    The types are given empty responses instead, which also saves their work.
+    """
+    api: Any = getattr(client, "_api_client", None)
+    plain: Any = getattr(api, "async_request_streamed", None)
+
+    async def emptied(responses: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for response in responses:
+            _kept_json.get().append(response.body)
+            yield response.model_copy(update={"body": "{}"})
+
+    async def request_streamed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        return emptied(await plain(*args, **kwargs))
+
+    if plain is not None:
+        api.async_request_streamed = request_streamed
+
+
+def _retry_after(error: "APIError") -> float | None:
+    """Return the seconds the service asks to wait: the longer of `Retry-After` and google.rpc.RetryInfo."""
+    headers: Any = getattr(error.response, "headers", {})
+    asked = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
+    found = error.details.get("error") if isinstance(error.details, dict) else None
+    for detail in (found.get("details") if isinstance(found, dict) else None) or ():
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith("google.rpc.RetryInfo"):
+            asked.append(str(detail.get("retryDelay")).removesuffix("s"))
+    waits = [wait for wait in map(_seconds, asked) if wait is not None]
+    return min(max(waits), MAX_RETRY_AFTER_S) if waits else None
+
+
+def _seconds(value: str) -> float | None:
+    """Read a number of seconds, or how far away an HTTP date is."""
+    if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", value):
+        return float(value)
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):  # No date, or one without a zone.
+        return None
+
+
+def _without_content(message: str, request: LlmRequest) -> str:
+    """Blank out what `message` quotes from the conversation, as Google's validation errors do."""
+    message = re.sub(r"(\(TYPE_\w+\)), .*", r"\1", message, flags=re.DOTALL)[:MAX_MESSAGE]
+    tools = {tool.get("name") for tool in request.tools}  # Not secret, and they show where the fault is.
+    texts = [request.system_instruction or "", *_texts(list(request.contents))]
+    said = "\n".join(text for text in texts if text not in tools)
+    quoted: set[int] = set()
+    half = ECHO // 2
+    # Every echo holds one of these halves whole; looking for all stretches in megabytes would take a second.
+    for middle in range(0, len(message), half):
+        if message[middle : middle + half] in said:
+            for start in range(max(0, middle - half), middle + 1):
+                if message[start : start + ECHO] in said and start + ECHO <= len(message):
+                    quoted.update(range(start, start + ECHO))
+    return re.sub("\0+", "…", "".join("\0" if i in quoted else letter for i, letter in enumerate(message)))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

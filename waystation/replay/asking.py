@@ -6,13 +6,10 @@ from pathlib import Path
 
 from temporalio.testing import ActivityEnvironment
 
-from activities.contexts import Contexts
-from activities.definition import definition_digest
-from activities.hooks import Hooks
-from activities.request import request_of, speakers, tools_for
-from activities.services import kept_services
-from tools.base import BaseTool
-from tools.services import Services
+from waystation.activities.contexts import Contexts
+from waystation.activities.definition import definition_digest
+from waystation.activities.hooks import Hooks
+from waystation.activities.request import request_of, speakers, tools_for
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
 from waystation.core import ids
@@ -25,6 +22,9 @@ from waystation.replay.bench import Bench, NotAsked
 from waystation.replay.prompt import Agents, Asked, Prompt
 from waystation.replay.recording import Recording
 from waystation.replay.steps import model_step
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.services import Services
+from waystation.worker.services import kept_services
 
 
 async def as_declared(

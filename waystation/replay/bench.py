@@ -13,16 +13,13 @@ from typing import Any, TypeAlias
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.call_model import ModelCaller
-from activities.call_tool import ToolCaller
-from activities.contexts import Contexts
-from activities.hooks import close_plugins
-from activities.models.choice import Models
-from activities.request import tools_for
-from activities.sessions import Conversations
-from tools.base import BaseTool
-from tools.services import NO_SERVICES, Services
-from tools.toolbox import close_toolsets
+from waystation.activities.call_model import ModelCaller
+from waystation.activities.call_tool import ToolCaller
+from waystation.activities.contexts import Contexts
+from waystation.activities.hooks import close_plugins
+from waystation.activities.model_choice import Models
+from waystation.activities.request import tools_for
+from waystation.activities.sessions import Conversations
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core.compaction import Compaction
@@ -36,6 +33,9 @@ from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import MODEL_ACTIVITY, InvocationInput
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.steps import ModelStep, Scheduled, ToolStep
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.services import NO_SERVICES, Services
+from waystation.tools.toolbox import close_toolsets
 
 OnText: TypeAlias = Callable[[str], None] | None
 Asks: TypeAlias = Callable[[BaseLlm, LlmRequest, OnText], Awaitable[LlmResponse]]

@@ -14,7 +14,7 @@ from waystation.core.entry import Body
 from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.replay.moment import Moment
-from workflows.invocation import AgentInvocation
+from waystation.workflows.invocation import AgentInvocation
 
 _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
 """Where the workflow code is."""

@@ -9,12 +9,8 @@ from typing import Literal, TypeAlias
 
 from temporalio.client import WorkflowHistory
 
-from tools import declare, tools_of, toolsets_of
-from tools.json_schema import mistakes
-from tools.parameters import parameters_digest
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
-from waystation.client import chain
 from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.errors import UnknownAgent
@@ -24,7 +20,12 @@ from waystation.core.payload import JsonObject, decode
 from waystation.core.shape import AgentShape
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.core.work import Work
-from waystation.history import content, log_of
+from waystation.history import invocation_runs as chain
+from waystation.history.reader import content, log_of
+from waystation.tools.authoring import tools_of, toolsets_of
+from waystation.tools.declaration import declare
+from waystation.tools.json_schema import mistakes
+from waystation.tools.parameters import parameters_digest
 
 Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
 

@@ -15,12 +15,12 @@ from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import chain
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import StoreFailed
 from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.history import invocation_runs as chain
 from waystation.replay.verdict import Finding, GateReport
 from waystation.storage.driver import offloading, shortened
 

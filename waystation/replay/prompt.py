@@ -19,15 +19,15 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.work import Work
+from waystation.history.session_reader import SessionReader
 from waystation.replay.moment import Moment
 from waystation.replay.recording import Recording
 from waystation.replay.shown import Shown
-from waystation.session_history import SessionReader
 from waystation.storage import Blobs
 
 if TYPE_CHECKING:
-    from tools.services import Services
     from waystation.agents.registry import Registry
+    from waystation.tools.services import Services
 
 Agents: TypeAlias = Union["Registry", Path, str, Sequence[Path | str]]
 """Agents that are there already, or the folders in which they are found, as for a worker's `--agents`."""

@@ -12,15 +12,15 @@ from rich.console import RenderableType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.client import chain
 from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.foreign import check
-from waystation.history import log_of, type_of
-from waystation.history_files import Saved, read
+from waystation.history import invocation_runs as chain
+from waystation.history.compatibility import check
+from waystation.history.files import Saved, read
+from waystation.history.reader import log_of, type_of
 from waystation.replay.moment import Moment, Point, course
 from waystation.replay.shown import Shown
 from waystation.storage import Blobs

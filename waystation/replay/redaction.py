@@ -9,7 +9,6 @@ from urllib.parse import unquote
 
 from temporalio.converter import DataConverter
 
-from waystation.client import chain
 from waystation.core.call import CallState
 from waystation.core.entry import AnswerIgnored
 from waystation.core.errors import WaystationError
@@ -17,9 +16,10 @@ from waystation.core.log import Log
 from waystation.core.payload import digest
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.wire import WORKFLOW
-from waystation.foreign import check
-from waystation.history import log_of, type_of
-from waystation.history_files import Saved
+from waystation.history import invocation_runs as chain
+from waystation.history.compatibility import check
+from waystation.history.files import Saved
+from waystation.history.reader import log_of, type_of
 from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor, Rules

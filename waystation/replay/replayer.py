@@ -12,21 +12,21 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, WorkflowRunner
 
-from waystation.client import chain
 from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.history import decoded, log_of, type_of
+from waystation.history import invocation_runs as chain
+from waystation.history.reader import decoded, log_of, type_of
 from waystation.replay.divergence import Difference, Part, first_difference, shown
 from waystation.replay.recording import Recording
 from waystation.replay.watching import Activation, Tracing, Watch, place_in
 from waystation.replay.wording import happened, said, waits
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
-from workflows.invocation import AgentInvocation
-from workflows.scope import AgentScope
-from workflows.session import AgentSession
+from waystation.workflows.invocation import AgentInvocation
+from waystation.workflows.scope import AgentScope
+from waystation.workflows.session import AgentSession
 
 _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.exceptions import ApplicationError
 
-from activities.models.choice import DEMO, Models
-from activities.services import kept_services
+from waystation.activities.model_choice import DEMO, Models
 from waystation.core import ids, summary
 from waystation.core.call import CallState
 from waystation.core.errors import WaystationError
@@ -25,10 +24,11 @@ from waystation.replay.recording import Recording
 from waystation.replay.request_file import to_json
 from waystation.replay.rerun_result import ModelRerun, ToolRerun, differing
 from waystation.replay.steps import ModelStep, NoSuchStep, ToolStep, calls_in, model_number, model_step, tool_step
+from waystation.worker.services import kept_services
 
 if TYPE_CHECKING:
-    from activities.sessions import Conversations
-    from tools.services import Services
+    from waystation.activities.sessions import Conversations
+    from waystation.tools.services import Services
 
 _EARLIER = "What was said before in its session was not read, so a model sees only this invocation."
 

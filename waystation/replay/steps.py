@@ -21,7 +21,7 @@ from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.history import content
+from waystation.history.reader import content
 from waystation.replay.effort import efforts
 from waystation.replay.recording import Recording
 

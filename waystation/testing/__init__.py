@@ -1,19 +1,26 @@
-"""Test agents on real parts: a Temporal server, a worker, scripted models, scripted people, a fake Gemini.
+"""Test agents on real parts: a Temporal server, a worker, scripted models, scripted approvers, a fake Gemini."""
 
-Each name is imported when it is first used: pytest loads the plugin in this package wherever Waystation is installed.
-"""
-
-import importlib
 from typing import TYPE_CHECKING
 
+from waystation.lazy_exports import lazy_exports
+
 if TYPE_CHECKING:
-    from waystation.testing.checks import assert_invocation_holds, assert_projection_matches, assert_replays
-    from waystation.testing.environment import AgentEnvironment
-    from waystation.testing.fake_gemini import FakeGemini
-    from waystation.testing.human import ScriptedHuman
-    from waystation.testing.incidents import assert_keeps_replaying, keeps_replaying
-    from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
-    from waystation.testing.serving import serving
+    from waystation.testing.checks import assert_invocation_holds as assert_invocation_holds
+    from waystation.testing.checks import assert_projection_matches as assert_projection_matches
+    from waystation.testing.checks import assert_replays as assert_replays
+    from waystation.testing.environment import AgentEnvironment as AgentEnvironment
+    from waystation.testing.fake_gemini import FakeGemini as FakeGemini
+    from waystation.testing.human import ScriptedHuman as ScriptedHuman
+    from waystation.testing.incidents import assert_keeps_replaying as assert_keeps_replaying
+    from waystation.testing.incidents import keeps_replaying as keeps_replaying
+    from waystation.testing.models import FunctionModel as FunctionModel
+    from waystation.testing.models import ScriptedModel as ScriptedModel
+    from waystation.testing.models import calls as calls
+    from waystation.testing.models import latest_turn as latest_turn
+    from waystation.testing.models import responses as responses
+    from waystation.testing.models import says as says
+    from waystation.testing.models import user_text as user_text
+    from waystation.testing.serving import serving as serving
 
 __all__ = [
     "AgentEnvironment",
@@ -34,22 +41,15 @@ __all__ = [
     "user_text",
 ]
 
-_NAMES_BY_MODULE = {
-    "checks": "assert_invocation_holds assert_projection_matches assert_replays",
-    "environment": "AgentEnvironment",
-    "fake_gemini": "FakeGemini",
-    "human": "ScriptedHuman",
-    "incidents": "assert_keeps_replaying keeps_replaying",
-    "models": "FunctionModel ScriptedModel calls latest_turn responses says user_text",
-    "serving": "serving",
+_EXPORTS = {
+    "waystation.testing.checks": "assert_invocation_holds assert_projection_matches assert_replays",
+    "waystation.testing.environment": "AgentEnvironment",
+    "waystation.testing.fake_gemini": "FakeGemini",
+    "waystation.testing.human": "ScriptedHuman",
+    "waystation.testing.incidents": "assert_keeps_replaying keeps_replaying",
+    "waystation.testing.models": "FunctionModel ScriptedModel calls latest_turn responses says user_text",
+    "waystation.testing.serving": "serving",
 }
-_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
-
-if not TYPE_CHECKING:  # where it would make every misspelt name acceptable
-
-    def __getattr__(name: str) -> object:
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        return found
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -10,11 +10,8 @@ from typing import Any, Self
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from activities.hooks import close_plugins
-from activities.models.choice import Models
-from activities.services import fleeting_services
-from tools.services import Services
-from tools.toolbox import close_toolsets
+from waystation.activities.hooks import close_plugins
+from waystation.activities.model_choice import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.apps import App
@@ -24,7 +21,10 @@ from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER
-from worker import create_worker
+from waystation.tools.services import Services
+from waystation.tools.toolbox import close_toolsets
+from waystation.worker.main import create_worker
+from waystation.worker.services import fleeting_services
 
 
 class AgentEnvironment:

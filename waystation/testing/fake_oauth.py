@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from tools.auth import (
+from waystation.auth import (
     AuthCredential,
     AuthCredentialTypes,
     OAuth2,

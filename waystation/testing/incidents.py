@@ -15,7 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject, decode
 from waystation.core.wire import MEMO_PENDING, WORKFLOW, InvocationResult
-from waystation.history import content
+from waystation.history.reader import content
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import divergence_of
 from waystation.testing.checks import StrictRunner

@@ -1,5 +1,39 @@
-"""Where ADK has `google.adk.auth.credential_service`."""
+"""Stores of users' credentials. ADK's `google.adk.auth.credential_service`."""
 
-from activities.credentials import InMemoryCredentialService
+from typing import TYPE_CHECKING
 
-__all__ = ["InMemoryCredentialService"]
+from waystation.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from waystation.auth.credential_service.base_credential_service import (
+        BaseCredentialService as BaseCredentialService,
+    )
+    from waystation.auth.credential_service.encrypted_file_credential_service import (
+        EncryptedFileCredentialService as EncryptedFileCredentialService,
+    )
+    from waystation.auth.credential_service.in_memory_credential_service import (
+        InMemoryCredentialService as InMemoryCredentialService,
+    )
+    from waystation.auth.credential_service.keyring_credential_service import (
+        KeyringCredentialService as KeyringCredentialService,
+    )
+    from waystation.auth.credential_service.store_location import store_at as store_at
+
+__all__ = [
+    "BaseCredentialService",
+    "EncryptedFileCredentialService",
+    "InMemoryCredentialService",
+    "KeyringCredentialService",
+    "store_at",
+]
+
+_EXPORTS = {
+    "waystation.auth.credential_service.base_credential_service": "BaseCredentialService",
+    "waystation.auth.credential_service.encrypted_file_credential_service": "EncryptedFileCredentialService",
+    "waystation.auth.credential_service.in_memory_credential_service": "InMemoryCredentialService",
+    "waystation.auth.credential_service.keyring_credential_service": "KeyringCredentialService",
+    "waystation.auth.credential_service.store_location": "store_at",
+}
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,5 +1,26 @@
-"""Where ADK has `google.adk.auth.credential_service.base_credential_service`."""
+"""ADK's interface of a credential service."""
 
-from tools.auth import BaseCredentialService
+from __future__ import annotations
 
-__all__ = ["BaseCredentialService"]
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from waystation.auth.auth_credential import AuthCredential
+
+if TYPE_CHECKING:
+    from waystation.agents.readonly_context import ReadonlyContext
+    from waystation.auth.auth_tool import AuthConfig
+
+
+class BaseCredentialService(ABC):
+    """ADK's credential service. Source: adk-semantics 11.3. To serve logins too, subclass `CredentialStore`."""
+
+    @abstractmethod
+    async def load_credential(
+        self, auth_config: AuthConfig, callback_context: ReadonlyContext
+    ) -> AuthCredential | None:
+        """Return the credential of the context's user, None when there is none."""
+
+    @abstractmethod
+    async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
+        """Keep the `exchanged_auth_credential` of a configuration for the context's user."""

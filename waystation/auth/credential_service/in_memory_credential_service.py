@@ -1,5 +1,36 @@
-"""Where ADK has `google.adk.auth.credential_service.in_memory_credential_service`."""
+"""Credentials in memory."""
 
-from activities.credentials import InMemoryCredentialService
+from __future__ import annotations
 
-__all__ = ["InMemoryCredentialService"]
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from waystation.auth.credential_store import CredentialStore, Locks, Place
+
+if TYPE_CHECKING:
+    pass
+
+
+class InMemoryCredentialService(CredentialStore):
+    """Keeps credentials for as long as the process lives; for tests, and for one process that does everything."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Place, tuple[str, float | None]] = {}
+        self._locks = Locks()
+
+    def read(self, place: Place) -> str | None:
+        """Return what was written there and has not expired."""
+        text, until = self._texts.get(place, (None, None))
+        return text if until is None or until > time.time() else None
+
+    def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
+        """Write a text; None removes what is there."""
+        if text is None:
+            self._texts.pop(place, None)
+        else:
+            self._texts[place] = text, None if keep_s is None else time.time() + keep_s
+
+    def held(self, place: Place) -> AbstractContextManager[None]:
+        """Keep other threads who want to hold the place waiting."""
+        return self._locks.held(place)

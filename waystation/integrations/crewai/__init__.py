@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.integrations.crewai`."""
 
-from tools import CrewaiTool
+from waystation.tools.crewai_tool import CrewaiTool
 
 __all__ = ["CrewaiTool"]

@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.integrations.langchain`."""
 
-from tools import LangchainTool
+from waystation.tools.langchain_tool import LangchainTool
 
 __all__ = ["LangchainTool"]

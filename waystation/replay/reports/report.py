@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from waystation.attempts import Attempts, attempts_of, tasks_failed
 from waystation.audit.account import account
 from waystation.core import ids
 from waystation.core.call import CallState
@@ -16,7 +15,8 @@ from waystation.core.event import text_of
 from waystation.core.message import user_content
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.history import outcome_of, seconds_of
+from waystation.history.attempts import Attempts, attempts_of, tasks_failed
+from waystation.history.reader import outcome_of, seconds_of
 from waystation.replay.recording import Recording
 from waystation.replay.reports.telling import Telling, told
 from waystation.web import timeline

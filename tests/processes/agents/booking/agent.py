@@ -4,10 +4,11 @@ from typing import Any
 
 from tests.processes.agents.planned.agent import SOON_MISSED
 from tests.processes.ledger import ledger
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def book(tool_context: ToolContext) -> dict[str, Any]:

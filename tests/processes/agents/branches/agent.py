@@ -1,10 +1,10 @@
 """Two agents side by side, each with a tool that takes as long as the test wants."""
 
 from tests.processes.agents.planned.agent import SOON_MISSED, hold, hold_once
-from tools import FunctionTool
 from waystation.agents import Agent, ParallelAgent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
 
 
 def holding(tool: FunctionTool) -> Agent:

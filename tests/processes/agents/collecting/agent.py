@@ -8,10 +8,11 @@ import os
 from typing import Any
 
 from tests.processes.ledger import ledger
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, latest_turn, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 PAGE = "x" * 30_000
 """Three of these are more than a run of an invocation carries as it stands; four, than one of a session."""

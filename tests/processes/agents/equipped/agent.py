@@ -1,9 +1,12 @@
 """An agent whose tools come from a toolset, which notes when it is closed."""
 
 from tests.processes.ledger import ledger
-from tools import BaseTool, BaseToolset, FunctionTool, ReadonlyContext
 from waystation.agents import Agent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.testing.models import FunctionModel, calls, responses, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
 
 
 def measure() -> int:

@@ -2,10 +2,11 @@
 
 from tests.processes.agents.planned.agent import pay
 from tests.processes.ledger import ledger
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent, LoopAgent, SequentialAgent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, responses, says, user_text
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def close_books(tool_context: ToolContext) -> str:

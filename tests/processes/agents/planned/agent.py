@@ -10,10 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 from tests.processes.ledger import ledger
-from tools import FunctionTool, ToolContext
 from waystation.agents import Agent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, responses, says, user_text
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
 
 ELSEWHERE = "WAYSTATION_TEST_ELSEWHERE"
 SOON_MISSED = timedelta(seconds=2)

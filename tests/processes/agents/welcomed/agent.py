@@ -3,10 +3,10 @@
 import asyncio
 
 from tests.processes.ledger import ledger
-from tools import CallbackContext
 from waystation.agents import Agent, SequentialAgent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, says
+from waystation.tools.tool_context import CallbackContext
 
 
 def welcome(callback_context: CallbackContext) -> None:

@@ -1,0 +1,208 @@
+"""What every tool is: a name, a description, a way to run, and how durably it is carried out.
+
+Tools run in activities. Nothing here is ever seen by a workflow: what the workflow has to know about a tool
+is copied into each recorded call.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from waystation.core.answer import usual_hint
+from waystation.core.model_call import Confirmation, Effect
+from waystation.core.payload import JsonObject, encode
+from waystation.core.policy import LONGEST, ApprovalPolicy, Decision
+from waystation.tools.tool_context import ToolContext
+
+OnError = Literal["tell", "raise"]
+MAX_RESPONSE_SCHEMA_BYTES = 16_000
+"""The schema is recorded with each call."""
+_SETTLES: Mapping[bool, tuple[Decision, ...]] = {
+    True: ("approve", "reject", "respond"),
+    False: ("approve", "edit"),
+}
+"""What closes a long-running call, and what has any other call run."""
+
+
+class BaseTool:
+    """A tool of your own: subclass it, declare it with `_get_declaration`, and do the work in `run_async`.
+
+    The settings below are attributes: a subclass may set them in its body, in `__init__` or not at all.
+    """
+
+    name: str
+    description: str
+    is_long_running: bool = False
+    """Whether the answer may come from outside, after the tool itself has returned."""
+    custom_metadata: Mapping[str, Any] = MappingProxyType({})
+    behavior: Any = None
+    """For live sessions, like `response_scheduling`: kept, and not used."""
+    response_scheduling: Any = None
+
+    timeout: timedelta | None = None
+    """How long one attempt may take; None: the worker's default."""
+    retries: int = 0
+    """How often the tool is run again after it raised. A lost worker is another matter: see `effect`."""
+    heartbeat_timeout: timedelta | None = None
+    """How long the tool may go without `tool_context.heartbeat()` before its worker counts as lost."""
+    task_queue: str | None = None
+    """Where the tool runs, when not on the task queue of the agent."""
+    effect: Effect | None = None
+    """What a repetition would do.
+
+    `read`: nothing changes. `repeatable`: the tool copes, for instance by its idempotency key. `once`: it
+    must never run twice, so a lost worker leaves the outcome unknown. None: `once` when a person had to
+    confirm the call, else `repeatable`.
+    """
+    on_error: OnError = "tell"
+    """What an exception does: `tell` the model and go on, or `raise` out of the invocation, as in ADK."""
+    deadline: timedelta | None = None
+    """How long a person may take to answer or to confirm a call; None: that of `approval`, or else 30 days."""
+    approval: ApprovalPolicy | None = None
+    """Who may answer. With one, every call waits for a person unless `check_require_confirmation` says otherwise; a
+    long-running tool runs, and its answer has to satisfy the policy."""
+    response_schema: Any = None
+    """For a long-running tool: what the `response` is with which a call is answered, as a pydantic model or a JSON
+    schema of an object."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        is_long_running: bool = False,
+        custom_metadata: Mapping[str, Any] | None = None,
+        behavior: Any = None,
+        response_scheduling: Any = None,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.is_long_running = is_long_running
+        self.custom_metadata = custom_metadata or {}
+        self.behavior, self.response_scheduling = behavior, response_scheduling
+
+    def _get_declaration(self) -> JsonObject | None:
+        """Return `{"name", "description", "parametersJsonSchema"}`, or None to stay unknown to models."""
+        return None
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
+        """Change the request of a model call, a `waystation.models.llm_request.LlmRequest`; here: declare the tool."""
+        llm_request.append_tools([self])
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
+        """Do the work and return what the model is told."""
+        raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")
+
+    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
+        """Whether a person has to agree before this call runs."""
+        return self.gated
+
+    async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
+        """Return what a person is asked before this call runs, or None when nobody is."""
+        if await self.check_require_confirmation(args, tool_context):
+            return Confirmation(hint=self.confirmation_hint())
+        return None
+
+    @property
+    def gated(self) -> bool:
+        """Whether a person has to agree before any call runs, because of the policy."""
+        return self.approval is not None and not self.is_long_running
+
+    def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
+        """Return the arguments as predicates see them; None when the tool would refuse them without doing anything."""
+        return args
+
+    def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
+        """Return arguments that a person gives instead of those that were shown, as the tool will take them.
+
+        Raises:
+            ValueError: They do not fit; the text says which and why.
+        """
+        from waystation.tools.declaration import declare
+        from waystation.tools.json_schema import mistakes
+
+        schema = (declare(self) or {}).get("parametersJsonSchema")
+        try:
+            wrong = mistakes(schema, args) if schema else []
+        except ValueError as error:
+            raise ValueError(f"what `{self.name}` takes cannot be told, as its schema is wrong: {error}") from None
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return args
+
+    def answer_schema(self) -> JsonObject | None:
+        """Return `response_schema` as JSON schema."""
+        if self.response_schema is None:
+            return None
+        from waystation.tools.output_schema import json_schema
+
+        return json_schema(self.response_schema)
+
+    def confirmation_hint(self) -> str:
+        """Return what a person reads who is asked to confirm a call."""
+        return usual_hint(self.name)
+
+    def effect_when(self, *, confirmed: bool) -> Effect:
+        """Return the effect class of a call, given whether a person had to confirm it."""
+        return self.effect or ("once" if confirmed else "repeatable")
+
+    def setting_problems(self) -> list[str]:
+        """Return what is wrong with the settings, one sentence each."""
+        problems = []
+        for setting in ("timeout", "heartbeat_timeout", "deadline"):
+            value = getattr(self, setting)
+            if value is not None and not isinstance(value, timedelta):
+                problems.append(f"`{setting}` is {value!r}; use a timedelta, such as timedelta(seconds=30).")
+            elif value is not None and value <= timedelta():
+                problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
+            elif value is not None and value > LONGEST:
+                problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
+        if type(self.retries) is not int or self.retries < 0:
+            problems.append(f"`retries` is {self.retries!r}; use a whole number of at least 0.")
+        if self.effect is not None and self.effect not in get_args(Effect):
+            problems.append(f"`effect` is {self.effect!r}; use 'read', 'repeatable' or 'once'.")
+        if self.on_error not in get_args(OnError):
+            problems.append(f"`on_error` is {self.on_error!r}; use 'tell' or 'raise'.")
+        if self.task_queue == "" or not isinstance(self.task_queue, str | None):
+            problems.append(f"`task_queue` is {self.task_queue!r}; use the name of a task queue.")
+        return [*problems, *self._approval_problems(), *self._response_schema_problems()]
+
+    def _approval_problems(self) -> Iterator[str]:
+        policy = self.approval
+        if policy is None:
+            return
+        if not isinstance(policy, ApprovalPolicy):
+            yield f"`approval` is {policy!r}; use an ApprovalPolicy."
+            return
+        settles = _SETTLES[self.is_long_running]
+        if policy.actions is not None and not set(policy.actions) & set(settles):
+            yield (
+                f"its `approval` allows {', '.join(map(repr, policy.actions))}, with which no call of it can ever be "
+                f"let through; add one of {', '.join(map(repr, settles))} to `actions`."
+            )
+        yield from (f"its `approval` {mistake}" for mistake in policy.mistakes())
+        if policy.remember is not None and self.is_long_running:
+            yield "its `approval` has `remember`, but a long-running call is answered each time; leave it out."
+
+    def _response_schema_problems(self) -> Iterator[str]:
+        if self.response_schema is None:
+            return
+        from waystation.tools.json_schema import schema_problem
+
+        if not self.is_long_running:
+            yield "it has a `response_schema`, but only a long-running tool is answered with a response; leave it out."
+        try:
+            schema = self.answer_schema() or {}
+        except Exception as error:  # noqa: BLE001  # whatever a type raises, it is of no use
+            yield f"its `response_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
+            return
+        if problem := schema_problem(schema):
+            yield f"its `response_schema` is no JSON schema: {problem}."
+        elif schema.get("type") != "object":
+            yield "its `response_schema` is not of an object, which a response is; use a pydantic model."
+        elif (size := len(encode(schema))) > MAX_RESPONSE_SCHEMA_BYTES:
+            yield f"its `response_schema` is {size} bytes; at most {MAX_RESPONSE_SCHEMA_BYTES} can be recorded."
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"

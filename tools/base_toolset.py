@@ -1,0 +1,147 @@
+"""Tools that are given together, and that may differ from one moment to the next.
+
+Source: adk-semantics 10.
+"""
+
+import abc
+import copy
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.errors import InvalidTool
+from waystation.core.naming import a
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+_CACHED_INVOCATIONS = 64
+
+
+@runtime_checkable
+class ToolPredicate(Protocol):
+    """Decides whether a tool is offered in the situation that the context tells."""
+
+    def __call__(self, tool: BaseTool, readonly_context: ReadonlyContext | None = None) -> bool:
+        """Whether the model may see the tool."""
+        ...
+
+
+class BaseToolset(abc.ABC):
+    """A toolset of your own: subclass it and return tools from `get_tools`.
+
+    The tools are asked for at each model call, and again wherever one of them is executed, perhaps in another
+    process: what `get_tools` returns should follow from the context alone. A subclass may leave out
+    `super().__init__()`.
+    """
+
+    tool_filter: ToolPredicate | Collection[str] | None = None
+    tool_name_prefix: str | None = None
+    _use_invocation_cache: bool = False
+    """Whether `get_tools` is asked only once per invocation and process, as in ADK."""
+
+    def __init__(
+        self,
+        *,
+        tool_filter: ToolPredicate | Collection[str] | None = None,
+        tool_name_prefix: str | None = None,
+    ) -> None:
+        """Set what is common to all toolsets.
+
+        Args:
+            tool_filter: Names of the tools to offer, without prefix, or a function that decides. It is `get_tools`
+                that applies it, with `_is_tool_selected`.
+            tool_name_prefix: What the names of all tools begin with; an underscore follows it.
+        """
+        self.tool_filter = tool_filter
+        self.tool_name_prefix = tool_name_prefix
+
+    @abc.abstractmethod
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
+        """Return the tools, under their own names, that are there in this situation; all of them without a context.
+
+        A toolset that raises here is left out of the model call.
+        """
+
+    async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """Return the tools under the names by which the model calls them; the tools themselves are not changed."""
+        invocation = readonly_context.invocation_id if readonly_context is not None else ""
+        cached = self._cached()
+        if self._use_invocation_cache and invocation in cached:
+            return list(cached[invocation])
+        given: Any = self.get_tools(readonly_context)
+        # Some write `def get_tools` where ADK has `async def`; what they mean is plain.
+        listed = await given if inspect.isawaitable(given) else given
+        if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
+            raise InvalidTool(type(self).__name__, f"`get_tools` returned {a(listed)}; return a list of tools.")
+        for tool in listed:
+            if not callable(tool) and not isinstance(tool, BaseTool):
+                text = f"`get_tools` returned a list with {a(tool)} in it; return BaseTools and functions."
+                raise InvalidTool(type(self).__name__, text)
+        tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
+        if self.tool_name_prefix:
+            tools = [_renamed(tool, f"{self.tool_name_prefix}_{tool.name}") for tool in tools]
+        if self._use_invocation_cache and invocation:
+            cached[invocation] = tools
+            while len(cached) > _CACHED_INVOCATIONS:
+                cached.popitem(last=False)
+        return list(tools)
+
+    async def close(self) -> None:  # noqa: B027  # most toolsets hold nothing
+        """Release what the toolset holds. Called when its worker stops; it may be used again afterwards."""
+
+    async def process_llm_request(  # noqa: B027  # few have anything to add
+        self, *, tool_context: ToolContext, llm_request: Any
+    ) -> None:
+        """Change the request of a model call before its tools do."""
+
+    def get_auth_config(self) -> Any:
+        """Return the `AuthConfig` of the credential that the toolset needs, or None."""
+        return None
+
+    def setting_problems(self) -> list[str]:
+        """Return what is wrong with the settings, one sentence each."""
+        problems = []
+        if not isinstance(self.tool_name_prefix, str | None):
+            problems.append(f"`tool_name_prefix` is {self.tool_name_prefix!r}; use a string.")
+        filtered = self.tool_filter
+        if isinstance(filtered, str) or not (
+            filtered is None or callable(filtered) or isinstance(filtered, Collection)
+        ):
+            problems.append(f"`tool_filter` is {filtered!r}; use a list of names, or a function that decides.")
+        return problems
+
+    def _is_tool_selected(self, tool: BaseTool, readonly_context: ReadonlyContext | None) -> bool:
+        """Whether `tool_filter` lets a tool through; its name is the one without prefix."""
+        if not self.tool_filter:
+            return True
+        if isinstance(self.tool_filter, Collection):
+            return tool.name in self.tool_filter
+        return bool(self.tool_filter(tool, readonly_context))
+
+    def _cached(self) -> "OrderedDict[str, list[BaseTool]]":
+        # Not made in `__init__`, which a subclass may not call.
+        found: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
+        return found
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+def _renamed(tool: BaseTool, name: str) -> BaseTool:
+    """Return a copy of a tool that is called `name` by models."""
+    declare: Callable[[], Any] = tool._get_declaration
+
+    def declaration() -> Any:
+        declared = declare()
+        if declared is None:
+            return None
+        # Else a FunctionDeclaration of genai, as tools written for ADK return.
+        return {**declared, "name": name} if isinstance(declared, dict) else declared.model_copy(update={"name": name})
+
+    renamed = copy.copy(tool)
+    renamed.name = name
+    renamed._get_declaration = declaration  # type: ignore[method-assign]  # only this copy has another name
+    return renamed

@@ -1,0 +1,13 @@
+"""Ask the user to choose: the function, and the tool made of it. Source: adk-semantics 2.3."""
+
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def get_user_choice(options: list[str], tool_context: ToolContext) -> str | None:
+    """Show the user these options, and ask for one of them."""
+    tool_context.actions.skip_summarization = True
+    return None
+
+
+get_user_choice_tool = LongRunningFunctionTool(func=get_user_choice, effect="read")

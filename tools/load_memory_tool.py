@@ -1,0 +1,51 @@
+"""Tools that look up what is remembered. Names and declarations are ADK's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from waystation.core.payload import JsonObject
+from waystation.tools.declaration import declaration
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+if TYPE_CHECKING:
+    from waystation.memory.memory_entry import SearchMemoryResponse
+    from waystation.models.llm_request import LlmRequest
+
+log = structlog.get_logger("waystation.tools")
+
+_HINT = (
+    "What the user said in earlier conversations is remembered. When an answer may depend on it, look it up: call "
+    "load_memory with a query."
+)
+
+
+async def load_memory(query: str, tool_context: ToolContext) -> SearchMemoryResponse:
+    """Look up what is remembered of earlier conversations with the user.
+
+    Args:
+        query: Words to look for.
+    """
+    return await tool_context.search_memory(query)
+
+
+class LoadMemoryTool(FunctionTool):
+    """Lets the model search the user's memories, and tells it that it can."""
+
+    def __init__(self) -> None:
+        super().__init__(load_memory, effect="read")
+
+    def _get_declaration(self) -> JsonObject | None:
+        schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+        return declaration(self.name, self.description, schema)
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Declare the tool, and tell the model about it."""
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        llm_request.append_instructions([_HINT])
+
+
+load_memory_tool = LoadMemoryTool()

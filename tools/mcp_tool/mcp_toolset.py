@@ -1,0 +1,264 @@
+"""The tools of a server that speaks the Model Context Protocol. Source: adk-semantics 10."""
+
+import asyncio
+import inspect
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TextIO, TypeVar
+
+import structlog
+from mcp import Client, StdioServerParameters
+from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
+
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Effect
+from waystation.core.payload import JsonObject
+from waystation.tools.authoring import RESERVED_NAMES
+from waystation.tools.authorization import authentication_problem, authorized
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset, ToolPredicate
+from waystation.tools.calling import invoke
+from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, McpSessions
+from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
+from waystation.tools.mcp_tool.parameters import (
+    ConnectionParams,
+    SseConnectionParams,
+    StdioConnectionParams,
+    StreamableHTTPConnectionParams,
+    parameter_problems,
+    timeout_of,
+)
+
+__all__ = [
+    "MCPToolset",
+    "McpToolset",
+    "SseConnectionParams",
+    "StdioConnectionParams",
+    "StdioServerParameters",
+    "StreamableHTTPConnectionParams",
+]
+
+log = structlog.get_logger(__name__)
+
+LISTING_S = 60.0
+"""How long an invocation uses one listing of the server's tools, unless the toolset says otherwise."""
+MAX_LISTINGS = 64
+MAX_PAGES = 100
+
+Result = TypeVar("Result")
+
+
+class McpToolset(BaseToolset):
+    """The tools of one server.
+
+    Sessions are kept by this process, shared by all its calls and closed with its worker; a call in another process
+    has a session there. A broken session is replaced, but a tool call that may have reached the server is repeated
+    only when the server says that this does no harm.
+    """
+
+    def __init__(
+        self,
+        *,
+        connection_params: ConnectionParams | None,
+        tool_filter: ToolPredicate | Collection[str] | None = None,
+        tool_name_prefix: str | None = None,
+        tool_list_cache_ttl_seconds: float | None = None,
+        errlog: TextIO | None = None,
+        auth_scheme: Any = None,
+        auth_credential: Any = None,
+        credential_key: str | None = None,
+        require_confirmation: bool | Callable[..., Any] = False,
+        header_provider: Callable[[ReadonlyContext], Any] | None = None,
+        progress_callback: Callable[..., Any] | None = None,
+        sampling_callback: Callable[..., Any] | None = None,
+        sampling_capabilities: SamplingCapability | None = None,
+        elicitation_callback: Callable[..., Any] | None = None,
+        effect: Effect | Mapping[str, Effect] | None = None,
+    ) -> None:
+        """Name the server; nothing is connected before a tool is asked for.
+
+        Args:
+            connection_params: How the server is reached.
+            tool_filter: Names, without prefix, of the tools to offer, or a function that decides.
+            tool_name_prefix: What the names of all tools begin with; an underscore follows it.
+            tool_list_cache_ttl_seconds: How long all invocations share one listing. By default each has its own.
+            errlog: Where a server that is a program writes its errors; standard error unless given.
+            auth_scheme: How the server wants to be authenticated.
+            auth_credential: What it is given; only what goes into a header.
+            credential_key: Under which name a user's credential is kept.
+            require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
+                those of the arguments that it takes.
+            header_provider: Returns headers for the context, sync or async. Each set has a session of its own.
+            progress_callback: Is told of progress: an async function of progress, total and message, or a function of
+                the tool's name and `callback_context` that returns one.
+            sampling_callback: Answers the server's own questions to a model.
+            sampling_capabilities: What that callback can do.
+            elicitation_callback: Answers the server's questions to the user.
+            effect: What a repetition of a call does, for all tools or by name; by default as the server says, and
+                `once` when it says nothing.
+
+        Raises:
+            ValueError: There are no connection parameters, or a listing is kept for no time.
+            InvalidTool: The credential does not go into a header.
+        """
+        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
+        if connection_params is None:
+            raise ValueError("Missing connection params in McpToolset.")
+        if tool_list_cache_ttl_seconds is not None and tool_list_cache_ttl_seconds <= 0:
+            raise ValueError(f"tool_list_cache_ttl_seconds must be positive, got {tool_list_cache_ttl_seconds}.")
+        self.connection_params = connection_params
+        self.auth_scheme, self.auth_credential, self.credential_key = auth_scheme, auth_credential, credential_key
+        self.require_confirmation = require_confirmation
+        self.header_provider = header_provider
+        self._listing_ttl = tool_list_cache_ttl_seconds
+        self._progress_callback = progress_callback
+        self._effect = effect
+        callbacks = {
+            "sampling_callback": sampling_callback,
+            "sampling_capabilities": sampling_capabilities,
+            "elicitation_callback": elicitation_callback,
+            "message_handler": self._on_message,
+        }
+        self._sessions = McpSessions(connection_params, errlog=errlog or sys.stderr, callbacks=callbacks)
+        self._left_out = set[str]()
+        self._listings: OrderedDict[object, tuple[float, list[Tool]]] = OrderedDict()
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """Return the server's tools in the order of their names; those whose names are reserved are left out.
+
+        Raises:
+            ConnectionError: The server cannot be reached.
+        """
+        tools: list[BaseTool] = []
+        for listed in await self._listed(readonly_context):
+            if listed.name in RESERVED_NAMES:
+                if listed.name not in self._left_out:  # told once, and not with each model call
+                    log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
+                self._left_out.add(listed.name)
+                continue
+            tool = McpTool(
+                mcp_tool=listed,
+                sessions=self._sessions,
+                headers_for=self._headers_of_call,
+                require_confirmation=self.require_confirmation,
+                progress_callback=self._progress_callback,
+                effect=self._effect.get(listed.name) if isinstance(self._effect, Mapping) else self._effect,
+            )
+            if self._is_tool_selected(tool, readonly_context):
+                tools.append(tool)
+        # Servers promise no order, and models cache what does not change.
+        return sorted(tools, key=lambda tool: tool.name)
+
+    async def list_resources(self, readonly_context: ReadonlyContext | None = None) -> list[str]:
+        """Return the names of the server's resources."""
+        return [resource.name for resource in await self._resources(readonly_context)]
+
+    async def get_resource_info(self, name: str, readonly_context: ReadonlyContext | None = None) -> JsonObject:
+        """Return what the server tells about a resource.
+
+        Raises:
+            ValueError: It has none of that name.
+        """
+        for resource in await self._resources(readonly_context):
+            if resource.name == name:
+                return plain_result(resource)
+        raise ValueError(f"Resource with name '{name}' not found.")
+
+    async def read_resource(self, name: str, readonly_context: ReadonlyContext | None = None) -> list[Any]:
+        """Return the contents of a resource, as `mcp` has them.
+
+        Raises:
+            ValueError: The server has none of that name.
+        """
+        uri = (await self.get_resource_info(name, readonly_context))["uri"]
+        result = await self._read(lambda client: client.read_resource(uri), readonly_context)
+        return list(result.contents)
+
+    async def close(self) -> None:
+        """Close all sessions, and end the program if the server is one."""
+        self._listings.clear()
+        await self._sessions.close()
+
+    def setting_problems(self) -> list[str]:
+        """Return what is wrong with the settings, one sentence each; nothing is started or connected for that."""
+        problems = [*super().setting_problems(), *parameter_problems(self.connection_params)]
+        effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
+        wrong = [effect for effect in effects if effect not in (None, "read", "repeatable", "once")]
+        problems += [f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong]
+        problem = authentication_problem(self.auth_scheme, self.auth_credential, self.credential_key)
+        return [*problems, problem] if problem else problems
+
+    async def _listed(self, context: ReadonlyContext | None) -> list[Tool]:
+        headers = await self._headers(context)
+        owner = None if self._listing_ttl else context.invocation_id if context else None
+        key = (owner, *sorted(headers.items()))
+        now = time.monotonic()
+        found = self._listings.get(key)
+        if found is not None and found[0] > now:
+            return found[1]
+
+        async def request(client: Client) -> list[Tool]:
+            tools: list[Tool] = []
+            cursor: str | None = None
+            for _ in range(MAX_PAGES):
+                page: ListToolsResult = await client.list_tools(cursor=cursor)
+                tools += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+            return tools
+
+        tools = await self._read(request, context)
+        if self._listing_ttl or owner:
+            self._listings[key] = (now + (self._listing_ttl or LISTING_S), tools)
+            self._listings.move_to_end(key)
+            while len(self._listings) > MAX_LISTINGS:
+                self._listings.popitem(last=False)
+        return tools
+
+    async def _resources(self, context: ReadonlyContext | None) -> list[Resource]:
+        return list((await self._read(lambda client: client.list_resources(), context)).resources)
+
+    async def _read(self, request: Callable[[Client], Awaitable[Result]], context: ReadonlyContext | None) -> Result:
+        """Make a request that changes nothing, within the connection's time."""
+        headers = await self._headers(context)
+        limit = timeout_of(self.connection_params)
+        try:
+            # Twice: for the connection, and for the request.
+            return await asyncio.wait_for(self._sessions.call(request, headers, repeatable=True), 2 * limit)
+        except TimeoutError:
+            raise McpConnectionError(f"The MCP server did not answer within {limit:g} s.") from None
+
+    async def _headers(self, context: ReadonlyContext | None) -> Mapping[str, str]:
+        """Return the headers of requests that are no tool call; nobody is asked for a credential."""
+        return await self._with_authorization(context, ask=False) or {}
+
+    async def _headers_of_call(self, context: ReadonlyContext) -> Mapping[str, str] | None:
+        return await self._with_authorization(context, ask=True)
+
+    async def _with_authorization(self, context: ReadonlyContext | None, *, ask: bool) -> Mapping[str, str] | None:
+        """Return the headers for this context; those of the credential win, as in ADK."""
+        headers: dict[str, str] = {}
+        if self.header_provider is not None and context is not None:
+            bound = inspect.signature(self.header_provider).bind(context)
+            headers.update(await invoke(self.header_provider, bound) or {})
+        if self.auth_scheme is None:
+            return headers
+        name = type(self).__name__
+        found = await authorized(name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask)
+        if found is None:
+            return None
+        if found.query or found.cookies:
+            raise InvalidTool(name, "its credential goes into the query or a cookie; only headers can be sent.")
+        own = {header.lower() for header in found.headers}
+        return {header: value for header, value in headers.items() if header.lower() not in own} | found.headers
+
+    async def _on_message(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._listings.clear()
+
+
+MCPToolset = McpToolset

@@ -1,0 +1,79 @@
+"""Put memories that match the user's message into each request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.tool_context import ToolContext
+
+if TYPE_CHECKING:
+    from google.genai.types import Content
+
+    from waystation.memory.memory_entry import MemoryEntry
+    from waystation.models.llm_request import LlmRequest
+
+log = structlog.get_logger("waystation.tools")
+
+
+_PRELOADED = """From earlier conversations with the user, as they may bear on what is asked now:
+<PAST_CONVERSATIONS>
+{memories}
+</PAST_CONVERSATIONS>
+"""
+
+
+class PreloadMemoryTool(BaseTool):
+    """Searches the user's memories for the message that is being answered, before each model call.
+
+    The model does not call it; what is found is in the request, and never in history.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="preload_memory", description="preload_memory")
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+        """Put what is found before the user's message. A search that fails is logged, and the model called without."""
+        from google.genai.types import Content, Part
+
+        query = _text_of(tool_context.user_content)
+        if not query:
+            return
+        try:
+            found = await tool_context.search_memory(query)
+        except Exception as error:  # noqa: BLE001  # a service of the author's raises anything
+            # Neither the query nor the error's text, which may quote it.
+            log.warning("memory.not_preloaded", agent=tool_context.agent_name, error_type=type(error).__name__)
+            return
+        lines = [line for memory in found.memories for line in _lines_of(memory)]
+        if lines:
+            text = _PRELOADED.format(memories="\n".join(lines))
+            told = Content(role="user", parts=[Part.from_text(text=text)])
+            llm_request.contents.insert(_turn_of(llm_request.contents), told)
+
+
+def _lines_of(memory: MemoryEntry) -> list[str]:
+    lines = [f"Time: {memory.timestamp}"] if memory.timestamp else []
+    text = " ".join(part.text for part in memory.content.parts or () if part.text)
+    if text:
+        lines.append(f"{memory.author}: {text}" if memory.author else text)
+    return lines
+
+
+def _text_of(content: Content | None) -> str:
+    parts = (content.parts if content is not None else None) or ()
+    return " ".join(part.text for part in parts if part.text and not part.thought)
+
+
+def _turn_of(contents: list[Content]) -> int:
+    """Return where the current turn begins: before the user's last words, or after the last responses of tools."""
+    for index in range(len(contents) - 1, -1, -1):
+        content = contents[index]
+        if content.role != "user" or any(part.function_response for part in content.parts or ()):
+            return index + 1
+    return 0
+
+
+preload_memory_tool = PreloadMemoryTool()

@@ -1,0 +1,5 @@
+"""Retrieval tools. ADK's `google.adk.tools.retrieval`."""
+
+from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
+
+__all__ = ["VertexAiRagRetrieval"]

@@ -1,0 +1,56 @@
+"""Retrieval from corpora of the Vertex AI RAG engine."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from waystation.core.payload import JsonObject
+from waystation.tools.native_tool import NativeTool
+
+if TYPE_CHECKING:
+    pass
+
+
+class VertexAiRagRetrieval(NativeTool):
+    """Retrieval from corpora of the Vertex AI RAG engine."""
+
+    title = "Vertex AI RAG retrieval"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        rag_corpora: list[str] | None = None,
+        rag_resources: Sequence[Any] | None = None,
+        similarity_top_k: int | None = None,
+        vector_distance_threshold: float | None = None,
+    ) -> None:
+        """`rag_resources` are dictionaries or objects with `rag_corpus` and `rag_file_ids`.
+
+        Raises:
+            TypeError: Something in `rag_resources` is no such thing.
+        """
+        super().__init__(name=name, description=description)
+        store = {
+            "ragCorpora": rag_corpora,
+            "ragResources": [_rag_resource(resource) for resource in rag_resources or ()] or None,
+            "similarityTopK": similarity_top_k,
+            "vectorDistanceThreshold": vector_distance_threshold,
+        }
+        found = {key: value for key, value in store.items() if value is not None}
+        self.tool = {"retrieval": {"vertexRagStore": found}}
+
+
+def _rag_resource(resource: Any) -> JsonObject:
+    if isinstance(resource, Mapping):
+        corpus = resource.get("rag_corpus", resource.get("ragCorpus"))
+        files = resource.get("rag_file_ids", resource.get("ragFileIds"))
+    elif hasattr(resource, "rag_corpus") or hasattr(resource, "rag_file_ids"):
+        corpus, files = getattr(resource, "rag_corpus", None), getattr(resource, "rag_file_ids", None)
+    else:
+        raise TypeError(
+            "rag_resources entries must be a mapping or an object carrying rag_corpus / rag_file_ids; "
+            f"got {type(resource).__name__}."
+        )
+    found = {"ragCorpus": corpus, "ragFileIds": list(files) if files is not None else None}
+    return {key: value for key, value in found.items() if value is not None}

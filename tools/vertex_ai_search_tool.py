@@ -1,0 +1,70 @@
+"""Search in data stores and apps of Vertex AI Search."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.payload import JsonObject
+from waystation.tools.native_tool import NativeTool, genai_json, refuse_bypass
+
+if TYPE_CHECKING:
+    from google.genai import types
+
+
+class VertexAiSearchTool(NativeTool):
+    """Search in a data store or an app of Vertex AI Search.
+
+    To choose a filter for each request, override `_build_vertex_ai_search_config`.
+    """
+
+    title = "Vertex AI search tool"
+
+    def __init__(
+        self,
+        *,
+        data_store_id: str | None = None,
+        data_store_specs: "Sequence[types.VertexAISearchDataStoreSpec] | None" = None,
+        search_engine_id: str | None = None,
+        filter: str | None = None,
+        max_results: int | None = None,
+        bypass_multi_tools_limit: bool = False,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Give one of the two ids.
+
+        Args:
+            data_store_id: `projects/…/locations/…/collections/…/dataStores/…`.
+            data_store_specs: Which data stores of the engine are searched.
+            search_engine_id: `projects/…/locations/…/collections/…/engines/…`.
+            filter: Which results count, in the service's language.
+            max_results: How many results the model is given at most.
+            bypass_multi_tools_limit: Not supported; see docs/adk.md.
+            name: What the tool is called among the agent's tools; models are not told.
+            description: Likewise.
+
+        Raises:
+            ValueError: The settings do not go together.
+        """
+        super().__init__(name=name or "vertex_ai_search", description=description or "vertex_ai_search")
+        if (data_store_id is None) == (search_engine_id is None):
+            raise ValueError("Either data_store_id or search_engine_id must be specified.")
+        if data_store_specs is not None and search_engine_id is None:
+            raise ValueError("search_engine_id must be specified if data_store_specs is specified.")
+        refuse_bypass(bypass_multi_tools_limit, self.name)
+        self.data_store_id, self.search_engine_id = data_store_id, search_engine_id
+        self.data_store_specs, self.filter, self.max_results = data_store_specs, filter, max_results
+
+    def _build_vertex_ai_search_config(self, readonly_context: ReadonlyContext) -> "types.VertexAISearch":
+        from google.genai import types
+
+        return types.VertexAISearch(
+            datastore=self.data_store_id,
+            data_store_specs=list(self.data_store_specs) if self.data_store_specs is not None else None,
+            engine=self.search_engine_id,
+            filter=self.filter,
+            max_results=self.max_results,
+        )
+
+    def _tool(self, context: ReadonlyContext) -> JsonObject:
+        return {"retrieval": {"vertexAiSearch": genai_json(self._build_vertex_ai_search_config(context))}}

@@ -1,0 +1,79 @@
+"""Credentials in the keyring of the operating system."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from waystation.auth.credential_store import CredentialStore, Locks, Place
+from waystation.core.errors import CredentialStoreError
+
+if TYPE_CHECKING:
+    pass
+
+
+class KeyringCredentialService(CredentialStore):
+    """Keeps credentials in the operating system's keyring, for one user of one machine; needs the extra `keyring`.
+
+    Processes do not wait for one another here: two that refresh a token at once may both do it.
+    """
+
+    def __init__(self, *, service: str = "waystation", backend: Any = None) -> None:
+        """`service` is what the keyring lists the entries under; `backend` is one of `keyring`, by default its own."""
+        self._service, self._given = service, backend
+        self._locks = Locks()
+
+    def read(self, place: Place) -> str | None:
+        """Return what was written there and has not expired."""
+        with self._errors():
+            kept = self._backend.get_password(self._service, _digest(place))
+        if kept is None:
+            return None
+        text, until = json.loads(kept)
+        return text if until is None or until > time.time() else None
+
+    def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
+        """Write a text; None removes what is there."""
+        name = _digest(place)
+        with self._errors():
+            if text is not None:
+                until = None if keep_s is None else time.time() + keep_s
+                self._backend.set_password(self._service, name, json.dumps([text, until]))
+            elif self._backend.get_password(self._service, name) is not None:
+                self._backend.delete_password(self._service, name)
+
+    def held(self, place: Place) -> AbstractContextManager[None]:
+        """Keep other threads who want to hold the place waiting."""
+        return self._locks.held(place)
+
+    @cached_property
+    def _backend(self) -> Any:
+        try:
+            import keyring
+        except ImportError:
+            raise CredentialStoreError(
+                "Keeping credentials in a keyring needs the extra `keyring`: pip install 'waystation[keyring]'."
+            ) from None
+        return self._given or keyring.get_keyring()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        backend = self._backend
+        from keyring.errors import KeyringError
+
+        try:
+            yield
+        except KeyringError as error:
+            raise CredentialStoreError(
+                f"The keyring {type(backend).__name__} cannot be used ({type(error).__name__}); unlock it, or keep "
+                "credentials in a file with EncryptedFileCredentialService."
+            ) from None
+
+
+def _digest(place: Place) -> str:
+    return hashlib.sha256(json.dumps(place).encode()).hexdigest()

@@ -1,0 +1,38 @@
+"""Open the credential store that a configuration names."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_store import CredentialStore
+from waystation.core.errors import CredentialStoreError
+from waystation.core.naming import a
+
+if TYPE_CHECKING:
+    pass
+
+
+def store_at(place: str | Path) -> CredentialStore:
+    """Return the store that a configuration names: a file; `keyring:NAME`; or `python:MODULE:NAME`, any of your own.
+
+    Raises:
+        CredentialStoreError: There is no such store.
+    """
+    kind, _, rest = str(place).partition(":")
+    if kind == "keyring":
+        return KeyringCredentialService(service=rest or "waystation")
+    if kind != "python":
+        return EncryptedFileCredentialService(place)
+    module, _, name = rest.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+        store = found if isinstance(found, CredentialStore) else found()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None
+    if not isinstance(store, CredentialStore):
+        raise CredentialStoreError(f"{str(place)!r} is {a(store)}; it has to be a CredentialStore.")
+    return store

@@ -1,0 +1,313 @@
+"""What is said to OAuth 2 providers: authorisation code with PKCE, refresh, client credentials.
+
+Blocking, on authlib's client: stores of credentials and google-auth block too, so all of it runs in threads, and one
+lock serves for coroutines and sync tools. Texts of providers never reach an error: they may quote what was sent.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from waystation.auth.auth_credential import AuthCredential, OAuth2Auth
+from waystation.auth.auth_schemes import (
+    ExtendedOAuth2,
+    OAuth2,
+    OAuthGrantType,
+    OpenIdConnect,
+    OpenIdConnectWithConfig,
+)
+from waystation.auth.auth_tool import AuthConfig
+from waystation.core.errors import AuthorizationFailed
+
+if TYPE_CHECKING:
+    from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
+
+TIMEOUT_S = 10.0
+"""How long a provider may take for one answer."""
+LEEWAY_S = 60
+"""A token that expires within this is refreshed."""
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoints:
+    """Where a provider is talked to, and what is asked of it."""
+
+    grant: OAuthGrantType
+    authorization: str = ""
+    token: str
+    refresh: str
+    scopes: tuple[str, ...] = ()
+
+
+def needs_login(config: AuthConfig) -> bool:
+    """Whether a user has to log in at an OAuth provider."""
+    return isinstance(config.auth_scheme, OAuth2 | OpenIdConnect | OpenIdConnectWithConfig)
+
+
+def endpoints(config: AuthConfig) -> Endpoints:
+    """Return where the provider of a scheme is; asks the issuer when the scheme does not say.
+
+    Raises:
+        ValueError: The scheme has no flow that is supported.
+        AuthorizationFailed: The issuer does not say where it is.
+    """
+    scheme = config.auth_scheme
+    match scheme:
+        case OpenIdConnectWithConfig():
+            return _of_openid(scheme.authorization_endpoint, scheme.token_endpoint, scheme)
+        case OpenIdConnect():
+            found = _metadata([scheme.openIdConnectUrl])
+            return _of_openid(found["authorization_endpoint"], found["token_endpoint"], scheme)
+        case OAuth2():
+            return _of_flows(scheme)
+    raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
+
+
+def _of_openid(authorization: str, token: str, scheme: Any) -> Endpoints:
+    by_itself = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
+    return Endpoints(
+        grant=OAuthGrantType.CLIENT_CREDENTIALS if by_itself else OAuthGrantType.AUTHORIZATION_CODE,
+        authorization=authorization,
+        token=token,
+        refresh=token,
+        scopes=tuple(getattr(scheme, "scopes", None) or ()),
+    )
+
+
+def _of_flows(scheme: OAuth2) -> Endpoints:
+    # Client credentials first, as in ADK: they need no user.
+    if by_itself := scheme.flows.clientCredentials:
+        token = by_itself.tokenUrl or _discovered(scheme, "token_endpoint")
+        return Endpoints(
+            grant=OAuthGrantType.CLIENT_CREDENTIALS, token=token, refresh=token, scopes=tuple(by_itself.scopes)
+        )
+    if code := scheme.flows.authorizationCode:
+        token = code.tokenUrl or _discovered(scheme, "token_endpoint")
+        return Endpoints(
+            grant=OAuthGrantType.AUTHORIZATION_CODE,
+            authorization=code.authorizationUrl or _discovered(scheme, "authorization_endpoint"),
+            token=token,
+            refresh=code.refreshUrl or token,
+            scopes=tuple(code.scopes),
+        )
+    raise ValueError(
+        "The OAuth2 scheme has neither an authorizationCode nor a clientCredentials flow; the implicit and password "
+        "flows are not supported, since they hand the program what it should not see."
+    )
+
+
+def _discovered(scheme: OAuth2, name: str) -> str:
+    issuer = scheme.issuer_url if isinstance(scheme, ExtendedOAuth2) else None
+    if not issuer:
+        # ADK's wire literal.
+        raise ValueError("OAuth scheme info is missing, and auto-discovery has failed to fill them in.")
+    parts = urlsplit(issuer)
+    base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    places = [f"{base}/.well-known/{kind}{path}" for kind in ("oauth-authorization-server", "openid-configuration")]
+    if path:
+        places.append(f"{base}{path}/.well-known/openid-configuration")
+    return _metadata(places, issuer=issuer)[name]
+
+
+def _metadata(places: list[str], issuer: str | None = None) -> dict[str, str]:
+    """Return a provider's description of itself, from the first place that has it."""
+    _protocol()  # says what to install
+    import httpx2
+
+    for place in places:
+        try:
+            found = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
+        except (httpx2.HTTPError, ValueError):
+            continue
+        # Another issuer's description would send the user's login there.
+        honest = issuer is None or (
+            isinstance(found, dict) and str(found.get("issuer")).rstrip("/") == issuer.rstrip("/")
+        )
+        if honest and isinstance(found, dict) and {"authorization_endpoint", "token_endpoint"} <= found.keys():
+            return {name: str(value) for name, value in found.items() if isinstance(value, str)}
+    raise AuthorizationFailed(f"No description of the provider is found at {' or '.join(places)}.")
+
+
+def client_of(config: AuthConfig) -> OAuth2Auth:
+    """Return the OAuth client that a tool brings.
+
+    Raises:
+        ValueError: It brings none.
+    """
+    # ADK's wire literals.
+    kind = f"Auth Scheme {getattr(config.auth_scheme.type_, 'value', config.auth_scheme.type_)}"
+    if config.raw_auth_credential is None:
+        raise ValueError(f"{kind} requires auth_credential.")
+    if config.raw_auth_credential.oauth2 is None:
+        raise ValueError(f"{kind} requires oauth2 in auth_credential.")
+    if not config.raw_auth_credential.oauth2.client_id:
+        raise ValueError(f"{kind} requires client_id in auth_credential.oauth2.")
+    return config.raw_auth_credential.oauth2
+
+
+def authorization_url(config: AuthConfig) -> OAuth2Auth:
+    """Return the client with a new `auth_uri`, its `state`, and the `code_verifier` that is kept for the exchange.
+
+    Raises:
+        ValueError: The configuration does not say enough, or no user takes part in its flow.
+        AuthorizationFailed: The provider's endpoints are not known.
+    """
+    given = client_of(config)
+    if given.code_challenge_method not in (None, "S256"):
+        raise ValueError(f"Unsupported code_challenge_method: {given.code_challenge_method}. Only 'S256' is supported.")
+    made = given.model_copy(deep=True)
+    if made.auth_uri:
+        query = parse_qs(urlsplit(made.auth_uri).query)
+        made.state = query["state"][0] if "state" in query else made.state or secrets.token_urlsafe(32)
+        if "state" not in query:
+            made.auth_uri += f"{'&' if '?' in made.auth_uri else '?'}state={made.state}"
+        return made
+    where = endpoints(config)
+    if where.grant is not OAuthGrantType.AUTHORIZATION_CODE:
+        raise ValueError(
+            "No user takes part in the flow clientCredentials; make the tool an AuthenticatedFunctionTool, which "
+            "fetches the token by itself."
+        )
+    made.code_verifier = made.code_verifier or secrets.token_urlsafe(48)
+    made.code_challenge_method = "S256"
+    further = {
+        "access_type": "offline",
+        "prompt": made.prompt or "consent",
+        "audience": made.audience,
+        "nonce": made.nonce,
+    }
+    made.auth_uri, made.state = _protocol()(
+        None, made.client_id, redirect_uri=made.redirect_uri, code_challenge_method="S256"
+    ).create_authorization_url(
+        where.authorization,
+        state=secrets.token_urlsafe(32),
+        code_verifier=str(made.code_verifier),
+        scope=" ".join(where.scopes),
+        **{name: value for name, value in further.items() if value},
+    )
+    return made
+
+
+def by_code(config: AuthConfig, *, code: str, code_verifier: str | None, redirect_uri: str | None) -> OAuth2Auth:
+    """Exchange an authorisation code for tokens.
+
+    Raises:
+        AuthorizationFailed: The provider does not give any.
+    """
+    further = {"code_verifier": code_verifier, "redirect_uri": redirect_uri}
+    return _tokens(
+        config, "authorization_code", code=code, **{name: str(value) for name, value in further.items() if value}
+    )
+
+
+def by_client(config: AuthConfig) -> OAuth2Auth:
+    """Fetch a token for the client itself.
+
+    Raises:
+        AuthorizationFailed: The provider does not give one.
+    """
+    client = client_of(config)
+    scopes = " ".join(endpoints(config).scopes)
+    further = {"scope": scopes, "audience": client.audience}
+    return _tokens(config, "client_credentials", **{name: value for name, value in further.items() if value})
+
+
+def refreshed(config: AuthConfig, stored: OAuth2Auth) -> OAuth2Auth:
+    """Exchange a refresh token for new tokens.
+
+    Raises:
+        AuthorizationFailed: The provider does not give any; `revoked` when the user has to log in again.
+    """
+    new = _tokens(config, "refresh_token", refresh_token=str(stored.refresh_token))
+    new.refresh_token = new.refresh_token or stored.refresh_token
+    new.id_token = new.id_token or stored.id_token
+    return new
+
+
+def expired(stored: OAuth2Auth) -> bool:
+    """Whether a token has expired, or is about to."""
+    return stored.expires_at is not None and stored.expires_at <= time.time() + LEEWAY_S
+
+
+def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
+    _protocol()  # as above
+    import httpx2
+
+    where = endpoints(config)
+    url = where.refresh if grant == "refresh_token" else where.token
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    with _client(config, where) as client:
+        from authlib.integrations.httpx_client import OAuthError
+
+        try:
+            token = client.fetch_token(url, grant_type=grant, **params)
+        except OAuthError as error:
+            raised = str(error.error)
+            code = raised if _ERROR_CODE.fullmatch(raised) else "with an error"
+            raise AuthorizationFailed(f"{host} refused the {grant}: {code}.", revoked=code == "invalid_grant") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError) as error:
+            reason = type(error).__name__
+            if isinstance(error, httpx2.HTTPStatusError):
+                reason = f"status {error.response.status_code}"
+            raise AuthorizationFailed(f"{host} did not answer the {grant} with a token ({reason}).") from None
+    if not isinstance(token.get("access_token"), str):
+        raise AuthorizationFailed(f"{host} answered the {grant} without an access token.")
+    expires_at, expires_in = token.get("expires_at"), token.get("expires_in")
+    return OAuth2Auth(
+        client_id=client_of(config).client_id,
+        access_token=token["access_token"],
+        refresh_token=token.get("refresh_token"),
+        id_token=token.get("id_token"),
+        expires_at=int(expires_at) if expires_at else None,
+        expires_in=int(expires_in) if expires_in else None,
+        token_endpoint_auth_method=client_of(config).token_endpoint_auth_method,
+    )
+
+
+def _protocol() -> Any:
+    """Return authlib's client without HTTP, which takes a tenth of a second to import, and more to make."""
+    try:
+        from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
+    except ImportError:
+        raise AuthorizationFailed("OAuth needs the extra `auth`: pip install 'waystation[auth]'.") from None
+    return OAuth2Client
+
+
+def _client(config: AuthConfig, where: Endpoints) -> OAuth2Client:
+    from authlib.integrations.httpx_client import OAuth2Client
+
+    given = client_of(config)
+    method: str | None = given.token_endpoint_auth_method
+    if not given.client_secret and method != "private_key_jwt":
+        method = "none"
+    client = OAuth2Client(
+        given.client_id,
+        given.client_secret,
+        redirect_uri=given.redirect_uri,
+        token_endpoint_auth_method=method,
+        code_challenge_method="S256",
+        timeout=TIMEOUT_S,
+    )
+    if method in ("client_secret_jwt", "private_key_jwt"):
+        from authlib.oauth2.rfc7523 import ClientSecretJWT, PrivateKeyJWT  # type: ignore[import-untyped]  # as above
+
+        signing = ClientSecretJWT if method == "client_secret_jwt" else PrivateKeyJWT
+        client.register_client_auth_method(signing(where.token))
+    return client
+
+
+def with_client(config: AuthConfig, credential: AuthCredential) -> AuthCredential:
+    """Return a stored credential with the client of the tool that asks, as ADK hands it out; stores do not keep it."""
+    given = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
+    if given is None or credential.oauth2 is None:
+        return credential
+    whole = credential.model_copy(deep=True)
+    assert whole.oauth2 is not None
+    whole.oauth2.client_id, whole.oauth2.client_secret = given.client_id, given.client_secret
+    return whole

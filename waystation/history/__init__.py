@@ -1,0 +1,1 @@
+"""Read histories from a server or from files."""

@@ -1,0 +1,77 @@
+"""The history of a run while it grows, by the server's long-poll."""
+
+from collections.abc import Sequence
+
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
+from temporalio.service import RPCError
+
+from waystation.history.event_types import EventType
+from waystation.history.reader import decoded, run_id_of
+from waystation.history.session_runs import description
+
+STEPPED_BACK = "CurrentBranchChangedFailure"
+"""What the server says when a reader seems to know more of a run than there is: after a failover, and, now and then on
+a busy server, when its own notice of a change comes after the reader has seen the next one."""
+
+
+class Growing:
+    """The history of one run, by the server's long-poll, until the run ends."""
+
+    def __init__(self, client: Client, workflow_id: str, run_id: str | None = None) -> None:
+        self._client, self._workflow_id, self._run_id = client, workflow_id, run_id
+        self._pages = self._from_the_start()
+        self._first_run_id, self._last = "", HistoryEvent()
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be a further page."""
+        return self._pages.current_page is None or bool(self._pages.next_page_token)
+
+    async def page(self) -> Sequence[HistoryEvent]:
+        """Wait for the next events, and return them with their payloads opened; now and then there are none.
+
+        Where the server asks to begin again, as it does itself for who waits for a result alone, they are those from
+        the first on: what was read before comes once more.
+
+        Raises:
+            RPCError: The server has no such run, or does not answer.
+            StoreFailed: Offloaded payloads cannot be looked for.
+        """
+        try:
+            await self._pages.fetch_next_page()
+        except RPCError as error:
+            if not _stepped_back(error):
+                raise
+            self._pages = self._from_the_start()
+            await self._pages.fetch_next_page()
+        page = self._pages.current_page or ()
+        if page:
+            # By its id, since it need not be the latest run any more when it is read again.
+            self._run_id, self._last = run_id_of(page) or self._run_id, page[-1]
+            first = page[0].workflow_execution_started_event_attributes.first_execution_run_id
+            self._first_run_id = first or self._first_run_id
+        return await decoded(page, self._client.data_converter)
+
+    async def replaced_by(self) -> str | None:
+        """Return the id of the run that goes on in place of this one, as after a reset; None when none does.
+
+        Raises:
+            RPCError: The server does not answer.
+        """
+        if self._last.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            return None
+        latest = await description(self._client, self._workflow_id)
+        if latest is None:  # deleted meanwhile
+            return None
+        # What is begun anew under the same id has no run in common with it.
+        of_the_same = latest.raw_description.workflow_execution_info.first_run_id == self._first_run_id
+        return latest.run_id if of_the_same and latest.run_id != self._run_id else None
+
+    def _from_the_start(self) -> WorkflowHistoryEventAsyncIterator:
+        handle = self._client.get_workflow_handle(self._workflow_id, run_id=self._run_id)
+        return handle.fetch_history_events(wait_new_event=True)
+
+
+def _stepped_back(error: RPCError) -> bool:
+    return any(detail.type_url.endswith(STEPPED_BACK) for detail in error.grpc_status.details)

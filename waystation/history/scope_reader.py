@@ -1,0 +1,130 @@
+"""Read the state of scopes from their histories: no worker has to run, and what was signalled a moment ago counts."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.core.errors import ForeignHistory
+from waystation.core.payload import decode
+from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
+from waystation.history.pages import events_after
+from waystation.history.reader import arguments
+from waystation.recent import Recent
+
+MAX_SCOPES = 200
+"""Kept, each with its state; the one used longest ago goes first and is read again when needed."""
+_STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
+_SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+_CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+_TASK_FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+_OVER = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A scope as far as this process has read it."""
+
+    fold: ScopeFold
+    run_id: str = ""
+    last_event_id: int = 0
+    next_run_id: str = ""
+    over: bool = False
+    """Whether its run has ended for good, and the state with it."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def begin(self, run_id: str) -> None:
+        """Forget what was read, to read a run from its start."""
+        self.fold = ScopeFold(self.fold.prefix)
+        self.run_id, self.last_event_id, self.next_run_id, self.over = run_id, 0, "", False
+
+    def learn(self, event: HistoryEvent) -> None:
+        """Take the next event.
+
+        Raises:
+            ForeignHistory: It is not a scope's, or cannot be read.
+        """
+        if event.event_type == _STARTED:
+            self._start(event.workflow_execution_started_event_attributes)
+        elif event.event_type == _SIGNALED:
+            signal = event.workflow_execution_signaled_event_attributes
+            self.fold.apply(signal.signal_name, arguments(signal.input))
+        elif event.event_type == _CONTINUED:
+            self.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+        elif event.event_type == _TASK_FAILED and event.workflow_task_failed_event_attributes.new_run_id:
+            # The run was reset; the start still tells the id that it had before.
+            self.run_id = event.workflow_task_failed_event_attributes.new_run_id
+        elif event.event_type in _OVER:
+            self.over = True
+        self.last_event_id = event.event_id
+
+    def _start(self, started: WorkflowExecutionStartedEventAttributes) -> None:
+        if started.workflow_type.name != WORKFLOW:
+            raise ForeignHistory(
+                f"State is kept by workflows of the type {WORKFLOW!r}; another holds its id: "
+                f"{started.workflow_type.name!r}."
+            )
+        self.run_id = started.original_execution_run_id
+        carried = started.continued_execution_run_id
+        try:
+            self.fold = fold_from(self.fold.prefix, decode(arguments(started.input)[0]) if carried else None)
+        except ValueError:
+            raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
+
+
+class Scopes:
+    """The scopes that this process has read."""
+
+    def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
+        self._client = client
+        self._known = Recent(lambda scope_id: _Known(ScopeFold(prefix_of(scope_id))), most=max_scopes)
+        self.reads = 0
+        """How often a scope was asked for; for tests and metrics."""
+
+    async def read(self, scope_id: str) -> ScopeFold:
+        """Return a scope as it is now; an empty one when nothing was ever written to it."""
+        self.reads += 1
+        known = self._known.of(scope_id)
+        async with known.lock:
+            try:
+                if known.run_id:
+                    await self._read_on(known, scope_id)
+                if known.over or not known.run_id:  # there may be a new one of the same id
+                    known.begin("")
+                    await self._read_on(known, scope_id)
+                while known.next_run_id:
+                    known.begin(known.next_run_id)
+                    await self._read_on(known, scope_id)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                gone = bool(known.run_id)
+                known.begin("")
+                if gone:  # deleted; perhaps there is a new one
+                    return await self._read_anew(known, scope_id)
+            return ScopeFold(known.fold.prefix) if known.over else known.fold
+
+    async def _read_anew(self, known: _Known, scope_id: str) -> ScopeFold:
+        try:
+            await self._read_on(known, scope_id)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            known.begin("")
+        return ScopeFold(known.fold.prefix) if known.over else known.fold
+
+    async def _read_on(self, known: _Known, scope_id: str) -> None:
+        """Read what is new in the run that is known, or else all of the current one."""
+        for event in await events_after(self._client, scope_id, known.run_id, known.last_event_id):
+            known.learn(event)

@@ -1,0 +1,106 @@
+"""Read a session's history into its transcript."""
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from waystation.core import segment
+from waystation.core.errors import ForeignHistory
+from waystation.core.payload import JsonObject, decode
+from waystation.core.report import Report, lasting
+from waystation.core.session_data import Collected, SessionInput, begun
+from waystation.core.transcript import Transcript
+from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
+from waystation.history.reader import content, seconds_of
+from waystation.storage import Blobs
+
+
+class SessionReader:
+    """One run of a session, as far as its history was read, and with it the transcript of all runs before."""
+
+    def __init__(self, session: str, blobs: Blobs, previous: Transcript | None = None) -> None:
+        """`previous` is the transcript of an earlier run, if this process has it: it need not be fetched again."""
+        self._session, self._blobs, self._previous = session, blobs, previous
+        self.transcript = Transcript(session)
+        self.given: SessionInput | None = None
+        self.last_event_id = 0
+        self.state: JsonObject = {}
+        """The state with which the latest invocation began, and what was reported since."""
+        self.continued: str | None = None
+        """The run that goes on, when this one does not."""
+        self._children: dict[int, int] = {}
+        self._collecting: set[int] = set()
+
+    async def read(self, events: Iterable[HistoryEvent]) -> None:
+        """Take events; those that were read before are passed over.
+
+        Raises:
+            ForeignHistory: They are not a session's, or damaged.
+            StoreFailed: What they left in the store is not there.
+        """
+        for event in events:
+            if event.event_id > self.last_event_id:
+                try:
+                    await self._read(event)
+                except (ValidationError, ValueError, KeyError):
+                    raise ForeignHistory(f"The history of session {self._session!r} cannot be read.") from None
+                self.last_event_id = event.event_id
+
+    async def _read(self, event: HistoryEvent) -> None:
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                started = event.workflow_execution_started_event_attributes
+                if started.workflow_type.name != SESSION_WORKFLOW:
+                    raise ForeignHistory(f"{self._session!r} is a {started.workflow_type.name!r}, not a session.")
+                given = SessionInput.model_validate(decode(content(started.input.payloads)))
+                await self._begin(given if started.continued_execution_run_id else begun(given))
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                initiated = event.start_child_workflow_execution_initiated_event_attributes
+                if initiated.workflow_type.name == WORKFLOW:
+                    number = int(initiated.workflow_id.rpartition("/")[2])
+                    self._children[event.event_id] = number
+                    asked = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
+                    self.transcript.start(number, seconds_of(event), asked)
+                    self.state = lasting(asked.state)
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+                completed = event.child_workflow_execution_completed_event_attributes
+                result = InvocationResult.model_validate(decode(content(completed.result.payloads)))
+                if result.report:
+                    self._tell(self._children[completed.initiated_event_id], result.report)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                if event.activity_task_scheduled_event_attributes.activity_type.name == COLLECT_ACTIVITY:
+                    self._collecting.add(event.event_id)
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+                returned = event.activity_task_completed_event_attributes
+                if returned.scheduled_event_id in self._collecting:
+                    collected = Collected.model_validate(decode(content(returned.result.payloads)))
+                    if collected.report:
+                        self._tell(collected.number, await self._whole(collected))
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                self.continued = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+
+    async def _begin(self, given: SessionInput) -> None:
+        self.given = given
+        self.state = given.carried.state if given.carried else given.state
+        kept = sum(ref.entries for ref in given.segments)
+        if self._previous and len(self._previous.items) == kept + len(given.items) and kept:
+            self.transcript = self._previous
+            return
+        for ref in given.segments:
+            self.transcript.restore(decode(await self._blobs.get(ref.digest)))
+        self.transcript.restore(given.items)
+
+    def _tell(self, number: int, report: Report) -> None:
+        if self.transcript.tell(number, report) is None:
+            return
+        left = {key: value for key, value in self.state.items() if key not in report.removed_keys}
+        self.state = {**left, **lasting(report.state_delta)}
+
+    async def _whole(self, collected: Collected) -> Report:
+        assert collected.report is not None
+        if collected.segment is None:
+            return collected.report
+        entries = segment.unpack(await self._blobs.get(collected.segment.digest))
+        return collected.report.model_copy(update={"entries": tuple(segment.to_json(entries))})

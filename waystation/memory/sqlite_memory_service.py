@@ -1,0 +1,209 @@
+"""Memory in one SQLite file, found by full text. Any number of processes of one machine may share it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import digest
+from waystation.memory.base_memory_service import BaseMemoryService
+from waystation.memory.remembered import Remembered, of_entries, of_events
+from waystation.memory.words import spaced, terms
+
+if TYPE_CHECKING:
+    from waystation.core.event import Event
+    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.tools.session import Session
+
+T = TypeVar("T")
+
+MAX_RESULTS = 10
+MAX_QUERY_CHARS = 10_000
+MAX_TERMS = 64
+"""Of a query, which may be a whole message: SQLite bounds the depth of an expression."""
+MAX_INDEXED_CHARS = 200_000
+BUSY_TIMEOUT_S = 30.0
+
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS memories (
+    number INTEGER PRIMARY KEY,
+    app_name TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    id TEXT NOT NULL,
+    memory TEXT,  -- NULL once it was deleted, so that its session does not bring it back
+    UNIQUE (app_name, user_id, id)
+)""",
+    "CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (scope, text, tokenize = 'unicode61 remove_diacritics 2')",
+)
+_ADD = "INSERT INTO memories (app_name, user_id, id, memory) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_INDEX = "INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)"
+# The scope is in the index so that a search reads one user's words only, and in the table because a search must not
+# depend on a digest for whose memories it finds. It has no weight in the rank.
+_SEARCH = """
+SELECT memory FROM words JOIN memories ON number = words.rowid
+WHERE words MATCH ? AND app_name = ? AND user_id = ? AND memory IS NOT NULL
+ORDER BY bm25(words, 0.0, 1.0), number LIMIT ?
+"""
+# Of one user only, whose memories the table's key finds; so seldom needed that it has no index of its own.
+_SAID_IN = """
+SELECT number FROM memories
+WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
+"""
+
+
+class SqliteMemoryService(BaseMemoryService):
+    """Finds the memories that share words with the query, the best match first.
+
+    Words are compared without case and accents; in scripts that put no spaces between words, by their characters.
+    """
+
+    def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
+        """`path` is a file, created when it is first needed."""
+        self._path = Path(path).absolute()
+        self._max_results = max_results
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Remember all events of a session."""
+        await self._add(session.app_name, session.user_id, of_events(session.events, session_id=session.id))
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember some events."""
+        await self._add(app_name, user_id, of_events(events, custom_metadata, session_id=session_id))
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[MemoryEntry],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember something that nobody said in a session."""
+        await self._add(app_name, user_id, of_entries(memories, custom_metadata))
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """Return the memories that share words with `query`."""
+        from waystation.memory.memory_entry import SearchMemoryResponse
+
+        wanted = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
+        if not wanted or not self._path.exists():
+            return SearchMemoryResponse()
+        # A term has no quotes in it, and what is quoted has no syntax.
+        words = " OR ".join(f'"{term}"' for term in wanted)
+        match = f'scope : "{_scope(app_name, user_id)}" AND text : ({words})'
+
+        def found(db: sqlite3.Connection) -> list[Remembered]:
+            rows = db.execute(_SEARCH, (match, app_name, user_id, self._max_results))
+            return [Remembered(**json.loads(row[0])) for row in rows]
+
+        memories = await self._do(found, writing=False)
+        return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        """Forget one memory: its words too."""
+        if not memory_id or not self._path.exists():
+            return
+
+        def forget(db: sqlite3.Connection) -> None:
+            key = (app_name, user_id, memory_id)
+            where = "WHERE app_name = ? AND user_id = ? AND id = ?"
+            db.execute(f"DELETE FROM words WHERE rowid = (SELECT number FROM memories {where})", key)
+            db.execute(f"UPDATE memories SET memory = NULL {where}", key)
+
+        await self._do(forget, writing=True)
+
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Forget what was said in one session: its words too."""
+        if not self._path.exists():
+            return 0
+
+        def forget(db: sqlite3.Connection) -> int:
+            said = db.execute(_SAID_IN, (app_name, user_id, session_id)).fetchall()
+            db.executemany("DELETE FROM words WHERE rowid = ?", said)
+            db.executemany("DELETE FROM memories WHERE number = ?", said)
+            return len(said)
+
+        return await self._do(forget, writing=True)
+
+    async def _add(self, app_name: str, user_id: str, memories: Sequence[Remembered]) -> None:
+        if not memories:
+            return
+        scope = _scope(app_name, user_id)
+
+        def add(db: sqlite3.Connection) -> None:
+            for memory in memories:
+                kept = {name: getattr(memory, name) for name in Remembered.__dataclass_fields__}
+                added = db.execute(_ADD, (app_name, user_id, memory.id, json.dumps(kept)))
+                if added.rowcount:
+                    db.execute(_INDEX, (added.lastrowid, scope, spaced(memory.text[:MAX_INDEXED_CHARS])))
+
+        await self._do(add, writing=True)
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
+        """Do some work in one transaction, in a thread."""
+
+        def done() -> T:
+            with self._open(writing) as db:
+                return work(db)
+
+        try:
+            return await asyncio.to_thread(done)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreFailed(str(self._path), f"{type(error).__name__}: {error}") from None
+
+    @contextmanager
+    def _open(self, writing: bool) -> Iterator[sqlite3.Connection]:
+        """Connect for one transaction: nothing is shared between threads, and nothing has to be closed later."""
+        if not self._path.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Conversations are nobody else's business. SQLite gives its other files the same mode.
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
+            _prepare(db)
+            with _transaction(db, writing=writing):
+                yield db
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, *, writing: bool) -> Iterator[None]:
+    # One that turned from reading to writing might be refused without waiting for its turn.
+    db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    """Set what a connection has to know, and make the tables of a new file."""
+    if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        # Refused while another process has the file open; then that one, or the next to come, has its way.
+        with suppress(sqlite3.OperationalError):
+            db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is None:
+        with _transaction(db, writing=True):
+            for statement in _SCHEMA:
+                db.execute(statement)
+
+
+def _scope(app_name: str, user_id: str) -> str:
+    """Return a word that stands for this user of this app."""
+    return f"u{digest([app_name, user_id])[:32]}"

@@ -1,5 +1,0 @@
-"""Where ADK has `google.adk.tools.agent_tool`."""
-
-from tools import AgentTool
-
-__all__ = ["AgentTool"]

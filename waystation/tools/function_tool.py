@@ -1,5 +1,0 @@
-"""Where ADK has `google.adk.tools.function_tool`."""
-
-from tools import FunctionTool
-
-__all__ = ["FunctionTool"]

@@ -1,5 +1,0 @@
-"""Where ADK has `google.adk.tools.langchain_tool`."""
-
-from tools import LangchainTool
-
-__all__ = ["LangchainTool"]

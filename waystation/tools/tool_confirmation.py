@@ -1,5 +1,0 @@
-"""Where ADK has `google.adk.tools.tool_confirmation`."""
-
-from waystation.core.event import ToolConfirmation
-
-__all__ = ["ToolConfirmation"]
