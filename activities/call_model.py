@@ -33,6 +33,7 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject
+from waystation.core.settings import ActivitySettings
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
@@ -51,19 +52,22 @@ class ModelCaller:
         sessions: Conversations,
         models: Models,
         *,
-        search_attributes: bool,
+        search_attributes: bool = False,
         services: Services = NO_SERVICES,
         scopes: ReadsScopes | None = None,
         notify: Sequence[str] = (),
         compactor: Compacts | None = None,
         seen: Seen = lambda _request, _definition: None,
+        limits: ActivitySettings | None = None,
     ) -> None:
         """`notify` names the channels that are told of whatever waits, unless a policy names others.
 
         `seen` is told of each request as the agent's declaration makes it, with the digest of that.
         """
         self._registry, self._views, self._models, self._sessions = registry, views, models, sessions
-        self._search_attributes, self._services, self._scopes = search_attributes, services, scopes
+        self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
+        self.search_attributes = search_attributes
+        """Whether the namespace has the search attributes; recorded with each reply."""
         self._notify = tuple(notify)
         self._compactor, self._seen = compactor or Compactor(models), seen
 
@@ -88,12 +92,14 @@ class ModelCaller:
             raise failed(agent.name, "InvalidAgent", text)
         agent = overridden(agent, log.input)
         work = log.works[given.turn]
-        hooks = Hooks(agent, root.plugins_of(agent))
+        hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         spending: JsonObject = {}
         scopes = await self._stored(root, log, given)
         said = await self._sessions.conversation(log)
         step = ids.model_replied(given.number)
-        contexts = Contexts.of(log, work, self._services, step, scopes_read=root.state_scopes, said=said).over(scopes)
+        contexts = Contexts.of(
+            log, work, self._services, step, scopes_read=root.state_scopes, said=said, limits=self._limits
+        ).over(scopes)
         try:
             with beating() as heart:
                 reply, after = await Around(agent, work, hooks, contexts).reply(given.phase)
@@ -122,7 +128,7 @@ class ModelCaller:
         except UserMessageChanged as error:
             raise failed(agent.name, type(error).__name__, str(error)) from None
         told: JsonObject = {
-            "search_attributes": self._search_attributes,
+            "search_attributes": self.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
             "mark": secrets.token_hex(3),
             "notify": self._notify,

@@ -37,6 +37,7 @@ from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
 from waystation.core.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
+from waystation.core.settings import ActivitySettings
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
@@ -52,8 +53,6 @@ STOP_GRACE_S = 2.0
 MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """When to read again what could not be read: together less than the grace that the server's timeout has."""
-TOOLSET_PATIENCE_S = 8.0
-"""How long toolsets that raise are asked again for a tool that was called: their server may be deployed just now."""
 UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
@@ -61,9 +60,16 @@ class ToolCaller:
     """Carries out the activities named `<agent>.<tool>`."""
 
     def __init__(
-        self, registry: Registry, views: Logs, sessions: Conversations, *, services: Services = NO_SERVICES
+        self,
+        registry: Registry,
+        views: Logs,
+        sessions: Conversations,
+        *,
+        services: Services = NO_SERVICES,
+        limits: ActivitySettings | None = None,
     ) -> None:
         self._registry, self._views, self._sessions, self._services = registry, views, sessions, services
+        self._limits = limits or ActivitySettings()
 
     async def call(self, given: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
@@ -132,8 +138,10 @@ class ToolCaller:
             return _gone(given, call, str(error), "UnknownAgent")
         if not isinstance(agent, LlmAgent):  # it has become another kind of agent since
             return _gone(given, call, unknown_tool(call.name, {}), "UnknownTool")
-        hooks, log = Hooks(agent, root.plugins_of(agent)), said.log
-        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said)
+        hooks, log = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout), said.log
+        contexts = Contexts.of(
+            log, log.works[call.turn], self._services, scopes_read=root.state_scopes, said=said, limits=self._limits
+        )
         tool, failed = await _found(agent, contexts, call.name)
         running = _Running(hooks, call, contexts, given, heart, root.rules_of(agent))
         if tool is None:
@@ -152,7 +160,7 @@ class ToolCaller:
 
 async def _found(agent: LlmAgent, contexts: Contexts, name: str) -> tuple[BaseTool | None, list[str]]:
     """Return a tool, or the kinds of the toolsets that could not say whether they have it."""
-    until = time.monotonic() + TOOLSET_PATIENCE_S
+    until = time.monotonic() + contexts.limits.toolset_retry.total_seconds()
     while True:
         failed = list[str]()
         tool = (await tools_for(agent, contexts, wanted=name, failed=failed)).get(name)

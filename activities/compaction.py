@@ -13,7 +13,6 @@ import structlog
 from pydantic import ValidationError
 
 from waystation.activities.annotate import problem_of
-from waystation.activities.hooks import CALLBACK_TIMEOUT_S
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
@@ -27,6 +26,7 @@ from waystation.core.errors import ModelError, NotJson, WaystationError
 from waystation.core.event import Event
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, encode, plain
+from waystation.core.settings import ActivitySettings
 from waystation.core.work import Work
 from waystation.tools.places import place_of
 
@@ -57,9 +57,9 @@ class Compacts(Protocol):
 class Compactor:
     """Makes the summaries of one worker process."""
 
-    def __init__(self, models: Models, *, timeout_s: float = CALLBACK_TIMEOUT_S) -> None:
-        """Use the models of the worker; a summarizer may take `timeout_s`."""
-        self._models, self._timeout_s = models, timeout_s
+    def __init__(self, models: Models, *, limits: ActivitySettings | None = None) -> None:
+        self._models = models
+        self._timeout_s = (limits or ActivitySettings()).callback_timeout.total_seconds()
         self._made: OrderedDict[tuple[str, str], Compaction] = OrderedDict()
 
     async def compaction(

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from waystation.activities.heartbeat import Heart
 from waystation.agents.readonly_context import ReadonlyContext
@@ -13,6 +13,7 @@ from waystation.core.conversation import Conversation
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, copy_json
+from waystation.core.settings import ActivitySettings
 from waystation.core.state import StateFold
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import InvocationInput
@@ -38,6 +39,7 @@ class Contexts:
     """What the invocation is part of, when there were earlier ones."""
     scopes_read: bool = True
     """Whether the state has the `user:` and `app:` keys that are stored."""
+    limits: ActivitySettings = field(default_factory=ActivitySettings)
 
     @classmethod
     def of(
@@ -49,9 +51,11 @@ class Contexts:
         said: Conversation | None = None,
         *,
         scopes_read: bool = True,
+        limits: ActivitySettings | None = None,
     ) -> "Contexts":
         """Return what makes contexts for `work`, with the state as it is recorded."""
-        return cls(log, work.agent, work.branch, log.state, services, step, said, scopes_read)
+        limits = limits or ActivitySettings()
+        return cls(log, work.agent, work.branch, log.state, services, step, said, scopes_read, limits)
 
     @property
     def conversation(self) -> Conversation:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -16,6 +17,7 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
+from waystation.core.settings import ActivitySettings
 from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
 from waystation.plugins.base_plugin import BasePlugin, overrides
@@ -32,8 +34,7 @@ CLOSE_TIMEOUT_S = 5.0
 """How long a plugin may take to close, as in ADK."""
 CLEANUP_S = 2.0
 """How long the callbacks of a cancelled call may take to clean up."""
-CALLBACK_TIMEOUT_S = 120.0
-"""How long one callback may take. One that never returns would hold its invocation up in silence, for hours."""
+CALLBACK_TIMEOUT = ActivitySettings().callback_timeout
 
 
 class Misreturned(TypeError):
@@ -92,8 +93,9 @@ async def close_plugins(plugins: Iterable[BasePlugin], *, timeout_s: float = CLO
 class Hooks:
     """The callbacks that accompany one agent."""
 
-    def __init__(self, agent: BaseAgent, plugins: Sequence[BasePlugin]) -> None:
-        self.agent, self.plugins = agent, plugins
+    def __init__(self, agent: BaseAgent, plugins: Sequence[BasePlugin], timeout: timedelta = CALLBACK_TIMEOUT) -> None:
+        """`timeout` is that of one callback."""
+        self.agent, self.plugins, self._timeout = agent, plugins, timeout
 
     def has(self, *names: str) -> bool:
         """Whether there is any callback of these names, such as `before_tool_callback`."""
@@ -166,7 +168,7 @@ class Hooks:
 
     async def _cleaned(self, callback: Callable[..., Any], given: JsonObject) -> None:
         try:
-            await _called(callback, given)
+            await _called(callback, given, self._timeout)
         except Exception as error:  # noqa: BLE001  # author's code; the others have to clean up too
             events.warning("callback.failed", callback="on_tool_error_callback", error_type=type(error).__name__)
 
@@ -188,7 +190,7 @@ class Hooks:
             if not overrides(plugin, name):
                 continue
             try:
-                answer = await _called(getattr(plugin, name), given)
+                answer = await _called(getattr(plugin, name), given, self._timeout)
             except Exception as error:
                 raise CallbackRaised(name, error, plugin.name) from error
             if answer is not None:
@@ -198,7 +200,7 @@ class Hooks:
     async def _own(self, name: str, given: JsonObject, *, until: Callable[[Any], bool]) -> Any:
         for callback in listed(getattr(self.agent, name, None)):
             try:
-                answer = await _called(callback, given, CALLBACKS[name])
+                answer = await _called(callback, given, self._timeout, CALLBACKS[name])
             except Exception as error:
                 raise CallbackRaised(name, error) from error
             if until(answer):
@@ -206,9 +208,8 @@ class Hooks:
         return None
 
 
-async def _called(callback: Callable[..., Any], given: JsonObject, order: Sequence[str] = ()) -> Any:
-    """Call a callback, and do not wait for it for ever."""
-    async with asyncio.timeout(CALLBACK_TIMEOUT_S):
+async def _called(callback: Callable[..., Any], given: JsonObject, limit: timedelta, order: Sequence[str] = ()) -> Any:
+    async with asyncio.timeout(limit.total_seconds()):
         return await _invoked(callback, given, order)
 
 

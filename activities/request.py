@@ -36,7 +36,8 @@ async def tools_for(
 
     `wanted` and `failed` are as for `toolbox`.
     """
-    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed)
+    limit = contexts.limits.toolset_timeout
+    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:

@@ -38,6 +38,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.policy import Verified
 from waystation.core.review import Review, ReviewInput
+from waystation.core.settings import ActivitySettings
 from waystation.tools.approval import judged
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.json_schema import mistakes
@@ -64,9 +65,10 @@ class Reviewer:
         *,
         services: Services = NO_SERVICES,
         identity: Verifies | None = None,
+        limits: ActivitySettings | None = None,
     ) -> None:
         self._registry, self._views, self._sessions = registry, views, sessions
-        self._services, self._identity = services, identity
+        self._services, self._identity, self._limits = services, identity, limits
 
     async def review(self, given: ReviewInput) -> bytes:
         """Return an encoded `Review`."""
@@ -144,7 +146,7 @@ class Reviewer:
             raise InvalidAnswer(GONE.format(problem=f"agent {call.agent!r} has no tools now."))
         said = await self._sessions.conversation(log)
         work = log.works[call.turn]
-        contexts = Contexts.of(log, work, self._services, scopes_read=root.state_scopes, said=said)
+        contexts = Contexts.of(log, work, self._services, scopes_read=root.state_scopes, said=said, limits=self._limits)
         try:
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
             if tool is None:

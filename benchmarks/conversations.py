@@ -24,7 +24,7 @@ from waystation.client.connect import connect
 from waystation.client.session_client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.testing import FunctionModel, says
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 
 QUEUE = "conversations"
 AGENT = "clerk"
@@ -157,7 +157,7 @@ async def _cold(session: Session, *, messages: int) -> Row:
 async def serving(address: str) -> Worker:
     """Return the worker."""
     agent = Agent(name=AGENT, model=FunctionModel(lambda _: says(ANSWER)))
-    return await create_worker(await connect(address=address), Registry.of(agent), task_queue=QUEUE)
+    return create_worker(await connect(address=address), Registry.of(agent), task_queue=QUEUE)
 
 
 if __name__ == "__main__":

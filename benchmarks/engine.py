@@ -22,7 +22,7 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 from waystation.workflows.invocation import AgentInvocation
 
 QUEUE = "engine"
@@ -102,7 +102,7 @@ class Engine:
 
 async def serving(address: str, witness: Path | None = None) -> Worker:
     """Return the worker."""
-    return await create_worker(await connect(address=address), Registry.of(agent(witness)), task_queue=QUEUE)
+    return create_worker(await connect(address=address), Registry.of(agent(witness)), task_queue=QUEUE)
 
 
 if __name__ == "__main__":

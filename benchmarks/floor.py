@@ -22,8 +22,9 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
+from waystation.core.settings import Settings
 from waystation.core.wire import SEARCH_PENDING, SEARCH_STATUS
-from waystation.worker.main import OPTIONS
+from waystation.worker import WORKER_OPTIONS
 
 QUEUE = "floor"
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
@@ -165,7 +166,9 @@ async def serving(address: str) -> Worker:
         task_queue=QUEUE,
         workflows=[HandWritten, Findable],
         activities=[model, lookup, danger],
-        **OPTIONS,
+        **WORKER_OPTIONS,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_concurrent_activities=Settings().concurrent_activities,
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType
@@ -11,9 +12,10 @@ from temporalio.common import RetryPolicy
 
 from waystation.core.model_call import Call, ModelCallInput, ModelReply
 from waystation.core.payload import Recorded
+from waystation.core.settings import WorkflowSettings
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
-from waystation.workflows import perform
+from waystation.workflows.engine_activity import retry_policy
 
 AGENT = "bench_agent"
 TOOL = "lookup"
@@ -101,24 +103,26 @@ def long_history(events: int, *, size: int) -> WorkflowHistory:
     return WorkflowHistory("long", writing.events[:-1])
 
 
-def _options(retries: RetryPolicy, **timeouts: float) -> ActivityTaskScheduledEventAttributes:
+def _options(retries: RetryPolicy, **timeouts: timedelta | None) -> ActivityTaskScheduledEventAttributes:
     options = ActivityTaskScheduledEventAttributes()
     retries.apply_to_proto(options.retry_policy)
-    for name, seconds in timeouts.items():
-        getattr(options, f"{name}_timeout").seconds = int(seconds)
+    for name, limit in timeouts.items():
+        if limit is not None:
+            getattr(options, f"{name}_timeout").FromTimedelta(limit)
     return options
 
 
+_SETTINGS = WorkflowSettings()
 _MODEL = _options(
-    perform.MODEL_RETRIES,
-    start_to_close=perform.MODEL_TIMEOUT.total_seconds(),
-    heartbeat=perform.MODEL_HEARTBEAT_TIMEOUT.total_seconds(),
+    retry_policy(_SETTINGS.model.retries),
+    start_to_close=_SETTINGS.model.start_to_close,
+    heartbeat=_SETTINGS.model.heartbeat,
 )
 _CALL = _options(
-    RetryPolicy(maximum_attempts=1 + perform.LOST_WORKER_ATTEMPTS),
-    start_to_close=perform.TOOL_TIMEOUT_S + perform.TOOL_GRACE_S,
-    schedule_to_start=perform.UNCLAIMED_TIMEOUT.total_seconds(),
-    heartbeat=perform.TOOL_HEARTBEAT_TIMEOUT_S,
+    RetryPolicy(maximum_attempts=1 + _SETTINGS.tool.lost_worker_attempts),
+    start_to_close=_SETTINGS.tool.timeout + _SETTINGS.tool.grace,
+    schedule_to_start=_SETTINGS.tool.schedule_to_start,
+    heartbeat=_SETTINGS.tool.heartbeat,
 )
 
 

@@ -25,7 +25,7 @@ from waystation.core.event import text_of
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import says
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 
 QUEUE = "stream"
 AGENT = "talker"
@@ -126,7 +126,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 async def serving(address: str) -> Worker:
     """Return the worker."""
-    return await create_worker(
+    return create_worker(
         await connect(address=address), Registry.of(Agent(name=AGENT, model=Talker())), task_queue=QUEUE
     )
 

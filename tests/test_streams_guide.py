@@ -20,7 +20,7 @@ SAID = "[offline stand-in] The weather in London is cloudy, 18 degrees Celsius, 
 async def shell(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
     """A worker with the examples."""
     options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
-    async with WorkerProcess(ROOT / "worker.py", *options):
+    async with WorkerProcess(*options):
         yield Shell.at(tmp_path_factory.mktemp("streams"), server.address)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.processes.workers import AGENTS
 from tests.test_worker import logged, run
-from waystation.worker.services import PlaceUnusable, check_places
+from waystation.core.settings import Stores
+from waystation.worker.services import StoreUnusable, check_stores
 
 KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 
@@ -39,16 +40,18 @@ def test_a_place_where_nothing_can_be_kept_is_named(
     """With the setting, the reason and the remedy. Nothing is made there."""
     (tmp_path / "f").write_text("")
     places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
-    with pytest.raises(PlaceUnusable) as refused:
-        check_places(places[0], places[1], Path(places[2]))
+    with pytest.raises(StoreUnusable) as refused:
+        check_stores(Stores(payloads=places[0], artifacts=places[1], memory=Path(places[2])))
     assert said.format(tmp=tmp_path, names="(--store, WAYSTATION_STORE)", kinds=KINDS) in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
 def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
     """They are made when they are first needed."""
-    check_places(tmp_path / "a" / "b", f"file://{tmp_path}/c", tmp_path / "d" / "e.db")
-    check_places("s3://bucket/prefix", "memory:///", tmp_path / "m.db")
+    check_stores(
+        Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db")
+    )
+    check_stores(Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"))
     assert list(tmp_path.iterdir()) == []
 
 

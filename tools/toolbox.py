@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 
 import structlog
 
@@ -9,6 +10,7 @@ from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool, WaystationError
+from waystation.core.settings import ActivitySettings
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import agents_below, entries_of, name_problem, toolsets_of
 from waystation.tools.base_tool import BaseTool
@@ -20,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 CLOSE_TIMEOUT_S = 10.0
 """How long a toolset may take to close. Source: adk-semantics 10."""
-LIST_TIMEOUT_S = 60.0
-"""How long a toolset may take to say which tools it has. What connects to servers has shorter limits of its own."""
+
+_DEFAULT_LIMIT = ActivitySettings().toolset_timeout
 
 
 async def toolbox(
@@ -30,6 +32,7 @@ async def toolbox(
     *,
     wanted: str | None = None,
     failed: list[str] | None = None,
+    limit: timedelta = _DEFAULT_LIMIT,
 ) -> dict[str, BaseTool]:
     """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
 
@@ -37,7 +40,8 @@ async def toolbox(
 
     A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
     one name, the last one counts. Who wants but one tool says its name: then toolsets that cannot give it are not
-    asked, since asking may need a network, and their tools are missing. `failed` gets the kinds of those that raised.
+    asked, since asking may need a network, and their tools are missing. `failed` gets the kinds of those that raised,
+    or took longer than `limit`.
 
     Raises:
         InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
@@ -48,7 +52,7 @@ async def toolbox(
     if wanted is not None:
         entries = _candidates(entries, wanted)
     for entry in entries:
-        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context())
+        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), limit)
         if given is None:
             if failed is not None:
                 failed.append(type(entry).__name__)
@@ -72,11 +76,13 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
     )
 
 
-async def _given(toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext) -> list[BaseTool] | None:
+async def _given(
+    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, limit: timedelta
+) -> list[BaseTool] | None:
     """Return what a toolset gives, as far as it can be used; None when it raised."""
     kind = type(toolset).__name__
     try:
-        async with asyncio.timeout(LIST_TIMEOUT_S):
+        async with asyncio.timeout(limit.total_seconds()):
             tools = await toolset.get_tools_with_prefix(context)
     except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
         # The text of other people's errors may quote credentials.

@@ -5,10 +5,7 @@ is cut at the first moment at which no activity works for it; people and called 
 grows much longer is nothing new begun until then. A store that fails costs nothing but a later attempt.
 """
 
-from datetime import timedelta
-
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
@@ -20,8 +17,9 @@ from waystation.core.payload import decode, encode
 from waystation.core.segment import SegmentRef
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import ARCHIVE_ACTIVITY
+from waystation.workflows.engine_activity import execute_engine_activity, settings
 from waystation.workflows.pending import Noticeboard
-from waystation.workflows.ports import failure_of, raw, result_of
+from waystation.workflows.ports import failure_of, raw
 
 PATCH = "continue-as-new"
 """Marks in a history that its run may be cut. Whoever lowers a constant below has to use a new one: the place of the
@@ -42,9 +40,6 @@ MAX_TAIL = 256_000
 """And what came after the rest was archived."""
 MAX_CARRIED = 1_500_000
 """The server takes inputs of 2 MB; larger ones would stick the workflow."""
-ARCHIVE_TIMEOUT = timedelta(seconds=60)
-ARCHIVE_HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-ARCHIVE_RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
 
 class Continuing:
@@ -91,18 +86,15 @@ class Continuing:
         self._archives += 1
         given = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
         try:
-            result = await workflow.execute_activity(
+            result = await execute_engine_activity(
                 ARCHIVE_ACTIVITY,
-                raw(given.encode()),
+                given.encode(),
+                settings().archive,
                 activity_id=ids.archive(self._archives),
-                result_type=RawValue,
-                start_to_close_timeout=ARCHIVE_TIMEOUT,
-                heartbeat_timeout=ARCHIVE_HEARTBEAT_TIMEOUT,
-                retry_policy=ARCHIVE_RETRIES,
-                cancellation_type=ActivityCancellationType.ABANDON,
+                cancellation=ActivityCancellationType.ABANDON,
                 summary="archives the log before this run is continued as new",
             )
-            done = Archived.model_validate(decode(result_of(result.payload)))
+            done = Archived.model_validate(decode(result))
         except (ActivityError, ValueError) as error:
             why = failure_of(error) if isinstance(error, ActivityError) else None
             self._put_off(urgency, why.message if why and why.message else type(error).__name__)

@@ -1,9 +1,6 @@
 """How a fork begins: an activity reads what it takes over of another invocation, and a further run has it."""
 
-from datetime import timedelta
-
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
@@ -17,11 +14,8 @@ from waystation.core.payload import decode
 from waystation.core.segment import to_json
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import MEMO_FORK, InvocationInput
-from waystation.workflows.ports import failure_of, raw, result_of
-
-TIMEOUT = timedelta(seconds=60)
-HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5)
+from waystation.workflows.engine_activity import execute_engine_activity, settings
+from waystation.workflows.ports import failure_of, raw
 
 
 async def take_over(log: Log, position: Position) -> ForkRefused:
@@ -30,18 +24,15 @@ async def take_over(log: Log, position: Position) -> ForkRefused:
     What strangers have sent meanwhile is in the log, and nothing else; as much of it as is shown is taken along.
     """
     try:
-        result = await workflow.execute_activity(
+        result = await execute_engine_activity(
             TAKE_OVER_ACTIVITY,
-            raw(position.encode()),
+            position.encode(),
+            settings().take_over,
             activity_id=ids.FORK,
-            result_type=RawValue,
-            start_to_close_timeout=TIMEOUT,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=RETRIES,
-            cancellation_type=ActivityCancellationType.ABANDON,
+            cancellation=ActivityCancellationType.ABANDON,
             summary="reads what this fork takes over",
         )
-        taken = TakenOver.model_validate(decode(result_of(result.payload)))
+        taken = TakenOver.model_validate(decode(result))
         started = InvocationInput.model_validate(taken.input)
     except ActivityError as error:
         return ForkRefused(failure_of(error))

@@ -5,7 +5,6 @@ from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
@@ -16,18 +15,12 @@ from waystation.core.model_call import Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.occasions import Due
 from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
-from waystation.workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.engine_activity import execute_engine_activity, settings
+from waystation.workflows.ports import failure_of, now
 
-REVIEW_TIMEOUT = timedelta(seconds=60)
-REVIEW_LIMIT = timedelta(minutes=15)
-"""How long it may take in all; an identity provider that is away may come back."""
-NOTIFY_TIMEOUT = timedelta(minutes=2)
-NOTIFY_LIMIT = timedelta(hours=1)
-HEARTBEAT_TIMEOUT = timedelta(seconds=15)
 LAST_NOTICES = "last-notices"
 LAST_NOTICES_LIMIT = timedelta(seconds=3)
 """How long an end waits for people to be told of what caused it."""
-RETRIES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=1))
 
 
 async def review_answer(log: Log, ref: str, position: Position) -> AnswerReviewed:
@@ -36,19 +29,14 @@ async def review_answer(log: Log, ref: str, position: Position) -> AnswerReviewe
     call_id = ids.requesting_call(answer.function_call_id)
     given = ReviewInput(ref=ref, call=call_id, root=log.root, at=position.at, new=position.new)
     try:
-        result = await workflow.execute_activity(
+        result = await execute_engine_activity(
             REVIEW_ACTIVITY,
-            raw(given.encode()),
+            given.encode(),
+            settings().review,
             activity_id=ids.review(ref),
-            result_type=RawValue,
-            start_to_close_timeout=REVIEW_TIMEOUT,
-            schedule_to_close_timeout=REVIEW_LIMIT,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=RETRIES,
-            cancellation_type=ActivityCancellationType.TRY_CANCEL,
             summary=f"looks into: {answer.action} {call_id}",
         )
-        review = results.review(result_of(result.payload))
+        review = results.review(result)
     except ActivityError as error:
         review = results.review_lost(failure_of(error))
     log.advance(now())
@@ -69,22 +57,18 @@ async def notify(log: Log, due: Due, position: Position) -> Notified:
         deadline=call.deadline,
     )
     try:
-        report = await workflow.execute_activity(
+        report = await execute_engine_activity(
             NOTIFY_ACTIVITY,
-            raw(given.encode()),
+            given.encode(),
+            settings().notify,
             activity_id=due.id,
-            result_type=RawValue,
-            start_to_close_timeout=NOTIFY_TIMEOUT,
-            schedule_to_close_timeout=NOTIFY_LIMIT,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=RETRIES,
-            # It goes on when the invocation is over: people should hear of that, too.
-            cancellation_type=ActivityCancellationType.ABANDON,
+            # It continues after the invocation ends: approvers should learn of the end, too.
+            cancellation=ActivityCancellationType.ABANDON,
             summary=f"tells {', '.join(due.channels)}: {due.occasion} {due.function_call_id}",
         )
     except ActivityError as error:
         return results.notice_lost(due.id, failure_of(error))
-    return results.notified(due.id, result_of(report.payload))
+    return results.notified(due.id, report)
 
 
 async def begun(since: int, beside: Iterable[str]) -> bool:

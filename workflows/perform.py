@@ -26,42 +26,9 @@ from waystation.core.policy import StandingApproval
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
+from waystation.workflows.engine_activity import execute_engine_activity, settings
 from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.search_attributes import at_start
-
-MODEL_TIMEOUT = timedelta(minutes=10)
-MODEL_HEARTBEAT_TIMEOUT = timedelta(seconds=30)
-MODEL_RETRIES = RetryPolicy(
-    initial_interval=timedelta(seconds=1),
-    backoff_coefficient=2,
-    maximum_interval=timedelta(minutes=1),
-    maximum_attempts=8,
-)
-
-DELIVERY_TIMEOUT = timedelta(seconds=60)
-DELIVERY_HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-DELIVERY_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=30)
-"""For a quarter of an hour or more; a scope counts what it is told again only once."""
-
-TOOL_TIMEOUT_S = 600.0
-"""How long a tool may run unless it says otherwise. The activity itself enforces it, because Temporal repeats an
-activity that timed out, and with it the side effect."""
-TOOL_GRACE_S = 30.0
-"""Added to the server's timeout for each try, pauses included; it then only strikes when the worker is lost."""
-TOOL_HEARTBEAT_TIMEOUT_S = 30.0
-"""After so long without a sign of life a worker counts as lost."""
-LOST_WORKER_ATTEMPTS = 3
-"""How often a repeatable call is tried again because its worker was lost; a tool may be what kills workers."""
-UNCLAIMED_TIMEOUT = timedelta(days=7)
-"""How long a call may wait for a worker of its task queue."""
-
-CHILD_LOOKS = RetryPolicy(
-    initial_interval=timedelta(seconds=1), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=15)
-)
-"""How often a called agent is looked at that an earlier run started. The server repeats a look without a word in the
-history, and without keeping a worker busy."""
-CHILD_STOP_LOOKS = RetryPolicy(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=2))
-LOOK_TIMEOUT = timedelta(seconds=30)
 
 MAX_INLINE_ARGS = 4_096
 """Arguments up to this size, in bytes, are repeated in the activity's input, where people look for them; and so is what
@@ -83,20 +50,16 @@ async def call_model(log: Log, number: int, turn: int, phase: Phase, wrap_up: st
         new=position.new,
     )
     try:
-        reply = await workflow.execute_activity(
+        reply = await execute_engine_activity(
             MODEL_ACTIVITY,
-            raw(call.encode()),
+            call.encode(),
+            settings().model,
             activity_id=ids.model_replied(number),
-            result_type=RawValue,
-            start_to_close_timeout=MODEL_TIMEOUT,
-            heartbeat_timeout=MODEL_HEARTBEAT_TIMEOUT,
-            retry_policy=MODEL_RETRIES,
-            cancellation_type=ActivityCancellationType.TRY_CANCEL,
             summary=f"{agent}, callbacks" if phase == "leave" else f"{agent}, model call {number}",
         )
     except ActivityError as error:
         return ModelLost(number, failure_of(error))
-    return results.model_reply(number, result_of(reply.payload))
+    return results.model_reply(number, reply)
 
 
 async def call_tool(log: Log, call: CallState, position: Position, task_queue: str) -> Body:
@@ -118,9 +81,12 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
         retries=plan.retries,
         digest=call.approved_digest,
     )
+    options = settings().tool
     once = plan.effect == "once"
-    attempts = 1 if once else 1 + plan.retries + LOST_WORKER_ATTEMPTS
+    attempts = 1 if once else 1 + plan.retries + options.lost_worker_attempts
     tries = 1 + plan.retries if once else 1  # a call that is never repeated is retried within its one attempt
+    timeout = timedelta(seconds=plan.timeout_s) if plan.timeout_s else options.timeout
+    heartbeat = timedelta(seconds=plan.heartbeat_timeout_s) if plan.heartbeat_timeout_s else options.heartbeat
     try:
         outcome = await workflow.execute_activity(
             f"{call.agent}.{call.name}",
@@ -128,9 +94,9 @@ async def call_tool(log: Log, call: CallState, position: Position, task_queue: s
             activity_id=activity_id,
             task_queue=plan.task_queue or task_queue,
             result_type=RawValue,
-            start_to_close_timeout=timedelta(seconds=tries * ((plan.timeout_s or TOOL_TIMEOUT_S) + TOOL_GRACE_S)),
-            schedule_to_start_timeout=UNCLAIMED_TIMEOUT,
-            heartbeat_timeout=timedelta(seconds=plan.heartbeat_timeout_s or TOOL_HEARTBEAT_TIMEOUT_S),
+            start_to_close_timeout=tries * (timeout + options.grace),
+            schedule_to_start_timeout=options.schedule_to_start,
+            heartbeat_timeout=heartbeat,
             retry_policy=RetryPolicy(maximum_attempts=attempts),
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=summary.call(call.name, call.args),
@@ -145,19 +111,16 @@ async def tell_scopes(after: int, last: int, position: Position) -> Body:
     activity_id = ids.delivery(last)
     given = ScopeDelivery(after=after, last=last, at=position.at, new=position.new)
     try:
-        report = await workflow.execute_activity(
+        report = await execute_engine_activity(
             DELIVERY_ACTIVITY,
-            raw(given.encode()),
+            given.encode(),
+            settings().deliver_scopes,
             activity_id=activity_id,
-            result_type=RawValue,
-            start_to_close_timeout=DELIVERY_TIMEOUT,
-            heartbeat_timeout=DELIVERY_HEARTBEAT_TIMEOUT,
-            retry_policy=DELIVERY_RETRIES,
             summary="user: and app: state",
         )
     except ActivityError as error:
         return ScopesTold(last, failure=failure_of(error))
-    return results.scopes_told(activity_id, result_of(report.payload))
+    return results.scopes_told(activity_id, report)
 
 
 async def call_agent(log: Log, call: CallState, started_as: Callable[[str], None], *, findable: bool) -> Body:
@@ -234,15 +197,12 @@ async def _child_outcome(
     call: CallState, child_id: str, run_id: str, position: Position, *, stopping: bool = False
 ) -> Body:
     given = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
-    outcome = await workflow.execute_activity(
+    outcome = await execute_engine_activity(
         CHILD_ACTIVITY,
-        raw(given.encode()),
+        given.encode(),
+        settings().stopped_child_outcome if stopping else settings().child_outcome,
         # The server may still hold the first one, which is cancelled, when the other one is scheduled.
         activity_id=ids.looked_after(call.id, stopping),
-        result_type=RawValue,
-        start_to_close_timeout=LOOK_TIMEOUT,
-        retry_policy=CHILD_STOP_LOOKS if stopping else CHILD_LOOKS,
-        cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"waits for {call.name}",
     )
-    return results.child_outcome(call.id, result_of(outcome.payload))
+    return results.child_outcome(call.id, outcome)

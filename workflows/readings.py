@@ -1,25 +1,16 @@
 """What a session has read for it by activities: what an invocation did, and its own transcript."""
 
 import asyncio
-from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
-from temporalio.workflow import ActivityCancellationType
 
 from waystation.core.payload import decode
 from waystation.core.session_data import Collected, CollectInput, KeptTranscript, SessionArchiveInput
+from waystation.core.settings import ActivityOptions
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from waystation.workflows.ports import failure_of, raw, result_of
-
-READ_TIMEOUT = timedelta(minutes=1)
-HEARTBEAT_TIMEOUT = timedelta(seconds=10)
-"""No message begins while an activity's worker may be lost."""
-READ_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=20)
-"""What an invocation said is read for about ten minutes; afterwards its message stays, without what followed."""
-ARCHIVE_RETRIES = RetryPolicy(maximum_attempts=3)
-"""No message begins meanwhile; a transcript that cannot be kept is left in this run's history instead."""
+from waystation.workflows.engine_activity import execute_engine_activity, settings
+from waystation.workflows.ports import failure_of
 
 ONE_READING = "one-reading"
 """Marks, in histories, that readings asked for while one waits to begin are one."""
@@ -62,30 +53,20 @@ class Readings:
 async def collected(number: int, since: int, at: int | None) -> Collected | None:
     """Return what an invocation did after its first `since` entries; None when it cannot be read."""
     given = CollectInput(number=number, since=since, at=at)
-    data = await _activity(COLLECT_ACTIVITY, given.encode(), READ_RETRIES, f"invocation {number}")
+    data = await _activity(COLLECT_ACTIVITY, given.encode(), settings().collect, f"invocation {number}")
     return Collected.model_validate(decode(data)) if data is not None else None
 
 
 async def archived(reports: tuple[str, ...]) -> KeptTranscript | None:
     """Return the transcript as the next run is given it; None when it cannot be kept."""
     given = SessionArchiveInput(reports=reports)
-    data = await _activity(SESSION_ARCHIVE_ACTIVITY, given.encode(), ARCHIVE_RETRIES, "archive")
+    data = await _activity(SESSION_ARCHIVE_ACTIVITY, given.encode(), settings().archive_session, "archive")
     return KeptTranscript.model_validate(decode(data)) if data is not None else None
 
 
-async def _activity(name: str, given: bytes, retries: RetryPolicy, what: str) -> bytes | None:
+async def _activity(name: str, params: bytes, options: ActivityOptions, what: str) -> bytes | None:
     try:
-        result = await workflow.execute_activity(
-            name,
-            raw(given),
-            result_type=RawValue,
-            start_to_close_timeout=READ_TIMEOUT,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
-            retry_policy=retries,
-            cancellation_type=ActivityCancellationType.TRY_CANCEL,
-            summary=what,
-        )
+        return await execute_engine_activity(name, params, options, summary=what)
     except ActivityError as error:
         workflow.logger.warning("session.not_read: %s: %s", what, failure_of(error).message)
         return None
-    return result_of(result.payload)

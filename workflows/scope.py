@@ -21,7 +21,7 @@ MAX_BYTES = 4_000_000
 
 
 # Whoever starts one with several arguments gets a failed workflow, not one that sticks.
-@workflow.defn(name=WORKFLOW, failure_exception_types=[TypeError])
+@workflow.defn(name=WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
     """State that outlives a conversation. Signal and query: see the wire contract."""
 

@@ -49,7 +49,9 @@ HEARD = "heard"
 
 
 # As for AgentInvocation: NondeterminismError stays retryable.
-@workflow.defn(name=SESSION_WORKFLOW, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError])
+@workflow.defn(
+    name=SESSION_WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
+)
 class AgentSession:
     """One conversation of a user with an agent. Input, signals, updates and queries: see the wire contract."""
 

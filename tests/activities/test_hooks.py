@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import MutableMapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from waystation.activities import hooks
 from waystation.activities.hooks import CallbackRaised, Hooks, close_plugins
 from waystation.agents import Agent
 from waystation.core.errors import StoreFailed
@@ -74,17 +74,15 @@ async def test_a_model_callback_that_returns_something_else_is_told_so() -> None
         await own.after_model(CallbackContext(), LlmResponse())
 
 
-async def test_a_callback_that_never_returns_fails_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_callback_that_never_returns_fails_typed() -> None:
     """It would hold its invocation up in silence."""
 
     async def hang(callback_context: CallbackContext) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(hooks, "CALLBACK_TIMEOUT_S", 0.01)
+    own = Hooks(Agent(name="a", before_agent_callback=hang), [], timedelta(seconds=0.01))
     with pytest.raises(CallbackRaised, match="`before_agent_callback` raised TimeoutError") as raised:
-        await Hooks(Agent(name="a", before_agent_callback=hang), []).around_agent(
-            "before_agent_callback", CallbackContext()
-        )
+        await own.around_agent("before_agent_callback", CallbackContext())
     assert raised.value.kind == "TimeoutError"
 
 

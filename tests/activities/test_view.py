@@ -141,7 +141,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[Views]:
         made.append(Views(client, *given))
         return made[-1]
 
-    monkeypatch.setattr("worker.Views", remembered)
+    monkeypatch.setattr("waystation.worker.engine_activities.Views", remembered)
     return made
 
 

@@ -36,7 +36,7 @@ async def shell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell
     folder = tmp_path_factory.mktemp("readme")
     async with EmbeddedServer() as server:
         options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
-        async with WorkerProcess(ROOT / "worker.py", *options):
+        async with WorkerProcess(*options):
             yield Shell.at(folder, server.address)
 
 

@@ -15,8 +15,8 @@ from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
-from waystation.worker.main import create_worker
-from waystation.worker.services import fleeting_services
+from waystation.worker import create_worker
+from waystation.worker.services import temporary_services
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-adk" / "bin" / "python"
@@ -65,10 +65,10 @@ async def subject(server: EmbeddedServer) -> AsyncIterator[Subject]:
     queue = f"differential-{os.getpid()}"
     temporal = await connect(address=server.address)
     registry = Registry()
-    services = fleeting_services()
+    services = temporary_services()
     assert services.artifacts is not None
     pause = Pause()
-    worker = await create_worker(
+    worker = create_worker(
         temporal, registry, models=Models(), task_queue=queue, services=services, interceptors=[pause]
     )
     async with worker:

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.cli.shell import ROOT
 from tests.conftest import verify_tree
 from tests.examples.conftest import EXAMPLES, answered, called, texts
 from tests.workflows.outside import until, waiting
@@ -42,7 +41,7 @@ def worker(server: EmbeddedServer, queue: str, tmp_path: Path) -> Worker:
     def make() -> WorkerProcess:
         stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
         options = ("--agents", str(EXAMPLES), "--model", "demo", "--address", server.address, "--task-queue", queue)
-        return WorkerProcess(ROOT / "worker.py", *options, *stores)
+        return WorkerProcess(*options, *stores)
 
     return make
 

@@ -67,7 +67,7 @@ async def shell(tmp_path_factory: pytest.TempPathFactory, calendar: str) -> Asyn
         options = ("--agents", str(EXAMPLES), "--model", "demo", "--address", server.address, *stores)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CALENDAR_URL", calendar)
-            async with WorkerProcess(ROOT / "worker.py", *options):
+            async with WorkerProcess(*options):
                 yield Shell.at(folder, server.address)
 
 

@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -17,14 +16,13 @@ import pytest
 from tests.conftest import verify_tree
 from tests.processes.conftest import new_place
 from tests.processes.ledger import Ledger
-from tests.processes.workers import Place, plan, until
+from tests.processes.workers import SOON_LOST, Place, plan, until
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import AlreadyAnswered
 from waystation.core.wire import InvocationResult
 from waystation.embedded import EmbeddedServer
-from waystation.worker.main import create_worker
-from waystation.workflows import perform
+from waystation.worker import create_worker
 
 PARKED = 100
 
@@ -96,12 +94,11 @@ async def test_a_call_that_takes_effect_once_is_not_made_again(stories: dict[str
     assert story.result.status == "completed"
 
 
-async def test_a_model_call_whose_worker_was_killed_is_made_again(
-    place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, client: AgentClient) -> None:
     """Another worker asks the model again, and one reply is recorded."""
-    monkeypatch.setattr(perform, "MODEL_HEARTBEAT_TIMEOUT", timedelta(seconds=2))
-    deciding = await create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    deciding = create_worker(
+        client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
+    )
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(place.worker("--only", "activities"))
         invocation = await client.start("pensive", "think")

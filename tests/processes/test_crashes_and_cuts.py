@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,13 +12,12 @@ from tests.activities.object_server import ObjectServer, object_server
 from tests.conftest import verify_tree
 from tests.processes import ledger
 from tests.processes.agents.collecting.agent import root_agent as collecting
-from tests.processes.workers import Place, WorkerProcess, until
+from tests.processes.workers import SOON_LOST, Place, WorkerProcess, until
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.session_client import Session
 from waystation.core.wire import WORKFLOW
-from waystation.worker.main import create_worker
-from waystation.workflows import continuing, perform, readings
+from waystation.worker import create_worker
 
 CUT_AFTER = 40
 """In events: three steps, whose pages are together too large to be carried as they stand."""
@@ -39,16 +37,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
         server.open.set()
 
 
-def soon_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the server notice soon that a worker is gone, as far as workflows of this process ask for it."""
-    for module, name in (
-        (perform, "MODEL_HEARTBEAT_TIMEOUT"),
-        (continuing, "ARCHIVE_TIMEOUT"),
-        (readings, "READ_TIMEOUT"),
-    ):
-        monkeypatch.setattr(module, name, timedelta(seconds=2))
-
-
 @pytest.fixture
 def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -> Killed:
     """Work in this process, but for one part: that is for processes to be killed."""
@@ -56,14 +44,13 @@ def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -
 
     @asynccontextmanager
     async def killing(part: str) -> AsyncIterator[Process]:
-        if part == "activities":
-            soon_missed(monkeypatch)
-        here = await create_worker(
+        here = create_worker(
             client.temporal,
             Registry.of(collecting),
             task_queue=place.task_queue,
             workflows=part == "activities",
             activities=part == "workflows",
+            settings=SOON_LOST if part == "activities" else None,
         )
         async with here:
             yield lambda: place.worker("--only", part)
@@ -160,7 +147,7 @@ async def test_a_summary_whose_worker_was_killed_before_the_reply_is_made_again(
     place: Place, client: AgentClient
 ) -> None:
     """One is recorded, and the model is shown one."""
-    deciding = await create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    deciding = create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(place.worker("--only", "activities"))
         invocation = await client.start("digesting", "Read all.")

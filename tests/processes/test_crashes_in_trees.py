@@ -5,17 +5,15 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
 import pytest
 
 from tests.conftest import verify_tree
 from tests.processes.test_crashes import approve_all
-from tests.processes.workers import Place, WorkerProcess, until
+from tests.processes.workers import SOON_LOST, Place, WorkerProcess, until
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.worker.main import create_worker
-from waystation.workflows import perform
+from waystation.worker import create_worker
 
 PARKED = 20
 TOGETHER = [()]
@@ -95,11 +93,12 @@ async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
 
 
 async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
-    place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch
+    place: Place, client: AgentClient
 ) -> None:
     """They run with the first model call, and again with its second attempt, under one key; one event is recorded."""
-    monkeypatch.setattr(perform, "MODEL_HEARTBEAT_TIMEOUT", timedelta(seconds=2))
-    deciding = await create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    deciding = create_worker(
+        client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
+    )
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(place.worker("--only", "activities"))
         invocation = await client.start("welcomed", "think")

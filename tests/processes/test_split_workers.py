@@ -23,7 +23,7 @@ from waystation.core.entry import Body
 from waystation.storage import Blobs
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 
 
 async def test_two_activity_workers_see_one_conversation(place: Place, client: AgentClient) -> None:
@@ -137,7 +137,7 @@ async def test_a_result_that_came_too_late_is_not_used(
         views.append(WatchedViews(client))
         return views[-1]
 
-    monkeypatch.setattr("worker.Views", watched)
+    monkeypatch.setattr("waystation.worker.engine_activities.Views", watched)
     begun, given_up, taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> dict[str, str]:
@@ -161,12 +161,12 @@ async def test_a_result_that_came_too_late_is_not_used(
         return Registry.of(Agent(name="racer", model=model, tools=[tool]))
 
     options: dict[str, Any] = {"models": Models(), "task_queue": place.task_queue, "workflows": False}
-    deciding = await create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
-    late = await create_worker(
+    deciding = create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    late = create_worker(
         client.temporal, registry(slow), max_concurrent_activities=1, interceptors=[Silent()], **options
     )
     # A client serves a task queue with one worker.
-    other = await create_worker((await place.client()).temporal, registry(fast), **options)
+    other = create_worker((await place.client()).temporal, registry(fast), **options)
     of_deciding, of_late, of_other = views
     async with deciding, late:
         invocation = await client.start("racer", "go")

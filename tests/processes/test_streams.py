@@ -4,19 +4,15 @@ import asyncio
 from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import timedelta
-
-import pytest
 
 from tests.conftest import verify_tree
-from tests.processes.workers import Place
+from tests.processes.workers import SOON_LOST, Place
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.event import Event, text_of
 from waystation.core.partial import PARTIAL
 from waystation.testing import FakeGemini
-from waystation.worker.main import create_worker
-from waystation.workflows import perform
+from waystation.worker import create_worker
 
 FIRST = "It snows in Bern, and it will snow tomorrow, and the day after."
 SECOND = "It rains in Bern, and it will rain tomorrow, and the day after."
@@ -52,16 +48,17 @@ class Reader:
 
 
 async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_once(
-    place: Place, client: AgentClient, gemini: FakeGemini, monkeypatch: pytest.MonkeyPatch
+    place: Place, client: AgentClient, gemini: FakeGemini
 ) -> None:
     """Readers who were there, and one who comes after the kill, end with the one text that is recorded."""
-    monkeypatch.setattr(perform, "MODEL_HEARTBEAT_TIMEOUT", timedelta(seconds=2))
     variables = {"GOOGLE_GEMINI_BASE_URL": gemini.url, "GOOGLE_API_KEY": "a test's key"}
     there = replace(place, environment=variables)
     held = [asyncio.Event(), asyncio.Event()]
     gemini.reply(text=FIRST, hold=held[0])
     gemini.reply(text=SECOND, hold=held[1])
-    deciding = await create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    deciding = create_worker(
+        client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
+    )
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(there.worker("--only", "activities"))
         invocation = await client.start("speaking", "Weather?", streaming=True)

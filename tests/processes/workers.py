@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -15,6 +16,7 @@ from tests.processes import ledger
 from tests.processes.agents.planned.agent import ELSEWHERE
 from waystation.client.agent_client import AgentClient
 from waystation.core.payload import JsonObject
+from waystation.core.settings import ActivityOptions, Settings, WorkflowSettings
 from waystation.embedded import bound_to_this_process
 
 T = TypeVar("T")
@@ -45,6 +47,23 @@ async def until(look: Callable[[], Any], what: str) -> Any:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"Not seen within {LIMIT_S:g} s: {what}") from None
+
+
+def _soon(options: ActivityOptions) -> ActivityOptions:
+    return replace(options, heartbeat=timedelta(seconds=2) if options.heartbeat else None)
+
+
+_DEFAULTS = WorkflowSettings()
+SOON_LOST = Settings(
+    workflow=replace(
+        _DEFAULTS,
+        model=_soon(_DEFAULTS.model),
+        archive=_soon(_DEFAULTS.archive),
+        collect=_soon(_DEFAULTS.collect),
+        archive_session=_soon(_DEFAULTS.archive_session),
+    )
+)
+"""Of workers whose workflows notice within seconds that the worker of an activity was killed."""
 
 
 def undisturbed() -> dict[str, str]:

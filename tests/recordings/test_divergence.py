@@ -21,6 +21,7 @@ from waystation.core import approval, ids, responses
 from waystation.core.errors import NotReplayable
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import InvocationResult
 from waystation.history.files import Saved, written
 from waystation.history.reader import log_of
@@ -43,9 +44,9 @@ def kept_session(name: str) -> WorkflowHistory:
     return WorkflowHistory.from_json(held["id"], held["history"])
 
 
-async def parted(recorded: str | WorkflowHistory) -> Divergence:
+async def parted(recorded: str | WorkflowHistory, settings: WorkflowSettings | None = None) -> Divergence:
     """Return where the code parts from a kept history."""
-    found = await divergence_of(kept(recorded) if isinstance(recorded, str) else recorded)
+    found = await divergence_of(kept(recorded) if isinstance(recorded, str) else recorded, settings=settings)
     assert found is not None
     return found
 
@@ -217,21 +218,21 @@ async def test_a_start_that_cannot_be_taken_up() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "part"),
     [
-        ("MODEL_TIMEOUT", timedelta(minutes=9), ("start_to_close_timeout", 600.0, 540.0)),
-        ("MODEL_HEARTBEAT_TIMEOUT", timedelta(seconds=9), ("heartbeat_timeout", 30.0, 9.0)),
+        ("start_to_close", timedelta(minutes=9), ("start_to_close_timeout", 600.0, 540.0)),
+        ("heartbeat", timedelta(seconds=9), ("heartbeat_timeout", 30.0, 9.0)),
         (
-            "MODEL_RETRIES",
-            dataclasses.replace(perform.MODEL_RETRIES, maximum_attempts=2),
+            "retries",
+            dataclasses.replace(WorkflowSettings().model.retries, maximum_attempts=2),
             ("retry.maximum_attempts", 8, 2),
         ),
     ],
 )
-async def test_other_options_of_an_activity(
-    option: str, value: object, part: tuple[str, object, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_other_options_of_an_activity(option: str, value: object, part: tuple[str, object, object]) -> None:
     """How long it may run, and how often, is compared, and named when nothing else differs."""
-    monkeypatch.setattr(perform, option, value)
-    found = await parted("no-tool")
+    settings = WorkflowSettings()
+    model: Any = dataclasses.replace(settings.model, **{option: value})  # type: ignore[arg-type]  # chosen by name
+    other = dataclasses.replace(settings, model=model)
+    found = await parted("no-tool", other)
     assert [tuple(each) for each in found.parts] == [part]
     assert found.recorded == f"model call 1 of clerk, with {part[0]} {part[1]}"
     assert found.now == f"the same with {part[2]}"

@@ -34,7 +34,7 @@ from waystation.history import compatibility as foreign
 from waystation.history import files as history_files
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 from waystation.workflows import continuing, invocation, people, readings, session
 
 REPLAY = Path(__file__).parents[1] / "replay"
@@ -327,7 +327,7 @@ async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: Embed
 
     model = ScriptedModel(calls(("look", {"where": "here"})), says("hush"))
     registry = Registry.of(Agent(name="quiet", model=model, tools=[look]))
-    async with await create_worker(temporal, registry, task_queue="veiled-file", max_cached_workflows=0):
+    async with create_worker(temporal, registry, task_queue="veiled-file", max_cached_workflows=0):
         begun = await AgentClient(temporal, task_queue="veiled-file").start("quiet", "whisper", id="veiled-file")
         await begun.result()
     ran = await command("--address", server.address, "report", "veiled-file", "--json")

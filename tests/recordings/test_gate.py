@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from tests.cli.conftest import command
 from tests.workflows.outside import until, waiting
 from waystation.agents import Agent, SequentialAgent
 from waystation.client.agent_client import AgentClient
+from waystation.core.settings import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.replay import GateReport, gate
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.workflows import perform
 
 AGENT = '''
 from waystation import Agent, FunctionTool, LongRunningFunctionTool
@@ -138,13 +139,15 @@ async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) ->
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-async def test_what_would_break_is_found(own_server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_would_break_is_found(own_server: EmbeddedServer) -> None:
     """It is told as `waystation replay` tells it; the others are looked at all the same."""
-    async with AgentEnvironment(clerk(PAYS, PAYS), server=own_server) as env:
+    async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "good")
-        with monkeypatch.context() as older:
-            older.setattr(perform, "MODEL_TIMEOUT", timedelta(minutes=9))
-            await waiting(await env.client.start("clerk", "pay dana 200", id="bad"), "fc-1")
+        defaults = WorkflowSettings()
+        slow = replace(defaults, model=replace(defaults.model, start_to_close=timedelta(minutes=9)))
+        other = AgentEnvironment(clerk(PAYS), server=own_server, task_queue="other", settings=Settings(workflow=slow))
+        async with other:
+            await waiting(await other.client.start("clerk", "pay dana 200", id="bad"), "fc-1")
         await listed(env, "good", "bad")
         report = await gate(env.client, processes=1)
     assert (report.passes, dict(report.counts)) == (False, {"replays": 1, "differs": 1})

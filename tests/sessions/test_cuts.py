@@ -1,6 +1,7 @@
 """Sessions that go on in further runs, and invocations of theirs that do, at hostile moments."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.common import RetryPolicy
 
 from tests.conftest import Serve
 from tests.sessions.conftest import Converse, heard_events, new_session, verify
@@ -19,6 +19,7 @@ from tests.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.core.session_data import Busy, SessionInput
+from waystation.core.settings import Retries, Settings, WorkflowSettings
 from waystation.core.wire import COLLECT_ACTIVITY
 from waystation.history.reader import arguments
 from waystation.models import LlmRequest
@@ -26,7 +27,6 @@ from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says
 from waystation.testing.models import Reply, latest_turn
 from waystation.tools.function_tool import FunctionTool
-from waystation.workflows import readings
 
 LARGE = "x" * 60_000
 """Two of these are more than a run of a session carries as it stands."""
@@ -315,10 +315,14 @@ async def test_a_store_that_fails_holds_no_conversation_up(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session stays in its run, and has there what is too large for it elsewhere."""
-    quickly = RetryPolicy(initial_interval=timedelta(milliseconds=10), maximum_attempts=3)
-    monkeypatch.setattr(readings, "ARCHIVE_RETRIES", quickly)
+    defaults = WorkflowSettings()
+    quickly = replace(
+        defaults.archive_session,
+        retries=Retries(initial_interval=timedelta(milliseconds=10), maximum_attempts=3),
+    )
+    settings = Settings(workflow=replace(defaults, archive_session=quickly))
     (tmp_path / "file").write_text("no folder")
-    async with serve(echo(), blobs=Blobs(tmp_path / "file" / "store"), verify=False) as env:
+    async with serve(echo(), blobs=Blobs(tmp_path / "file" / "store"), verify=False, settings=settings) as env:
         session = new_session(env, "clerk", cut_after=2)
         for _ in range(4):
             assert (await session.say(LARGE * 2)).text == f"heard {LARGE * 2}"

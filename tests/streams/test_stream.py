@@ -26,7 +26,7 @@ from waystation.models import LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 
 HISTORIES = Path(__file__).parents[1] / "replay"
 LONG = "It rains in Bern, and it will rain tomorrow, and on the day after it will still rain."
@@ -240,7 +240,7 @@ async def test_text_goes_through_a_codec_like_all_content(server: EmbeddedServer
     model = Held("I whisper this.")
     queue = "codec-stream"
     agent = Agent(name="quiet", model=model)
-    async with await create_worker(temporal, Registry.of(agent), task_queue=queue, max_cached_workflows=0):
+    async with create_worker(temporal, Registry.of(agent), task_queue=queue, max_cached_workflows=0):
         invocation = await AgentClient(temporal, task_queue=queue).start("quiet", "go", streaming=True)
         async for event in invocation.stream(partial=True):
             if event.partial and event.content:

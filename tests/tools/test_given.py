@@ -8,13 +8,13 @@ from waystation.tools.outcome import failure_of, outcome_of
 from waystation.tools.session import Session
 from waystation.tools.state import StateRefused
 from waystation.tools.tool_context import ToolContext
-from waystation.worker.services import fleeting_services
+from waystation.worker.services import temporary_services
 
 
 def context() -> ToolContext:
     """Return the context of a call of a worker that keeps everything."""
     session = Session(id="s", app_name="shop", user_id="ann")
-    return ToolContext(function_call_id="fc-1", session=session, services=fleeting_services(), tool_name="pay")
+    return ToolContext(function_call_id="fc-1", session=session, services=temporary_services(), tool_name="pay")
 
 
 async def told(method: str, *given: Any, **named: Any) -> str:

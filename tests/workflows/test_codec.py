@@ -18,7 +18,7 @@ from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.worker.main import create_worker
+from waystation.worker import create_worker
 
 
 class Veil(PayloadCodec):
@@ -46,7 +46,7 @@ async def test_an_invocation_runs_and_reads_through_a_codec(server: EmbeddedServ
     temporal = await Client.connect(server.address, data_converter=converter)
     model = ScriptedModel(calls(("ask", {"purpose": "whisper"})), says("murmur"), says("hush"))
     agent = Agent(name="quiet", model=model, tools=[LongRunningFunctionTool(ask)])
-    async with await create_worker(temporal, Registry.of(agent), task_queue="codec", max_cached_workflows=0):
+    async with create_worker(temporal, Registry.of(agent), task_queue="codec", max_cached_workflows=0):
         client = AgentClient(temporal, task_queue="codec")
         invocation = await client.start("quiet", "whisper")
         await ScriptedHuman("approve").attend(invocation)
@@ -67,7 +67,7 @@ async def test_a_large_payload_goes_through_the_codec_into_the_store(server: Emb
 
     model = ScriptedModel(calls(("read", {})), says("hush"))
     agent = Agent(name="quiet", model=model, tools=[read])
-    worker = await create_worker(temporal, Registry.of(agent), blobs=blobs, task_queue="veiled", max_cached_workflows=0)
+    worker = create_worker(temporal, Registry.of(agent), blobs=blobs, task_queue="veiled", max_cached_workflows=0)
     async with worker:
         invocation = await AgentClient(temporal, task_queue="veiled", blobs=blobs).start("quiet", "whisper")
         assert (await invocation.result()).text == "hush"

@@ -1,6 +1,7 @@
 """Older events are summarised before the prompt outgrows its threshold; the log keeps them all."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,13 +9,13 @@ from google.genai import types
 
 from tests.conftest import Serve
 from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
-from waystation.activities.compaction import Compactor
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
 from waystation.core.compaction_range import estimate
 from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.core.event import text_of
+from waystation.core.settings import ActivitySettings, Settings
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
 from waystation.models import LlmRequest, LlmResponse
@@ -185,10 +186,9 @@ async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, how: Any, reason: str
 ) -> None:
     """The model is asked with all there is; its event says why."""
-    init = Compactor.__init__
-    monkeypatch.setattr(Compactor, "__init__", lambda self, models: init(self, models, timeout_s=0.2))
+    settings = Settings(activity=ActivitySettings(callback_timeout=timedelta(seconds=0.2)))
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
-    async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how))) as env:
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how)), settings=settings) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).text == "done"
         last = (await invocation.log()).events[-1]

@@ -14,6 +14,7 @@ from waystation.agents import Agent
 from waystation.audit import account
 from waystation.core.errors import InvalidInput
 from waystation.core.event import Event
+from waystation.core.settings import Settings
 from waystation.history.files import written
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
@@ -333,7 +334,7 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
     model = Gemini(base_url=gemini.url, api_key="key")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        env = await stack.enter_async_context(serve(agent, overrides=True, model=model))
+        env = await stack.enter_async_context(serve(agent, settings=Settings(allow_overrides=True), model=model))
         source = await env.client.start("writer", "go")
         await source.result()
         fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
@@ -349,7 +350,7 @@ async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Ser
     """An agent that is called has an invocation of its own; the fork would go on as if nothing had been said."""
     helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
     agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
-    async with serve(agent, overrides=True) as env:
+    async with serve(agent, settings=Settings(allow_overrides=True)) as env:
         source = await env.client.start("writer", "go")
         await source.result()
         fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")

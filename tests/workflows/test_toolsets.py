@@ -1,19 +1,19 @@
 """Toolsets on a real server: listed by one activity, carried out by another."""
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.conftest import Serve
 from tests.tools.rest_service import body, serving, spec
 from tests.workflows.outside import told, waiting
-from waystation.activities import call_tool
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.payload import JsonObject
+from waystation.core.settings import ActivitySettings, Settings
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool
@@ -123,10 +123,10 @@ class Flaky(BaseToolset):
         return [FunctionTool(pay, require_confirmation=True)]
 
 
-async def approved_call(serve: Serve, toolset: BaseToolset) -> JsonObject:
+async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> JsonObject:
     """Have the toolset's tool called and approved; return what the model is told."""
     model = ScriptedModel(calls(("pay", {})), says("done"))
-    async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
+    async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
         invocation = await env.client.start("a", "go")
         await waiting(invocation, "fc-1")
         await invocation.approve("fc-1")
@@ -140,12 +140,10 @@ async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(se
     assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
 
 
-async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: Serve) -> None:
     """Not as one of a tool that does not exist: the model may call it again."""
-    monkeypatch.setattr(call_tool, "TOOLSET_PATIENCE_S", 0.0)
-    assert await approved_call(serve, Flaky(failures=99)) == {
+    settings = Settings(activity=ActivitySettings(toolset_retry=timedelta()))
+    assert await approved_call(serve, Flaky(failures=99), settings=settings) == {
         "error": "`pay` could not be run: Flaky could not be asked for it. Call it again later.",
         "error_type": "ToolsetFailed",
     }

@@ -179,6 +179,23 @@ def history(
     _guarded(ctx, action, json=True, invocation=id)
 
 
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def worker(ctx: typer.Context) -> None:
+    """Serve agents: `waystation worker --agents DIR`; `waystation worker --help` lists the options."""
+    from waystation.worker.main import main as serve
+
+    target = ctx.obj
+    passed = {
+        "--address": target.address,
+        "--namespace": target.namespace,
+        "--profile": target.profile,
+        "--store": target.store,
+        "--task-queue": target.task_queue,
+    }
+    options = [part for name, value in passed.items() if value is not None for part in (name, value)]
+    raise typer.Exit(serve([*ctx.args, *options], program="waystation worker"))
+
+
 @app.command()
 def setup(ctx: typer.Context, json: AsJson = False) -> None:
     """Create the search attributes by which invocations are found. May be repeated."""

@@ -21,6 +21,7 @@ from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
 from waystation.core.payload import JsonObject
+from waystation.core.settings import Stores
 from waystation.replay import request_file
 from waystation.replay.bench import NotAsked
 from waystation.replay.recording import Recording
@@ -28,7 +29,7 @@ from waystation.replay.request_file import NotAPrompt
 from waystation.replay.rerun import NotApproved, PlannedCall, Workshop
 from waystation.replay.rerun_result import Rerun
 from waystation.replay.steps import NoSuchStep, calls_in, model_number
-from waystation.worker.services import kept_services
+from waystation.worker.services import lasting_services
 
 NOTHING_RAN = "Nothing was run."
 
@@ -89,7 +90,7 @@ async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
         async with Workshop(
             wanted.agents,
             models=Models(DEMO if wanted.model == DEMO else None),
-            services=kept_services(**wanted.services),
+            services=lasting_services(Stores(**wanted.services)),
             conversations=conversations,
             on_heartbeat=lambda *said: _beat(out, said),
         ) as workshop:

@@ -23,7 +23,7 @@ from waystation.cli import INTERRUPTED, render
 from waystation.cli.exits import Exit, Problem, problem_of
 from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error
-from waystation.cli.target import Target, program_name, shown, temporal_name
+from waystation.cli.target import Target, program_name, temporal_name
 from waystation.cli.worker_process import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.answer import Action, PendingCall
@@ -55,7 +55,7 @@ class Demo:
         """Return a worker, not started yet."""
         model = ["--model", self._options.model] if self._options.model else []
         examples = str(ROOT / "examples")
-        return WorkerProcess(ROOT / "worker.py", "--agents", examples, "--address", self._server.address, *model)
+        return WorkerProcess("--agents", examples, "--address", self._server.address, *model)
 
     async def run(self) -> Exit:
         """Show everything."""
@@ -271,7 +271,7 @@ async def tell(options: argparse.Namespace) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     out = Output(margin="   ", page=80)
     if not (ROOT / "examples").is_dir():
-        error(f"There are no examples beside {str(ROOT / 'worker.py')!r}; the demo needs a checkout of Waystation.")
+        error(f"There is no folder {str(ROOT / 'examples')!r}; the demo needs a checkout of Waystation.")
         return Exit.USAGE
     began = time.monotonic()
     out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
@@ -290,7 +290,6 @@ async def tell(options: argparse.Namespace) -> int:
         return INTERRUPTED
     out.console.print()
     out.line(f"{time.monotonic() - began:.0f} s; server and workers are stopped. To keep them running, and for more:")
-    python = shown(Path(sys.executable))
-    out.line(f"{python} worker.py --embedded --agents examples --model demo", style="cyan")
+    out.line(f"{program_name()} worker --embedded --agents examples --model demo", style="cyan")
     out.line(f"{program_name()} --help", style="cyan")
     return code

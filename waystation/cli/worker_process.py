@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,10 +19,10 @@ KEPT_LINES = 20
 
 
 class WorkerProcess:
-    """`worker.py`, ready when the block is entered and gone when it is left."""
+    """`waystation worker`, ready when the block is entered and gone when it is left."""
 
-    def __init__(self, program: Path, *options: str) -> None:
-        self._command = [sys.executable, str(program), "--log-format", "json", *options]
+    def __init__(self, *options: str) -> None:
+        self._command = [sys.executable, "-m", "waystation.worker", "--log-format", "json", *options]
         self._said: list[str] = []
         self._process: asyncio.subprocess.Process
         self._reading: asyncio.Task[None]

@@ -24,7 +24,7 @@ from waystation.replay.recording import Recording
 from waystation.replay.steps import model_step
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.services import Services
-from waystation.worker.services import kept_services
+from waystation.worker.services import lasting_services
 
 
 async def as_declared(
@@ -79,7 +79,7 @@ async def _declared(
         raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
     step = ids.model_replied(asked.call or log.steps + 1)
     scopes = reply.scopes if reply else None
-    services = services or kept_services()
+    services = services or lasting_services()
     contexts = Contexts.of(log, work, services, step, scopes_read=root.state_scopes, said=said).over(scopes)
     if reply and reply.before:
         contexts = contexts.after(reply.before.actions)

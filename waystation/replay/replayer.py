@@ -15,6 +15,7 @@ from temporalio.worker import Replayer, WorkflowRunner
 from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import WORKFLOW
 from waystation.history import invocation_runs as chain
 from waystation.history.reader import decoded, log_of, type_of
@@ -27,6 +28,7 @@ from waystation.storage.driver import offloading
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
+from waystation.workflows.settings_interceptor import SettingsInterceptor
 
 _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
@@ -98,6 +100,7 @@ async def replay(
     *,
     runner: WorkflowRunner | None = None,
     converter: DataConverter | None = None,
+    settings: WorkflowSettings | None = None,
 ) -> None:
     """Replay what was recorded; neither a server nor the agent is needed.
 
@@ -109,12 +112,13 @@ async def replay(
             and the agents that it called.
         runner: How workflow code is run; by default as in production.
         converter: Opens its payloads; by default large ones are looked for where `Blobs` says.
+        settings: Timeouts and retries of the workers that recorded it, when not the default ones.
 
     Raises:
         ForeignHistory: It does not begin with the start of a workflow; the SDK would wait for that for ever.
         NotReplayable: The present code would not do what was recorded, or large values of a recording are lacking.
     """
-    found = await divergence_of(recorded, runner=runner, converter=converter)
+    found = await divergence_of(recorded, runner=runner, converter=converter, settings=settings)
     if found:
         raise NotReplayable(f"The history of {found.workflow_id!r} does not replay: {found}")
 
@@ -124,6 +128,7 @@ async def divergence_of(
     *,
     runner: WorkflowRunner | None = None,
     converter: DataConverter | None = None,
+    settings: WorkflowSettings | None = None,
 ) -> Divergence | None:
     """Return where the present code parts from what was recorded; None when it does not. For the rest see `replay`.
 
@@ -131,7 +136,7 @@ async def divergence_of(
         ForeignHistory: It does not begin with the start of a workflow.
         NotReplayable: Large values of a recording are lacking.
     """
-    async with replaying(runner=runner, converter=converter) as replays:
+    async with replaying(runner=runner, converter=converter, settings=settings) as replays:
         return await diverging(recorded, replays, converter=converter)
 
 
@@ -162,6 +167,7 @@ async def replaying(
     *,
     runner: WorkflowRunner | None = None,
     converter: DataConverter | None = None,
+    settings: WorkflowSettings | None = None,
 ) -> AsyncIterator[Replays]:
     """Give a function that replays a history and returns where it first differs; one history at a time."""
     converter = converter or offloading(Blobs())
@@ -172,7 +178,13 @@ async def replaying(
         while True:
             yield waiting.pop()
 
-    replayer = Replayer(workflows=_WORKFLOWS, workflow_runner=watch, data_converter=converter)
+    replayer = Replayer(
+        workflows=_WORKFLOWS,
+        workflow_runner=watch,
+        unsandboxed_workflow_runner=watch,
+        data_converter=converter,
+        interceptors=[SettingsInterceptor(settings or WorkflowSettings())],
+    )
     async with replayer.workflow_replay_iterator(feed()) as results:
 
         async def replays(history: WorkflowHistory) -> Difference | None:

@@ -24,7 +24,7 @@ from waystation.replay.recording import Recording
 from waystation.replay.request_file import to_json
 from waystation.replay.rerun_result import ModelRerun, ToolRerun, differing
 from waystation.replay.steps import ModelStep, NoSuchStep, ToolStep, calls_in, model_number, model_step, tool_step
-from waystation.worker.services import kept_services
+from waystation.worker.services import lasting_services
 
 if TYPE_CHECKING:
     from waystation.activities.sessions import Conversations
@@ -91,7 +91,7 @@ class Workshop:
         self._bench = Bench(
             registry_of(agents),
             models=self._models,
-            services=services or kept_services(),
+            services=services or lasting_services(),
             conversations=conversations,
             on_heartbeat=on_heartbeat,
         )

@@ -17,8 +17,12 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
+from waystation.workflows import engine_activity
+
 _STANDARD = Path(asyncio.__file__).parents[1]
 """Where Python's own modules are."""
+_CALL_FORM = Path(engine_activity.__file__)
+"""Schedules for its callers, which are what is shown."""
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -179,7 +183,9 @@ def _place(frames: Iterator[tuple[CodeType, int]]) -> str | None:
 
 
 def _is_library(path: Path) -> bool:
-    return path == Path(__file__) or "site-packages" in path.parts or path.is_relative_to(_STANDARD)
+    if path in (Path(__file__), _CALL_FORM):
+        return True
+    return "site-packages" in path.parts or path.is_relative_to(_STANDARD)
 
 
 def _short(path: Path) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Self
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from waystation.activities.hooks import close_plugins
 from waystation.activities.model_choice import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
@@ -22,9 +21,8 @@ from waystation.models import BaseLlm
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.tools.services import Services
-from waystation.tools.toolbox import close_toolsets
-from waystation.worker.main import create_worker
-from waystation.worker.services import fleeting_services
+from waystation.worker import create_worker
+from waystation.worker.services import temporary_services
 
 
 class AgentEnvironment:
@@ -51,7 +49,7 @@ class AgentEnvironment:
         environment.
         """
         self._agents, self._model, self._given_server = agents, model, server
-        self.services = services or fleeting_services()
+        self.services = services or temporary_services()
         self._task_queue = task_queue
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()
@@ -73,10 +71,7 @@ class AgentEnvironment:
             )
             self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
             registry = Registry.of(*self._agents)
-            roots = registry.roots.values()
-            stack.push_async_callback(close_toolsets, [root.agent for root in roots])
-            stack.push_async_callback(close_plugins, [plugin for root in roots for plugin in root.plugins])
-            self.worker = await create_worker(
+            self.worker = create_worker(
                 self.temporal,
                 registry,
                 models=Models(self._model),

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,41 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import WorkerDeploymentConfig
 
 from waystation.activities.model_choice import DEMO
+from waystation.core.settings import Settings, Stores
 from waystation.core.wire import TASK_QUEUE
-from waystation.storage.driver import OFFLOAD_OVER
-from waystation.tools.services import CREDENTIALS
-from waystation.worker.services import ARTIFACTS, MEMORY
 
-DRAIN = timedelta(seconds=30)
-"""How long running tools may go on after SIGTERM."""
+_DEFAULTS = Settings()
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's grammar."""
-    result = argparse.ArgumentParser(prog="worker.py", description="Serve agents from a Temporal task queue.")
+def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
+    """Parse the command line; end the process with exit code 2 where it is wrong."""
+    grammar = _parser(program)
+    options = grammar.parse_args(arguments)
+    if not options.agents and options.only != "workflows":  # workflows need no agents
+        grammar.error("--agents is required, except with --only workflows")
+    if options.embedded and options.address:
+        grammar.error(
+            "--embedded starts a server of its own, at a port that it says; leave --address out, or --embedded"
+        )
+    return options
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings that the command line says."""
+    stores = Stores(
+        payloads=options.store,
+        offload_over=options.offload_over,
+        artifacts=options.artifacts,
+        memory=options.memory,
+        credentials=options.credentials,
+    )
+    return Settings(
+        stores=stores, drain=options.drain, allow_overrides=bool(options.allow_overrides or options.embedded)
+    )
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog=program, description="Serve agents from a Temporal task queue.")
     result.add_argument(
         "command", nargs="?", choices=["run", "check"], default="run", help="check: only look for mistakes"
     )
@@ -32,34 +56,40 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--drain",
         type=_seconds,
-        default=DRAIN,
+        default=_DEFAULTS.drain,
         metavar="SECONDS",
-        help=f"how long running tools may go on after SIGTERM; default: {DRAIN.total_seconds():g}",
+        help=f"how long running tools may go on after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
     )
     result.add_argument("--task-queue", default=TASK_QUEUE)
     result.add_argument("--address", help="HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile")
+    result.add_argument("--namespace", help="Temporal's namespace; default: likewise")
+    result.add_argument("--profile", help="a profile of Temporal's client configuration; default: TEMPORAL_PROFILE")
     result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
     result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
     result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
     result.add_argument(
         "--artifacts",
-        default=str(ARTIFACTS),
+        default=str(_DEFAULTS.stores.artifacts),
         metavar="URL",
         help="keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
     )
     result.add_argument(
-        "--memory", type=Path, default=MEMORY, metavar="FILE", help="keep memories here; default: %(default)s"
+        "--memory",
+        type=Path,
+        default=Path(_DEFAULTS.stores.memory),
+        metavar="FILE",
+        help="keep memories here; default: %(default)s",
     )
     result.add_argument(
         "--credentials",
-        default=str(CREDENTIALS),
+        default=str(_DEFAULTS.stores.credentials),
         metavar="STORE",
         help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
         "own; default: %(default)s",
     )
     result.add_argument("--store", metavar="URL", help="folder or object store of large payloads; clients need it too")
     over = "size of a payload from which it goes there; default: %(default)s"
-    result.add_argument("--offload-over", type=int, default=OFFLOAD_OVER, metavar="BYTES", help=over)
+    result.add_argument("--offload-over", type=int, default=_DEFAULTS.stores.offload_over, metavar="BYTES", help=over)
     result.add_argument(
         "--identity",
         type=Path,

@@ -1,4 +1,4 @@
-"""The services that a worker has unless it is given others."""
+"""The services of a worker, as its settings say."""
 
 import os
 from pathlib import Path
@@ -8,37 +8,35 @@ from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifa
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import store_at
 from waystation.core.errors import WaystationError
+from waystation.core.settings import Stores
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.storage.blobs import STORE_VARIABLE, Blobs
 from waystation.storage.object_files import ObjectFiles, unusable
-from waystation.tools.services import CREDENTIALS, Services
-
-ARTIFACTS = Path(".waystation") / "artifacts"
-MEMORY = Path(".waystation") / "memory.db"
+from waystation.tools.services import Services
 
 
-class PlaceUnusable(WaystationError):
-    """A worker cannot keep what it will have to keep."""
+class StoreUnusable(WaystationError):
+    """A store of the worker cannot be written."""
 
     def __init__(self, what: str, place: str, setting: str, problem: str) -> None:
         super().__init__(f"{what} cannot be kept in {place} ({setting}): {problem}")
 
 
-def check_places(store: str | Path | None, artifacts: str | Path, memory: Path) -> None:
-    """Look whether a worker may keep what it is going to keep; else whoever is the first to use it would find out.
+def check_stores(stores: Stores) -> None:
+    """Check that the stores can be written, before the first tool call finds out.
 
     Raises:
-        PlaceUnusable: It may not.
+        StoreUnusable: One cannot.
     """
-    payloads, kept = Blobs(store), ObjectFiles(artifacts)
+    payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), Path(stores.memory)
     for what, setting, place, problem in (
         ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.place, payloads.unusable()),
-        ("Artifacts", "--artifacts", kept.place, kept.unusable()),
+        ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
         ("Memories", "--memory", str(memory), _no_file(memory)),
     ):
         if problem:
-            raise PlaceUnusable(what, place, setting, problem)
+            raise StoreUnusable(what, place, setting, problem)
 
 
 def _no_file(path: Path) -> str | None:
@@ -49,29 +47,23 @@ def _no_file(path: Path) -> str | None:
     return unusable(path.parent)
 
 
-def kept_services(
-    *, artifacts: str | Path = ARTIFACTS, memory: Path = MEMORY, credentials: str | Path = CREDENTIALS
-) -> Services:
-    """Return services that outlive the worker; nothing is made on disk before a tool uses them.
-
-    Args:
-        artifacts: A folder, or the URL of an object store such as `s3://bucket/prefix`.
-        memory: A file.
-        credentials: A file, which is encrypted, or another store; see `store_at`.
+def lasting_services(stores: Stores | None = None) -> Services:
+    """Return services that outlive the worker. Nothing is created on disk before a tool uses them.
 
     Raises:
         StoreFailed: There is no object store for such a URL, or it lacks what it needs.
         CredentialStoreError: There is no such credential store.
     """
+    stores = stores or Stores()
     return Services(
-        artifacts=ObjectStoreArtifactService(artifacts),
-        memory=SqliteMemoryService(memory),
-        credentials=store_at(credentials),
+        artifacts=ObjectStoreArtifactService(stores.artifacts),
+        memory=SqliteMemoryService(stores.memory),
+        credentials=store_at(stores.credentials),
     )
 
 
-def fleeting_services() -> Services:
-    """Return services that are gone with the process, for tests."""
+def temporary_services() -> Services:
+    """Return services that live in memory, for tests."""
     return Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )

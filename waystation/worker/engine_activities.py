@@ -1,0 +1,123 @@
+"""The activities of the engine, as one worker process serves them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from waystation.activities.archive import Archiver
+from waystation.activities.call_model import ModelCaller
+from waystation.activities.call_tool import ToolCaller
+from waystation.activities.channels import Channels
+from waystation.activities.child_outcome import ChildWatcher
+from waystation.activities.compaction import Compactor
+from waystation.activities.fork import Forker
+from waystation.activities.identity import SignsLinks, Verifies
+from waystation.activities.model_choice import Models
+from waystation.activities.notify import Notifier
+from waystation.activities.review import Reviewer
+from waystation.activities.scopes import ScopeKeeper
+from waystation.activities.sessions import Sessions
+from waystation.activities.view import Views
+from waystation.agents.registry import Registry
+from waystation.client.search_attributes import registered
+from waystation.core.continued import ArchiveInput, ChildInput
+from waystation.core.fork import TAKE_OVER_ACTIVITY
+from waystation.core.model_call import ModelCallInput, Position
+from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
+from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
+from waystation.core.settings import Settings
+from waystation.core.tool_call import ToolCallInput
+from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY
+from waystation.storage import Blobs
+from waystation.tools.services import Services
+from waystation.workflows.ports import data_of, raw
+
+Activity = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collaborators:
+    """What the activities use besides Temporal."""
+
+    registry: Registry
+    models: Models
+    services: Services
+    blobs: Blobs
+    identity: Verifies | None = None
+    """What verifies the identity of approvers; None: no token proves anything."""
+    channels: Channels | None = None
+    """How approvers are notified."""
+    sign_link: SignsLinks | None = None
+    """What signs the links in notifications."""
+
+
+class EngineActivities:
+    """The activities of one worker, over one client."""
+
+    def __init__(self, client: Client, use: Collaborators, settings: Settings) -> None:
+        self._client = client
+        self.views = Views(client, use.blobs)
+        scopes = ScopeKeeper(client, self.views)
+        sessions = Sessions(client, use.blobs, scopes)
+        limits = settings.activity
+        self._models = ModelCaller(
+            use.registry,
+            self.views,
+            sessions,
+            use.models,
+            services=use.services,
+            scopes=scopes,
+            notify=use.channels.default if use.channels else (),
+            compactor=Compactor(use.models, limits=limits),
+            limits=limits,
+        )
+        self._tools = ToolCaller(use.registry, self.views, sessions, services=use.services, limits=limits)
+        reviewer = Reviewer(
+            use.registry, self.views, sessions, services=use.services, identity=use.identity, limits=limits
+        )
+        forker = Forker(client, use.registry, self.views, use.blobs, overrides=settings.allow_overrides)
+        self.served: Sequence[Activity] = [
+            _engine_activity(MODEL_ACTIVITY, ModelCallInput, self._models.call),
+            _engine_activity(ARCHIVE_ACTIVITY, ArchiveInput, Archiver(client, self.views, use.blobs).archive),
+            _engine_activity(CHILD_ACTIVITY, ChildInput, ChildWatcher(client).outcome),
+            _engine_activity(TAKE_OVER_ACTIVITY, Position, forker.take_over),
+            _engine_activity(NOTIFY_ACTIVITY, NotifyInput, Notifier(self.views, use.channels, use.sign_link).notify),
+            _engine_activity(REVIEW_ACTIVITY, ReviewInput, reviewer.review),
+            _tool_activity(self._tools.call),
+            scopes.apply,
+            *sessions.activities,
+        ]
+
+    async def start(self) -> None:
+        """Find out what the namespace has. Called when the worker starts, before it polls."""
+        self._models.search_attributes = await registered(self._client)
+
+
+def _engine_activity(name: str, params_type: type[BaseModel], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
+    @activity.defn(name=name)
+    async def run(params: RawValue) -> RawValue:
+        return raw(await handler(params_type.model_validate_json(data_of(params.payload))))
+
+    return run
+
+
+def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Activity:
+    @activity.defn(dynamic=True)
+    async def call_tool(params: Sequence[RawValue]) -> RawValue:
+        name = activity.info().activity_type
+        if "." not in name:  # as tools' are; others are of workers of another version, whose input may look like one
+            raise ApplicationError(f"No activity is named {name!r} here; a worker of another version may have it.")
+        try:
+            parsed = ToolCallInput.model_validate_json(data_of(params[0].payload) if params else b"")
+        except ValueError:
+            text = f"No activity is named {name!r} here, and its input is not that of a tool call."
+            raise ApplicationError(text, non_retryable=True) from None
+        return raw(await handler(parsed))
+
+    return call_tool
