@@ -17,7 +17,7 @@ NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lock bench clean help
+.PHONY: demo test check lock dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
@@ -30,6 +30,9 @@ check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
+
+dist: .venv/.stamp  ## build the wheel and the sdist into dist/
+	@$(UV) build --quiet --no-build-isolation --python .venv/bin/python --out-dir dist
 
 bench: .venv/.stamp  ## measure; the results are printed
 	@.venv/bin/python -m benchmarks $(ARGS)
