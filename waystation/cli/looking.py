@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waystation.cli.command import run_command, run_offline_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -51,14 +53,13 @@ def events(
 
         _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
         return
-    from waystation.cli.main import _perform
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.watch import events
 
         return await events(client, out, target, id=source, follow=follow, stream=stream)
 
-    _perform(ctx, action, json=json, invocation=source)
+    run_command(ctx, action, json=json, invocation=source)
 
 
 def state(
@@ -75,14 +76,13 @@ def state(
 
         _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
         return
-    from waystation.cli.main import _perform
 
     async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         from waystation.cli.histories import state
 
         return await state(client, out, id=source)
 
-    _perform(ctx, action, json=json, invocation=source)
+    run_command(ctx, action, json=json, invocation=source)
 
 
 def prompt(
@@ -118,14 +118,13 @@ def diff(
 
     The exit code is 0 when the same happened in both, else 1.
     """
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.cli.travel import diff
 
         return await diff(target, out, left, right, every=every)
 
-    _guarded(ctx, action, json=json, invocation=left)
+    run_offline_command(ctx, action, json=json, invocation=left)
 
 
 def debug(
@@ -194,7 +193,6 @@ def _look(
     called: str | None = None,
 ) -> None:
     """Perform a command on a recording."""
-    from waystation.cli.main import _guarded
 
     if ctx.params.get("at") is not None and ctx.params.get("diff") is not None:
         raise typer.BadParameter("a moment or what changed between two, not both", param_hint="--at, --diff")
@@ -204,4 +202,4 @@ def _look(
 
         return await action(await found(target, out, source, called), out, target)
 
-    _guarded(ctx, looked, json=json, invocation=source)
+    run_offline_command(ctx, looked, json=json, invocation=source)

@@ -57,8 +57,7 @@ from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
 from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY, TASK_QUEUE
-from waystation.logs import configure_logs
-from waystation.standard_streams import open_standard_streams
+from waystation.logs import configure_logs, open_standard_streams
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER, with_storage
 from waystation.tools.services import Services
