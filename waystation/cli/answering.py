@@ -9,7 +9,7 @@ import typer
 
 from waystation.cli.command import parse_object, run_command
 from waystation.cli.identity import TokenFile, token_of
-from waystation.cli.looking import At, Called
+from waystation.cli.looking import At, Called, look_at_pending
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -75,9 +75,7 @@ def pending(
     json: AsJson = False,
 ) -> None:
     """Print what waits for a person. No worker has to run."""
-    from waystation.cli.looking import look_at_pending
-
-    if look_at_pending(ctx, id, at, called, json=json):
+    if look_at_pending(ctx, id, at, called, filters=FILTERS, json=json):
         return
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:

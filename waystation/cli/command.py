@@ -63,7 +63,7 @@ def run_offline_command(
     json: bool,
     invocation: str | None,
 ) -> None:
-    """Run a command and exit with its code; an expected error is one line on stderr. It connects by itself, or never."""
+    """Run a command and exit with its code; an expected error is one line on stderr."""
     from pydantic import ValidationError
     from temporalio.service import RPCError
 

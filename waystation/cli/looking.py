@@ -1,6 +1,6 @@
 """The options of the commands that look back: `events`, `state`, `prompt`, `diff`, `debug`. See `travel`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -156,7 +156,15 @@ def debug(
     _look(ctx, source, lambda found, out, target: debug(found, out, target, at, asking), json=False, called=called)
 
 
-def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, called: str | None, *, json: bool) -> bool:
+def look_at_pending(
+    ctx: typer.Context,
+    source: str | None,
+    at: int | None,
+    called: str | None,
+    *,
+    filters: Iterable[str],
+    json: bool,
+) -> bool:
     """Print what waited at a moment, or in a file; return whether that is what was asked for."""
     if source is None and at is not None:
         raise typer.BadParameter("name the invocation, or the file, whose moment it is", param_hint="--at")
@@ -164,9 +172,7 @@ def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, call
         raise typer.BadParameter("name the invocation, or the file, whose call it is", param_hint="--called")
     if source is None or not _in_the_past(source, at, called):
         return False
-    from waystation.cli.answering import FILTERS
-
-    if narrowing := [name for name in FILTERS if ctx.params.get(name) is not None]:
+    if narrowing := [name for name in filters if ctx.params.get(name) is not None]:
         hint = ", ".join(f"--{name.replace('_', '-')}" for name in narrowing)
         raise typer.BadParameter("narrows what waits now; of a moment, or a file, everything is shown", param_hint=hint)
     from waystation.cli.travel import pending as past
