@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from pydantic import BeforeValidator, Field, ValidationError
 
 from waystation.activities.notices import Notice
+from waystation.configuration import PREFIX, Section, first_fault, take
 from waystation.core.errors import InvalidConfiguration, WaystationError
 from waystation.core.payload import encode
 from waystation.core.places import trusted
-from waystation.sections import Section, first_fault
-from waystation.taken import PREFIX, take
 
 if TYPE_CHECKING:
     from apprise import Apprise

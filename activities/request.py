@@ -21,8 +21,9 @@ from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
 from waystation.tools.declaration import declare
+from waystation.tools.json_schema import json_schema
 from waystation.tools.native_tool import NativeTool
-from waystation.tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool, json_schema
+from waystation.tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool
 from waystation.tools.toolbox import toolbox
 from waystation.tools.transfer import TransferToAgentTool
 

@@ -163,7 +163,7 @@ def _typed(value: Any, place: str, kind: str) -> Any:
 
 def _settings(config: Any) -> JsonObject:
     """Return a generation config as JSON, without what the request has elsewhere."""
-    from waystation.tools.output_schema import json_schema
+    from waystation.tools.json_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
     settings = dict(plain(_dumped(_typed(config, "config", "GenerateContentConfig"), left_out)))

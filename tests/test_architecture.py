@@ -4,8 +4,10 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import pytest
 
 from waystation.core import errors
@@ -40,6 +42,53 @@ def loaded_by(module: str) -> set[str]:
 def test_what_a_module_stands_on(module: str, never: set[str]) -> None:
     """Import-linter sees what files import; this sees what is really loaded."""
     assert loaded_by(module) & never == set()
+
+
+def import_circles(graph: grimp.ImportGraph) -> Iterator[set[str]]:
+    """Yield the sets of modules that all import one another, directly or through others (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    for root in sorted(graph.modules):
+        if root in order:
+            continue
+        pending = [(root, iter(sorted(graph.find_modules_directly_imported_by(root))))]
+        order[root] = lowest[root] = len(order)
+        path.append(root)
+        while pending:
+            module, imported = pending[-1]
+            target = next(imported, None)
+            if target is None:
+                pending.pop()
+                if pending:
+                    caller = pending[-1][0]
+                    lowest[caller] = min(lowest[caller], lowest[module])
+                if lowest[module] == order[module]:
+                    circle = set(path[path.index(module) :])
+                    del path[path.index(module) :]
+                    if len(circle) > 1:
+                        yield circle
+            elif target not in order:
+                order[target] = lowest[target] = len(order)
+                path.append(target)
+                pending.append((target, iter(sorted(graph.find_modules_directly_imported_by(target)))))
+            elif target in path:
+                lowest[module] = min(lowest[module], order[target])
+
+
+def test_modules_import_no_circles() -> None:
+    """Deferred imports count, imports for type checkers do not."""
+    graph = grimp.build_graph("waystation", exclude_type_checking_imports=True, cache_dir=None)
+    circles = [sorted(circle) for circle in import_circles(graph)]
+    # The client's own circle goes when its clients are composed instead of inherited.
+    assert [circle for circle in circles if not all(name.startswith("waystation.client.") for name in circle)] == []
+
+
+def test_import_circles_are_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in (("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("d", "e"), ("e", "d"), ("f", "a")):
+        graph.add_import(importer=importer, imported=imported)
+    assert list(import_circles(graph)) == [{"d", "e"}, {"b", "c"}]
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -12,7 +12,7 @@ from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.tree import kind_of
 from waystation.core.errors import InvalidAgent
 from waystation.core.naming import a, mistakes
-from waystation.tools.output_schema import json_schema
+from waystation.tools.json_schema import json_schema
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
     "before_agent_callback": ("callback_context",),

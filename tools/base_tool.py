@@ -13,6 +13,8 @@ from waystation.core.answer import usual_hint
 from waystation.core.model_call import Confirmation, Effect
 from waystation.core.payload import JsonObject, encode
 from waystation.core.policy import LONGEST, ApprovalPolicy, Decision
+from waystation.tools.declaration import declare
+from waystation.tools.json_schema import json_schema, mistakes
 from waystation.tools.tool_context import ToolContext
 
 OnError = Literal["tell", "raise"]
@@ -119,9 +121,6 @@ class BaseTool:
         Raises:
             ValueError: They do not fit; the text says which and why.
         """
-        from waystation.tools.declaration import declare
-        from waystation.tools.json_schema import mistakes
-
         schema = (declare(self) or {}).get("parametersJsonSchema")
         try:
             wrong = mistakes(schema, args) if schema else []
@@ -135,8 +134,6 @@ class BaseTool:
         """Return `response_schema` as JSON schema."""
         if self.response_schema is None:
             return None
-        from waystation.tools.output_schema import json_schema
-
         return json_schema(self.response_schema)
 
     def confirmation_hint(self) -> str:

@@ -55,7 +55,7 @@ class CredentialAccess(Acting):
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
                 "use load_credential and save_credential."
             )
-        from waystation.auth.credential_store import Bucket
+        from waystation.auth.credential_bucket import Bucket
         from waystation.auth.login import WaitingCall, requested
 
         config_given("request_credential", auth_config)
@@ -75,7 +75,7 @@ class CredentialAccess(Acting):
         config_given("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
-        from waystation.auth.credential_store import Bucket
+        from waystation.auth.credential_bucket import Bucket
         from waystation.auth.login import found
 
         return self._noted(found(self._store("get_auth_response"), auth_config, Bucket.of(self, auth_config.key)))
@@ -116,7 +116,7 @@ class CredentialAccess(Acting):
         text_given("get_credential", "key", key)
         if not self.has_credential_service:
             return None
-        from waystation.auth.credential_store import Bucket
+        from waystation.auth.credential_bucket import Bucket
 
         return self._noted(self._store("get_credential").credential(Bucket.of(self, key)))
 

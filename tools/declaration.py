@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from waystation.agents.kept import kept
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, decode, encode, plain
-from waystation.tools.base_tool import BaseTool
 from waystation.tools.vertex import on_vertex
+
+if TYPE_CHECKING:
+    from waystation.tools.base_tool import BaseTool
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _SETTLED: set[Callable[..., Any]] = set()
@@ -35,13 +37,13 @@ def declaration(
     return declared
 
 
-def declared_by(tool: BaseTool) -> tuple[str, str, bool] | None:
+def declared_by(tool: "BaseTool") -> tuple[str, str, bool] | None:
     """Return what a declaration depends on; None when only the tool knows."""
     function = getattr(tool._get_declaration, "__func__", None)
     return (tool.name, tool.description, on_vertex()) if function in _SETTLED else None
 
 
-def declare(tool: BaseTool) -> JsonObject | None:
+def declare(tool: "BaseTool") -> JsonObject | None:
     """Return the declaration of any tool as plain JSON, or None when no model is to know it.
 
     A `_get_declaration` that was written for ADK and returns a genai FunctionDeclaration is understood.
@@ -56,7 +58,7 @@ def declare(tool: BaseTool) -> JsonObject | None:
     return declared
 
 
-def _declared(tool: BaseTool) -> JsonObject | None:
+def _declared(tool: "BaseTool") -> JsonObject | None:
     try:
         declared = tool._get_declaration()
     except AuthoringError:

@@ -1,11 +1,25 @@
-"""Whether a JSON value fits a JSON schema. Nothing is ever fetched: a reference leads into the schema, or nowhere."""
+"""JSON schemas: made of what authors give, and checked against values.
+
+Nothing is ever fetched: a reference leads into the schema, or nowhere.
+"""
 
 from typing import Any
 
-from waystation.core.payload import JsonObject
+from pydantic import TypeAdapter
+
+from waystation.core.payload import JsonObject, plain
 
 MAX_MISTAKES = 5
 MAX_MISTAKE_CHARS = 200
+
+
+def json_schema(schema: Any) -> JsonObject:
+    """Return an output schema as JSON schema."""
+    if isinstance(schema, dict):
+        return dict(plain(schema))
+    if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
+        return dict(schema.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return dict(plain(TypeAdapter(schema).json_schema()))
 
 
 def schema_problem(schema: JsonObject) -> str | None:

@@ -25,15 +25,6 @@ OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
 _FENCE = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?")
 
 
-def json_schema(schema: Any) -> JsonObject:
-    """Return an output schema as JSON schema."""
-    if isinstance(schema, dict):
-        return dict(plain(schema))
-    if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
-        return dict(schema.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return dict(plain(TypeAdapter(schema).json_schema()))
-
-
 def parsed(schema: Any, text: str) -> Any:
     """Return an answer as plain JSON, without the fields that are None.
 

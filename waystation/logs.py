@@ -1,6 +1,7 @@
 """Logs are events with flat fields: for people in a terminal, as JSON lines elsewhere."""
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from typing import Literal, TextIO, cast
@@ -66,3 +67,10 @@ class _Unread:
 def without_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Replace parts of credentials among the fields of an event; renderers would write them out as text."""
     return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}
+
+
+def open_standard_streams() -> None:
+    """Open those that are closed on nothing. Python has None in their place, which nobody reckons with."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs

@@ -12,13 +12,13 @@ from tests.approvals.asking import asker, boss, listed, payer
 from tests.cli.conftest import Command
 from tests.conftest import Serve
 from tests.workflows.outside import Till, waiting
-from waystation.cli import policies
 from waystation.cli.exits import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.cli.waiting import duration, listing
 from waystation.core.answer import PendingCall
 from waystation.core.policy import ApprovalPolicy
+from waystation.presentation import policy_terms
 
 POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=2, not_requester=True, comment=True)
 
@@ -86,7 +86,7 @@ def test_texts_of_agents_cannot_steer_the_terminal() -> None:
 
 def test_the_terms_of_a_policy_are_told() -> None:
     """Everything that a refusal would otherwise be about."""
-    told = dict(policies.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
+    told = dict(policy_terms.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
         "taken on": "by alice@example.com",
         "may": "alice@example.com, role:finance",

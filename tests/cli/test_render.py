@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
 from waystation.core.answer import PendingCall, usual_hint
 from waystation.core.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.payload import JsonObject
+from waystation.presentation import terminal as render
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
 UTF8 = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}

@@ -26,8 +26,8 @@ from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
 from waystation.history.files import Saved, read, written
 from waystation.models import LlmResponse
+from waystation.presentation.report import page_content
 from waystation.replay import Recording, report
-from waystation.replay.reports import view
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import words
 from waystation.tools.agent_tool import AgentTool
@@ -246,9 +246,9 @@ async def test_however_long_an_invocation_is_its_page_stays_small() -> None:
 
 async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said how many are left out, and where all are."""
-    monkeypatch.setattr(view, "FIRST", 2)
-    monkeypatch.setattr(view, "LAST", 5)
-    monkeypatch.setattr(view, "GROUP", 3)
+    monkeypatch.setattr(page_content, "FIRST", 2)
+    monkeypatch.setattr(page_content, "LAST", 5)
+    monkeypatch.setattr(page_content, "GROUP", 3)
     text = report(await Recording.read(REPLAY / "many-steps.json")).html()
     assert "11 events after number 2 are left out here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
@@ -281,7 +281,7 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
     session.write_text((REPLAY / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("report", str(session), "--json")
     assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "waystation.replay.reports.page", raising=False)
+    monkeypatch.delitem(sys.modules, "waystation.presentation.report.html_page", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     ran = await command("report", str(REPLAY / "one-tool.json"), "-o", str(tmp_path / "report.html"))
     assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)

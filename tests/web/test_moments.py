@@ -11,7 +11,7 @@ from tests.conftest import Serve
 from tests.web.desk import begun, payer
 from tests.web.sites import path_of, site
 from tests.workflows.outside import Till
-from waystation.web.moments import moment, zone
+from waystation.presentation.html_time import moment, zone
 
 
 @pytest.fixture

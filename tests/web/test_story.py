@@ -3,7 +3,7 @@
 from tests.core.story import answered, called, expired, log_of, said
 from waystation.core.entry import Body, Notified
 from waystation.core.notice import NoticeReport
-from waystation.web.call_story import story
+from waystation.presentation.call_history import story
 
 
 def test_who_was_told_of_what_is_in_words() -> None:

@@ -11,11 +11,11 @@ from tests.web.sites import site
 from tests.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.core.wire import WORKFLOW
+from waystation.presentation import timeline
+from waystation.presentation.timeline import Scale
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.web import timeline
-from waystation.web.timeline import Scale
 
 WEEKS = 3 * 7 * 86_400.0
 

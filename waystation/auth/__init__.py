@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from waystation.auth.auth_schemes import SecurityScheme as SecurityScheme
     from waystation.auth.auth_schemes import SecuritySchemeType as SecuritySchemeType
     from waystation.auth.auth_tool import AuthConfig as AuthConfig
+    from waystation.auth.credential_bucket import Bucket as Bucket
     from waystation.auth.credential_manager import CredentialManager as CredentialManager
     from waystation.auth.credential_service import EncryptedFileCredentialService as EncryptedFileCredentialService
     from waystation.auth.credential_service import InMemoryCredentialService as InMemoryCredentialService
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from waystation.auth.credential_service.base_credential_service import (
         BaseCredentialService as BaseCredentialService,
     )
-    from waystation.auth.credential_store import Bucket as Bucket
     from waystation.auth.credential_store import CredentialStore as CredentialStore
     from waystation.auth.credential_store import Place as Place
     from waystation.auth.login import Authorized as Authorized
@@ -107,7 +107,8 @@ _EXPORTS = {
         "EncryptedFileCredentialService InMemoryCredentialService KeyringCredentialService store_at"
     ),
     "waystation.auth.credential_service.base_credential_service": "BaseCredentialService",
-    "waystation.auth.credential_store": "Bucket CredentialStore Place",
+    "waystation.auth.credential_bucket": "Bucket",
+    "waystation.auth.credential_store": "CredentialStore Place",
     "waystation.auth.login": "Authorized WaitingCall complete_authorization provide_credential",
 }
 

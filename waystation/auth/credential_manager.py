@@ -9,7 +9,8 @@ from waystation.auth import oauth
 from waystation.auth.auth_credential import AuthCredential, AuthCredentialTypes
 from waystation.auth.auth_schemes import CustomAuthScheme, OAuthGrantType
 from waystation.auth.auth_tool import AuthConfig
-from waystation.auth.credential_store import Bucket, CredentialStore
+from waystation.auth.credential_bucket import Bucket
+from waystation.auth.credential_store import CredentialStore
 from waystation.auth.service_account import bearer_of
 
 if TYPE_CHECKING:

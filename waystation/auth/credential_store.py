@@ -12,32 +12,19 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from waystation.auth.auth_credential import AuthCredential
+from waystation.auth.credential_bucket import Bucket
 from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-from waystation.core.wire import DEFAULT_APP
+from waystation.auth.login import Authorized, complete_authorization, found, provide_credential
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
     from waystation.auth.auth_tool import AuthConfig
-    from waystation.auth.login import Authorized
 
 Place: TypeAlias = tuple[str, ...]
 """What a value is kept under: its kind, then names. Names may be of any text and length."""
-
-
-class Bucket(NamedTuple):
-    """Whose credential it is: of one user of one application, under one key."""
-
-    app: str
-    user: str
-    key: str
-
-    @classmethod
-    def of(cls, context: ReadonlyContext, key: str) -> Bucket:
-        """Return the bucket of whoever a context acts for."""
-        return cls(context.session.app_name or DEFAULT_APP, context.user_id, key)
 
 
 class CredentialStore(BaseCredentialService):
@@ -81,8 +68,6 @@ class CredentialStore(BaseCredentialService):
         Raises:
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
-        from waystation.auth.login import found
-
         return await asyncio.to_thread(found, self, auth_config, Bucket.of(callback_context, auth_config.key))
 
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
@@ -111,8 +96,6 @@ class CredentialStore(BaseCredentialService):
             AuthorizationFailed: It is no login of this call, or the provider gave no token.
             ValueError: Not exactly one of the two is given, or it is no credential for the scheme.
         """
-        from waystation.auth.login import complete_authorization, provide_credential
-
         if auth_response_uri is not None and credential is None:
             return await complete_authorization(self, auth_response_uri=auth_response_uri, expected=call)
         if auth_response_uri is None and credential is not None and call is not None:

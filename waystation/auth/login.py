@@ -20,11 +20,12 @@ from waystation.auth import oauth
 from waystation.auth.auth_credential import AuthCredential, AuthCredentialTypes, HttpAuth, HttpCredentials, OAuth2Auth
 from waystation.auth.auth_schemes import APIKey, HTTPBase
 from waystation.auth.auth_tool import AuthConfig
-from waystation.auth.credential_store import Bucket, CredentialStore
+from waystation.auth.credential_bucket import Bucket
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
 
 if TYPE_CHECKING:
+    from waystation.auth.credential_store import CredentialStore
     from waystation.core.secrets import Secret
 
 log = structlog.get_logger(__name__)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waystation.cli.command import parse_object, run_command
 from waystation.cli.identity import TokenFile, token_of
-from waystation.cli.looking import At, Called
+from waystation.cli.looking import At, Called, look_at_pending
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -74,10 +75,7 @@ def pending(
     json: AsJson = False,
 ) -> None:
     """Print what waits for a person. No worker has to run."""
-    from waystation.cli.looking import look_at_pending
-    from waystation.cli.main import _perform
-
-    if look_at_pending(ctx, id, at, called, json=json):
+    if look_at_pending(ctx, id, at, called, filters=FILTERS, json=json):
         return
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
@@ -85,7 +83,7 @@ def pending(
 
         return await pending(client, out, target, id=id, wanted=Wanted(agent, tool, person, older_than, below))
 
-    _perform(ctx, action, json=json, invocation=id or below)
+    run_command(ctx, action, json=json, invocation=id or below)
 
 
 def _answering(action: "Action", text: str, **own: Any) -> Callable[..., None]:
@@ -145,7 +143,6 @@ def _answer(
     json: bool,
     **given: Any,
 ) -> None:
-    from waystation.cli.main import _perform
 
     wanted = [given[name] for name in FILTERS]
     if all and id is not None:
@@ -160,7 +157,7 @@ def _answer(
             case "remember":
                 fields[name] = given[name] or None
             case _:
-                fields[name] = _object(f"--{name}", given[name])
+                fields[name] = parse_object(f"--{name}", given[name])
 
     async def perform(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.answers import answer
@@ -173,7 +170,7 @@ def _answer(
             return await answer_all(client, out, target, action=action, wanted=meant, by=by, yes=yes, **fields)
         return await answer(client, out, target, action=action, id=id, call_id=call, by=by, **fields)
 
-    _perform(ctx, perform, json=json, invocation=id)
+    run_command(ctx, perform, json=json, invocation=id)
 
 
 def authorize(
@@ -187,17 +184,10 @@ def authorize(
     json: AsJson = False,
 ) -> None:
     """Log in, or give a key, for a call that waits for it. It is asked for, and goes into the credential store."""
-    from waystation.cli.main import _perform
 
     async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         from waystation.cli.authorize import authorize
 
         return await authorize(client, out, id=id, call_id=call, credentials=credentials, by=by)
 
-    _perform(ctx, action, json=json, invocation=id)
-
-
-def _object(option: str, text: str | None) -> Any:
-    from waystation.cli.main import _object
-
-    return _object(option, text)
+    run_command(ctx, action, json=json, invocation=id)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli import asking, render
+from waystation.cli import asking
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.person import Person, present
@@ -16,6 +16,7 @@ from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.answer import Action, PendingCall
+from waystation.presentation import terminal
 
 DONE: dict[Action, str] = {
     "approve": "approved",
@@ -89,11 +90,11 @@ async def answer(
     if out.json:
         out.record(receipt)
         return Exit.OK
-    said = render.asked(call) if call else render.safe(str(receipt.get("tool")))
+    said = terminal.asked(call) if call else terminal.safe(str(receipt.get("tool")))
     if call and action == "edit":
-        said += f" as {render.safe(summary.call(call.tool, fields['args']))}"
-    number = render.safe(str(receipt.get("function_call_id")))
-    out.line(Text.assemble((DONE[action], "bold"), f" {said} [{number}] of {render.safe(meant.invocation_id)}"))
+        said += f" as {terminal.safe(summary.call(call.tool, fields['args']))}"
+    number = terminal.safe(str(receipt.get("function_call_id")))
+    out.line(Text.assemble((DONE[action], "bold"), f" {said} [{number}] of {terminal.safe(meant.invocation_id)}"))
     if lacking := receipt.get("lacking"):
         out.line(f"It still waits: {lacking} more {'person has' if lacking == 1 else 'people have'} to approve it.")
     elif call and call.kind == "credential" and action == "approve":

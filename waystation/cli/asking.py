@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from rich.text import Text
 
-from waystation.cli import policies, render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.person import NOTHING_SENT, Person
@@ -15,6 +14,7 @@ from waystation.cli.waiting import MAX_LISTED, listing
 from waystation.core.answer import Action, PendingCall
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject, decode
+from waystation.presentation import policy_terms, terminal
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def lacking(action: Action, call: PendingCall | None, fields: JsonObject) -> lis
     missing = []
     if action in NEEDED and fields.get(NEEDED[action][0]) is None:
         missing.append(NEEDED[action][1])
-    if call and action not in NOTED and policies.needs_comment(call) and not fields.get("comment"):
+    if call and action not in NOTED and policy_terms.needs_comment(call) and not fields.get("comment"):
         missing.append("--comment")
     return missing
 
@@ -55,18 +55,18 @@ def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]
 def show(out: Output, call: PendingCall) -> None:
     """Write everything that one has to know before answering."""
     out.line()
-    out.line(Text(render.asked(call), style="bold yellow"))
+    out.line(Text(terminal.asked(call), style="bold yellow"))
     facts = [
-        ("call", f"{render.safe(call.function_call_id)} of {render.safe(call.invocation_id)}"),
-        ("asked by", f"{render.safe(call.agent)}, for {render.safe(call.requester or call.user_id)}"),
-        *((label, text) for label, text in render.facts(call) if label != "with"),
-        *policies.terms(call),
+        ("call", f"{terminal.safe(call.function_call_id)} of {terminal.safe(call.invocation_id)}"),
+        ("asked by", f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"),
+        *((label, text) for label, text in terminal.facts(call) if label != "with"),
+        *policy_terms.terms(call),
         ("digest", call.digest),
     ]
     for label, text in facts:
         out.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
     out.line(Text("  with", style="dim"))
-    for line in render.safe_json(_unsecret(call.args), indent=2).splitlines():
+    for line in terminal.safe_json(_unsecret(call.args), indent=2).splitlines():
         out.line(f"    {line}")
     out.line()
 
@@ -83,10 +83,10 @@ def fill(person: Person, out: Output, call: PendingCall, action: Action, fields:
     if action in ("respond", "progress") and given.get("response") is None:
         given["response"] = _response(person, out, call, action)
     if not given.get("comment"):
-        wanted = policies.needs_comment(call) and action not in NOTED
+        wanted = policy_terms.needs_comment(call) and action not in NOTED
         given["comment"] = _insisted(person, "Comment") if wanted else person.ask("Comment, if any") or None
     if action == "approve" and call.policy and call.policy.remember and not given.get("remember"):
-        length = render.span(call.policy.remember.total_seconds())
+        length = terminal.span(call.policy.remember.total_seconds())
         given["remember"] = person.agrees(f"Have calls like this one run unasked for {length}?") or None
     if not person.agrees(f"Send {action!r}?"):
         raise Problem(Exit.FAILED, NOTHING_SENT)
@@ -95,7 +95,7 @@ def fill(person: Person, out: Output, call: PendingCall, action: Action, fields:
 
 def difference(before: JsonObject, after: JsonObject) -> Iterator[Text]:
     """Yield the lines of a unified diff of two objects."""
-    asked, edited = (render.safe_json(value, indent=2).splitlines() for value in (before, after))
+    asked, edited = (terminal.safe_json(value, indent=2).splitlines() for value in (before, after))
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in difflib.unified_diff(asked, edited, "asked", "edited", lineterm=""):
         yield Text(line, style=styles.get(line[0], ""))
@@ -114,12 +114,12 @@ def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
 
 
 def _unsecret(args: JsonObject) -> JsonObject:
-    return {name: render.unsecret(name, value) for name, value in args.items()}
+    return {name: terminal.unsecret(name, value) for name, value in args.items()}
 
 
 def _in_editor(person: Person, out: Output, args: JsonObject) -> JsonObject | None:
     """Have arguments changed in the person's editor; None when they have none."""
-    return edited_into(_object, person, out, render.safe_json(args, indent=2) + "\n", undone=NOTHING_SENT)
+    return edited_into(_object, person, out, terminal.safe_json(args, indent=2) + "\n", undone=NOTHING_SENT)
 
 
 def edited_into(read: Callable[[str], T], person: Person, out: Output, text: str, *, undone: str) -> T | None:
@@ -132,7 +132,7 @@ def edited_into(read: Callable[[str], T], person: Person, out: Output, text: str
         try:
             return read(left)
         except (ValueError, WaystationError) as error:
-            out.line(render.safe(f"{str(error).removesuffix('.')}."), style="red")
+            out.line(terminal.safe(f"{str(error).removesuffix('.')}."), style="red")
         if not person.agrees("Edit it again?"):
             raise Problem(Exit.FAILED, undone)
         text = left
@@ -141,11 +141,11 @@ def edited_into(read: Callable[[str], T], person: Person, out: Output, text: str
 
 def _asked(person: Person, out: Output, name: str, value: Any) -> Any:
     """Ask for one value of the kind that it has now; texts as they are, anything else as JSON."""
-    visible = render.unsecret(name, value)
-    shown = visible if isinstance(visible, str) else render.safe_json(visible)
+    visible = terminal.unsecret(name, value)
+    shown = visible if isinstance(visible, str) else terminal.safe_json(visible)
     while True:
-        said = person.ask(f"  {render.safe(name)}", render.safe(shown))
-        if said == render.safe(shown):
+        said = person.ask(f"  {terminal.safe(name)}", terminal.safe(shown))
+        if said == terminal.safe(shown):
             return value
         if isinstance(value, str):
             return said
@@ -190,8 +190,8 @@ def _field(person: Person, out: Output, name: str, schema: Any, required: bool) 
     hints = [text for text in (written if kind == "boolean" else kind, str(about.get("description") or "")) if text]
     hints += [f"one of {', '.join(map(str, choices))}"] if isinstance(choices, list) else []
     hints += [] if required else ["optional"]
-    about_it = render.safe("; ".join(hints))
-    prompt = f"  {render.safe(name)}{f' ({about_it})' if hints else ''}"
+    about_it = terminal.safe("; ".join(hints))
+    prompt = f"  {terminal.safe(name)}{f' ({about_it})' if hints else ''}"
     while True:
         said = person.ask(prompt)
         if not said and not required:

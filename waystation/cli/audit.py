@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import run_offline_command
+
 if TYPE_CHECKING:
     from waystation.audit.gathering import Gathered
     from waystation.cli.output import Output
@@ -40,7 +42,6 @@ def export(
 
     It is derived from history alone, and the same whenever it is written. No worker has to run.
     """
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.audit import KeyRefused, signer, written
@@ -64,7 +65,7 @@ def export(
             out.remark(f"The histories of called agents are not there: {', '.join(gathered.lacking)}.")
         return Exit.OK
 
-    _guarded(ctx, action, json=False, invocation=next(iter(sources), None))
+    run_offline_command(ctx, action, json=False, invocation=next(iter(sources), None))
 
 
 @audit_commands.command()
@@ -81,7 +82,6 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object, and nothing else.")] = False,
 ) -> None:
     """Say whether an audit is as it was written: exit code 0, or 1 and the first line that shows that it is not."""
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.audit import Fault, KeyRefused, read, verify_signature
@@ -124,7 +124,7 @@ def verify(
             out.line(f"The history says the same{f', and has {newer} newer entries' if newer else ''}.")
         return Exit.OK
 
-    _guarded(ctx, action, json=json, invocation=against)
+    run_offline_command(ctx, action, json=json, invocation=against)
 
 
 async def _gathered(target: "Target", sources: Sequence[str], *, arguments: bool) -> "Gathered":

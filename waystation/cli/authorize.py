@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.answers import named
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import PendingCall
+from waystation.presentation import terminal
 
 
 async def authorize(
@@ -20,10 +20,10 @@ async def authorize(
 ) -> Exit:
     """Ask for what a call waits for, keep it in the store, and have the call go on."""
     call = await _asking(client, id, call_id)
-    uri = render.login_uri(call)
+    uri = terminal.login_uri(call)
     if uri is not None:
         out.remark("Log in here, then give the address of the page at which the login ended:")
-        out.remark(render.safe(uri))
+        out.remark(terminal.safe(uri))
     # In a thread: reading from a terminal blocks.
     given = (await asyncio.to_thread(_hidden, f"{_wanted(call)} (not shown): ")).strip()
     if not given:
@@ -39,8 +39,8 @@ async def authorize(
     if out.json:
         out.record(receipt)
     else:
-        number = render.safe(call.function_call_id)
-        out.line(Text.assemble(("authorized", "bold"), f" {render.asked(call)} [{number}] of {render.safe(id)}"))
+        number = terminal.safe(call.function_call_id)
+        out.line(Text.assemble(("authorized", "bold"), f" {terminal.asked(call)} [{number}] of {terminal.safe(id)}"))
     return Exit.OK
 
 
@@ -59,10 +59,10 @@ async def _asking(client: AgentClient, id: str, call_id: str | None) -> PendingC
 
 
 def _wanted(call: PendingCall) -> str:
-    scheme = render.auth_scheme(call)
+    scheme = terminal.auth_scheme(call)
     match scheme.get("type"):
         case "apiKey":
-            return f"API key for the {render.safe(str(scheme.get('in')))} {render.safe(str(scheme.get('name')))}"
+            return f"API key for the {terminal.safe(str(scheme.get('in')))} {terminal.safe(str(scheme.get('name')))}"
         case "http" if scheme.get("scheme") == "basic":
             return "user:password"
         case "http":

@@ -1,8 +1,8 @@
 """`waystation debug --pdb`: Python's debugger in the workflow code. Apart, because it loads the workflows."""
 
-from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
+from waystation.presentation import terminal
 from waystation.replay.breaking import WorkflowDebugger, break_at
 from waystation.replay.moment import Moment
 
@@ -21,11 +21,11 @@ async def stop_at(moment: Moment, out: Output) -> Exit:
         raise Problem(Exit.USAGE, text)
 
     def begin() -> WorkflowDebugger:
-        out.remark(f"Just before event {moment.number} of {render.safe(moment.recording.id)}; q replays the rest.")
+        out.remark(f"Just before event {moment.number} of {terminal.safe(moment.recording.id)}; q replays the rest.")
         return WorkflowDebugger()
 
     problem = await break_at(moment, begin)
     if problem:
-        out.line(f"It does not replay: {render.safe(problem)}", style="red")
+        out.line(f"It does not replay: {terminal.safe(problem)}", style="red")
         return Exit.FAILED
     return Exit.OK

@@ -9,9 +9,9 @@ from typing import cast
 import typer
 from pydantic import ValidationError
 
-from waystation.cli.render import safe
 from waystation.core.budget import Budget, Policy
 from waystation.core.payload import JsonObject, faults
+from waystation.presentation.terminal import safe
 
 LIMITS = {
     "tokens": "max_total_tokens",

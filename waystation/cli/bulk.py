@@ -4,7 +4,6 @@ from typing import Any
 
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.answers import DONE, user
 from waystation.cli.asking import lacking
 from waystation.cli.exits import Exit, Problem, problem_of
@@ -15,6 +14,7 @@ from waystation.cli.waiting import MAX_LISTED, Wanted, listing
 from waystation.client.agent_client import AgentClient
 from waystation.client.approvals import Outcome
 from waystation.core.answer import Action
+from waystation.presentation import terminal
 
 
 async def answer_all(
@@ -64,9 +64,9 @@ async def answer_all(
             out.record({"approval_id": outcome.approval_id, **told, **({"message": str(problem)} if problem else {})})
         elif problem:
             style = ("not answered", "bold red")
-            out.line(Text.assemble(style, f" {render.safe(call.approval_id)}: {render.safe(str(problem))}"))
+            out.line(Text.assemble(style, f" {terminal.safe(call.approval_id)}: {terminal.safe(str(problem))}"))
         else:
-            said = f" {render.asked(call)} [{render.safe(call.approval_id)}]"
+            said = f" {terminal.asked(call)} [{terminal.safe(call.approval_id)}]"
             out.line(Text.assemble((DONE[action], "bold"), said))
     return exit
 

@@ -5,8 +5,8 @@ import re
 from rich.cells import cell_len
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.output import MIN_COLUMNS, Output
+from waystation.presentation import terminal
 
 _WORD = re.compile(r"\s*\S+|\s+\Z")
 """A word, and what stands before it."""
@@ -40,7 +40,7 @@ class Filling:
         self._out.line()
 
     def _fill(self, text: str) -> None:
-        text = self._held + render.safe(text.removesuffix("\r").expandtabs(4))
+        text = self._held + terminal.safe(text.removesuffix("\r").expandtabs(4))
         self._held = ""
         if not self._wraps:
             self._write(text)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import run_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -46,7 +48,6 @@ def fork(
     What was recorded up to there does not happen again. Calls that had no result by then run; those that wait for a
     person wait anew. To have a model asked again, name the event before its reply.
     """
-    from waystation.cli.main import _perform
 
     _on_a_server(id)
 
@@ -57,7 +58,7 @@ def fork(
         answers = answers_of(answer or [])
         return await fork(client, out, target, wanted, answers=answers, by=by, yes=yes, detach=detach)
 
-    _perform(ctx, action, json=json, invocation=id)
+    run_command(ctx, action, json=json, invocation=id)
 
 
 def forks(
@@ -66,7 +67,6 @@ def forks(
     json: AsJson = False,
 ) -> None:
     """Print of what an invocation is a fork, and which forks it has."""
-    from waystation.cli.main import _perform
 
     _on_a_server(id)
 
@@ -75,7 +75,7 @@ def forks(
 
         return await forks(client, out, id=id)
 
-    _perform(ctx, action, json=json, invocation=id)
+    run_command(ctx, action, json=json, invocation=id)
 
 
 def _on_a_server(id: str) -> None:

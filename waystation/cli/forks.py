@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.answers import user
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
@@ -19,6 +18,7 @@ from waystation.core.answer import Action
 from waystation.core.call import CallState
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, decode
+from waystation.presentation import terminal
 
 ACTIONS: tuple[Action, ...] = ("approve", "reject")
 LOOK_S = 0.1
@@ -73,8 +73,8 @@ async def fork(
     if out.json:
         out.record({"fork": {"id": invocation.id, "source": wanted.source, "event": wanted.event}})
     else:
-        about = f", a fork of {render.safe(wanted.source)} from its event {wanted.event}"
-        out.line(Text.assemble((render.safe(invocation.id), "bold cyan"), about))
+        about = f", a fork of {terminal.safe(wanted.source)} from its event {wanted.event}"
+        out.line(Text.assemble((terminal.safe(invocation.id), "bold cyan"), about))
     left = dict(answers)
     answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by or user())) for call_id in answers]
     try:
@@ -129,13 +129,15 @@ async def forks(client: AgentClient, out: Output, *, id: str) -> Exit:
         )
         return Exit.OK
     if source:
-        out.line(f"{render.safe(id)} is a fork of {render.safe(source.invocation_id)} from its event {source.event}.")
+        out.line(
+            f"{terminal.safe(id)} is a fork of {terminal.safe(source.invocation_id)} from its event {source.event}."
+        )
     for each in found:
         out.line(
-            f"{render.safe(each.id)} is a fork of it{'' if each.event is None else f' from its event {each.event}'}."
+            f"{terminal.safe(each.id)} is a fork of it{'' if each.event is None else f' from its event {each.event}'}."
         )
     if not (source or found):
-        out.line(f"{render.safe(id)} is no fork, and has none.")
+        out.line(f"{terminal.safe(id)} is no fork, and has none.")
     return Exit.OK
 
 

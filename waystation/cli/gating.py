@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.exits import Exit
 from waystation.cli.output import Output
 from waystation.cli.target import Target
+from waystation.presentation import terminal
 from waystation.replay.gate import gate
 from waystation.replay.verdict import BREAKS, GateReport, Verdict
 
@@ -59,7 +59,7 @@ def _telling(bar: Progress, sample: int) -> Callable[[GateReport, int], None]:
 
 def _write(out: Output, report: GateReport) -> None:
     for problem in report.problems:
-        out.line(render.safe(problem), style="red")
+        out.line(terminal.safe(problem), style="red")
     if report.problems:
         out.line("The agents cannot be loaded; nothing was replayed.", style="bold red")
         return
@@ -72,7 +72,7 @@ def _write(out: Output, report: GateReport) -> None:
         table.add_column("workflow", overflow="fold", ratio=1)
         table.add_column("what", overflow="fold", ratio=3)
         for each in found:
-            table.add_row(render.safe(each.id), render.safe(each.problem))
+            table.add_row(terminal.safe(each.id), terminal.safe(each.problem))
         out.table(table)
         if len(found) < report.counts[verdict]:
             out.line(f"… and {report.counts[verdict] - len(found)} more", style="dim")

@@ -2,12 +2,12 @@
 
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.filling import Filling
 from waystation.cli.output import Output
 from waystation.core.event import Event, text_of
 from waystation.core.partial import PARTIAL
 from waystation.core.payload import JsonObject
+from waystation.presentation import terminal
 
 CLOCK = len("00:00:00  ")
 
@@ -66,9 +66,9 @@ class GrowingText:
         if self._filling is None or self._open != number:
             self.interrupt()
             self._open = number
-            before = render.number(event) if self._numbered else ""
-            prefix = Text(f"{self._out.margin}{before}{render.clock(event.timestamp)}  ", style="dim")
-            prefix.append(render.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
+            before = terminal.number(event) if self._numbered else ""
+            prefix = Text(f"{self._out.margin}{before}{terminal.clock(event.timestamp)}  ", style="dim")
+            prefix.append(terminal.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
             self._out.console.print(prefix, end="", soft_wrap=True)
             self._filling = Filling(self._out, prefix.cell_len - len(self._out.margin), self._hanging(event))
         elif missed:
@@ -77,7 +77,7 @@ class GrowingText:
         self._said[number] = None if missed or said is None else said + piece
 
     def _hanging(self, event: Event) -> str:
-        return " " * (CLOCK + (len(render.number(event)) if self._numbered else 0))
+        return " " * (CLOCK + (len(terminal.number(event)) if self._numbered else 0))
 
 
 def _without_text(event: Event) -> Event:

@@ -9,7 +9,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
@@ -17,6 +16,7 @@ from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core.payload import JsonObject
 from waystation.history.files import written
+from waystation.presentation import terminal
 from waystation.replay.divergence import shown
 from waystation.replay.recording import Recording
 
@@ -30,7 +30,7 @@ async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
     if out.json:
         out.record(held)
     else:
-        out.line(render.state(held))
+        out.line(terminal.state(held))
     return Exit.OK
 
 
@@ -136,12 +136,12 @@ async def replayed_runs(recording: Recording) -> Replayed:
 def _write(out: Output, replayed: Replayed) -> None:
     recording = replayed.recording
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
-    told = f"  {render.safe(recording.source)}, {replayed.length} events of history{runs}"
+    told = f"  {terminal.safe(recording.source)}, {replayed.length} events of history{runs}"
     out.line(Text.assemble(replayed.verdict, told))
     if replayed.divergence:
         out.line(divergence(replayed.divergence))
     elif replayed.problem:
-        out.line(render.safe(replayed.problem), style="red")
+        out.line(terminal.safe(replayed.problem), style="red")
     if recording.events:
         out.table(state_table(recording))
 
@@ -152,14 +152,14 @@ def divergence(found: "Divergence") -> Text:
     after = f"   after {found.after}" if found.after else ""
     where += [f"run {found.run} of {found.runs}"] if found.runs > 1 else []
     text = Text("  recorded  ")
-    text.append(render.safe(found.recorded), style="green").append(f"{after}\n")
-    text.append("  now       ").append(render.safe(found.now), style="red")
+    text.append(terminal.safe(found.recorded), style="green").append(f"{after}\n")
+    text.append("  now       ").append(terminal.safe(found.now), style="red")
     text.append(f"\n  where     {', '.join([*where, f'history event {found.history_event}'])}")
     text.append(f"\n  wanted by {found.line}" if found.line else "")
     for part in found.parts:
-        text.append(f"\n  differs   {render.safe(part.name)}: ")
-        text.append(render.safe(shown(part.recorded)), style="green").append(" → ")
-        text.append(render.safe(shown(part.now)), style="red")
+        text.append(f"\n  differs   {terminal.safe(part.name)}: ")
+        text.append(terminal.safe(shown(part.recorded)), style="green").append(" → ")
+        text.append(terminal.safe(shown(part.now)), style="red")
     return text
 
 
@@ -171,9 +171,9 @@ def state_table(recording: Recording) -> Table:
     table.add_column("state after it", ratio=2)
     before: JsonObject | None = None
     for moment in recording.moments():
-        lines = render.lines_of(moment.event) if moment.event else ()
+        lines = terminal.lines_of(moment.event) if moment.event else ()
         happened = Text("\n").join(line.styled() for line in lines if line.kind != "state")
         style = "dim" if moment.state == before else "magenta"
-        table.add_row(str(moment.number), happened, Text(render.short_json(moment.state), style=style))
+        table.add_row(str(moment.number), happened, Text(terminal.short_json(moment.state), style=style))
         before = moment.state
     return table

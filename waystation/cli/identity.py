@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import run_offline_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -38,7 +40,6 @@ def init(
     json: Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")] = False,
 ) -> None:
     """Make keys, and examples of the configurations of workers, of `waystation web` and of clients."""
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", _target: "Target") -> int:
         from waystation.cli.exits import Exit, Problem
@@ -57,7 +58,7 @@ def init(
             out.remark("Each .toml says who needs it. Keep what only you may read (0600) where only they can.")
         return Exit.OK
 
-    _guarded(ctx, action, json=json, invocation=None)
+    run_offline_command(ctx, action, json=json, invocation=None)
 
 
 def token_of(file: Path | None) -> str | None:

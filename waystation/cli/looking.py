@@ -1,10 +1,12 @@
 """The options of the commands that look back: `events`, `state`, `prompt`, `diff`, `debug`. See `travel`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from waystation.cli.command import run_command, run_offline_command
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -51,14 +53,13 @@ def events(
 
         _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
         return
-    from waystation.cli.main import _perform
 
     async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.watch import events
 
         return await events(client, out, target, id=source, follow=follow, stream=stream)
 
-    _perform(ctx, action, json=json, invocation=source)
+    run_command(ctx, action, json=json, invocation=source)
 
 
 def state(
@@ -75,14 +76,13 @@ def state(
 
         _look(ctx, source, lambda found, out, _target: past(found, out, at, diff), json=json, called=called)
         return
-    from waystation.cli.main import _perform
 
     async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         from waystation.cli.histories import state
 
         return await state(client, out, id=source)
 
-    _perform(ctx, action, json=json, invocation=source)
+    run_command(ctx, action, json=json, invocation=source)
 
 
 def prompt(
@@ -118,14 +118,13 @@ def diff(
 
     The exit code is 0 when the same happened in both, else 1.
     """
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.cli.travel import diff
 
         return await diff(target, out, left, right, every=every)
 
-    _guarded(ctx, action, json=json, invocation=left)
+    run_offline_command(ctx, action, json=json, invocation=left)
 
 
 def debug(
@@ -157,7 +156,15 @@ def debug(
     _look(ctx, source, lambda found, out, target: debug(found, out, target, at, asking), json=False, called=called)
 
 
-def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, called: str | None, *, json: bool) -> bool:
+def look_at_pending(
+    ctx: typer.Context,
+    source: str | None,
+    at: int | None,
+    called: str | None,
+    *,
+    filters: Iterable[str],
+    json: bool,
+) -> bool:
     """Print what waited at a moment, or in a file; return whether that is what was asked for."""
     if source is None and at is not None:
         raise typer.BadParameter("name the invocation, or the file, whose moment it is", param_hint="--at")
@@ -165,9 +172,7 @@ def look_at_pending(ctx: typer.Context, source: str | None, at: int | None, call
         raise typer.BadParameter("name the invocation, or the file, whose call it is", param_hint="--called")
     if source is None or not _in_the_past(source, at, called):
         return False
-    from waystation.cli.answering import FILTERS
-
-    if narrowing := [name for name in FILTERS if ctx.params.get(name) is not None]:
+    if narrowing := [name for name in filters if ctx.params.get(name) is not None]:
         hint = ", ".join(f"--{name.replace('_', '-')}" for name in narrowing)
         raise typer.BadParameter("narrows what waits now; of a moment, or a file, everything is shown", param_hint=hint)
     from waystation.cli.travel import pending as past
@@ -194,7 +199,6 @@ def _look(
     called: str | None = None,
 ) -> None:
     """Perform a command on a recording."""
-    from waystation.cli.main import _guarded
 
     if ctx.params.get("at") is not None and ctx.params.get("diff") is not None:
         raise typer.BadParameter("a moment or what changed between two, not both", param_hint="--at, --diff")
@@ -204,4 +208,4 @@ def _look(
 
         return await action(await found(target, out, source, called), out, target)
 
-    _guarded(ctx, looked, json=json, invocation=source)
+    run_offline_command(ctx, looked, json=json, invocation=source)

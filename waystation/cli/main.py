@@ -1,20 +1,17 @@
 """The command `waystation`: options and help. What commands do is in the modules beside, loaded when needed."""
 
-import asyncio
 import contextlib
-import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from waystation.cli import INTERRUPTED
 from waystation.cli.answering import ANSWERING, authorize, pending
 from waystation.cli.audit import audit_commands
+from waystation.cli.command import parse_object, run_command, run_offline_command
 from waystation.cli.forking import fork, forks
 from waystation.cli.identity import identity_commands
 from waystation.cli.looking import LOOKING
@@ -23,13 +20,11 @@ from waystation.cli.reporting import report
 from waystation.cli.rerunning import rerun
 from waystation.cli.sessions import chat, session_commands, sessions
 from waystation.cli.web import web
-from waystation.standard_streams import open_standard_streams
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
     from waystation.client.agent_client import AgentClient
-    from waystation.core.payload import JsonObject
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 
@@ -131,7 +126,7 @@ def run(
     json: AsJson = False,
 ) -> None:
     """Start an invocation and follow it to its end. Ctrl-C ends the following, never the invocation."""
-    initial = _object("--state", state)
+    initial = parse_object("--state", state)
     if id == "":
         raise typer.BadParameter("an id has at least one character", param_hint="--id")
 
@@ -147,7 +142,7 @@ def run(
         given = {"id": id, "state": initial, "user_id": user, "budget": allowed}
         return await run(client, out, target, agent=agent, message=message, detach=detach, stream=stream, **given)
 
-    _perform(ctx, action, json=json, invocation=id)
+    run_command(ctx, action, json=json, invocation=id)
 
 
 for looking in LOOKING:
@@ -176,7 +171,7 @@ def history(
 
         return await history(target, out, source=id, rules=redact or ())
 
-    _guarded(ctx, action, json=True, invocation=id)
+    run_offline_command(ctx, action, json=True, invocation=id)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -205,7 +200,7 @@ def setup(ctx: typer.Context, json: AsJson = False) -> None:
 
         return await create(client, out)
 
-    _perform(ctx, action, json=json)
+    run_command(ctx, action, json=json)
 
 
 app.command()(replay)
@@ -221,105 +216,14 @@ app.add_typer(audit_commands)
 app.add_typer(identity_commands)
 
 
-def _object(option: str, text: str | None) -> "JsonObject | None":
-    if text is None:
-        return None
-    from waystation.core.payload import decode
-
-    try:
-        value = decode(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no JSON: {error}", param_hint=option) from None
-    if not isinstance(value, dict):
-        raise typer.BadParameter(f'{text!r} is no JSON object, such as {{"amount": 50}}', param_hint=option)
-    return value
-
-
-def _perform(
-    ctx: typer.Context,
-    action: "Callable[[AgentClient, Output, Target], Awaitable[int]]",
-    *,
-    json: bool,
-    invocation: str | None = None,
-) -> None:
-    async def connected(out: "Output", target: "Target") -> int:
-        client = await target.connect()
-        try:
-            return await action(client, out, target)
-        finally:
-            out.shortened(client.temporal.data_converter)
-
-    _guarded(ctx, connected, json=json, invocation=invocation)
-
-
-def _guarded(
-    ctx: typer.Context,
-    action: "Callable[[Output, Target], Awaitable[int]]",
-    *,
-    json: bool,
-    invocation: str | None,
-) -> None:
-    """Run a command and exit with its code; an expected error is one line on stderr."""
-    from pydantic import ValidationError
-    from temporalio.service import RPCError
-
-    from waystation.cli.exits import Exit, Problem, problem_of
-    from waystation.cli.output import Output, error
-    from waystation.core.errors import WaystationError
-
-    target: Target = ctx.obj
-    _quieten_core()
-    _log_to_stderr()
-
-    async def awaited() -> int:
-        return await action(Output(json=json), target)
-
-    try:
-        code = asyncio.run(awaited())
-    except (WaystationError, RPCError) as raised:
-        problem = raised if isinstance(raised, Problem) else problem_of(raised, target.where(), invocation)
-        error(str(problem))
-        code = problem.exit
-    except ValidationError as raised:
-        found = raised.errors()[0]
-        error(f"{'.'.join(map(str, found['loc']))}: {found['msg']}")
-        code = Exit.USAGE
-    except BrokenPipeError:  # whoever read the output has seen enough
-        raise
-    except OSError as raised:
-        # A file that has a name was perhaps to be read.
-        what = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
-        error(f"{what}: {raised.strerror or raised}.")
-        code = Exit.FAILED
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    raise typer.Exit(code)
-
-
-def _log_to_stderr() -> None:
-    """Keep events of structlog off standard output, where they would stand among results."""
-    import structlog
-
-    from waystation.logs import configure_logs
-
-    if not structlog.is_configured():
-        configure_logs(level=logging.WARNING)
-
-
-def _quieten_core() -> None:
-    """Keep warnings of Temporal's core off the terminal; a process that has a runtime already keeps it."""
-    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-
-    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
-    with contextlib.suppress(RuntimeError):
-        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
-
-
 def main() -> None:
     """Run the command line.
 
     Leaves without taking the interpreter down: threads of Temporal's client may abort the process there.
     """
+    # Here, because structlog is slow to load.
+    from waystation.logs import open_standard_streams
+
     open_standard_streams()
     code = 1
     try:

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.converter import DataConverter
 
-from waystation.cli import policies, render
 from waystation.cli.target import Target
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
+from waystation.presentation import policy_terms, terminal
 from waystation.storage.driver import shortened
 
 PIPE_WIDTH = 100
@@ -40,18 +40,18 @@ class Output:
 
     def record(self, value: object) -> None:
         """Write one JSON line."""
-        sys.stdout.write(render.safe_json(value) + "\n")
+        sys.stdout.write(terminal.safe_json(value) + "\n")
         sys.stdout.flush()
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
         """Write one line, which the terminal wraps; what it holds can be copied whole."""
-        line = Text(self.margin, style=style).append(render.visible(text))
+        line = Text(self.margin, style=style).append(terminal.visible(text))
         self.console.print(line, soft_wrap=True)
 
     def remark(self, text: str) -> None:
         """Write a line for people that is no part of the result."""
         Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-            render.visible(text), soft_wrap=True, style="dim"
+            terminal.visible(text), soft_wrap=True, style="dim"
         )
 
     def shortened(self, converter: DataConverter) -> None:
@@ -75,9 +75,9 @@ class Output:
 
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
         """Write an event; `tag` stands between its time and what it says."""
-        lines = [line.styled() for line in render.lines_of(event)]
-        number = render.number(event) if numbered else ""
-        prefix = Text(f"{number}{render.clock(event.timestamp)}  ", style="dim")
+        lines = [line.styled() for line in terminal.lines_of(event)]
+        number = terminal.number(event) if numbered else ""
+        prefix = Text(f"{number}{terminal.clock(event.timestamp)}  ", style="dim")
         if lines:
             self.hanging(prefix + tag if tag else prefix, lines)
 
@@ -89,13 +89,13 @@ class Output:
         """Write what waits for a person, and how to answer it."""
         for call in calls:
             self.line()
-            self.hanging(Text("waits for a person  ", style="bold"), [Text(render.asked(call), style="bold yellow")])
+            self.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
             for label, text in _facts(call):
                 self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
-            for action in render.answers(call):
+            for action in terminal.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
             # Not for a credential, whose answer says only that it is in the store, nor where a token is needed.
-            if "approve" in render.answers(call) and not (call.policy and call.policy.must_verify):
+            if "approve" in terminal.answers(call) and not (call.policy and call.policy.must_verify):
                 self.command("or", target.signal_command(call))
 
     def command(self, label: str, parts: Sequence[str]) -> None:
@@ -115,15 +115,15 @@ class Output:
 
 
 def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
-    yield "call", f"{call.function_call_id} of {render.safe(call.invocation_id)}"
-    yield "asked by", f"{render.safe(call.agent)}, for user {render.safe(call.user_id)}"
-    yield from render.facts(call)
-    yield from policies.terms(call)
+    yield "call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"
+    yield "asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"
+    yield from terminal.facts(call)
+    yield from policy_terms.terms(call)
 
 
 def error(message: str) -> None:
     """Write the one line that says why a command cannot go on."""
-    text = render.safe(" ".join(message.split()))
+    text = terminal.safe(" ".join(message.split()))
     Console(stderr=True, highlight=False, markup=False, emoji=False).print(
         Text.assemble(("waystation: ", "bold red"), text), soft_wrap=True
     )

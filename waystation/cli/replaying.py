@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import run_offline_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -37,7 +39,6 @@ def replay(
     before 1 for what does not replay. With --open the exit code is 1 when this build could not go on with something
     that is open.
     """
-    from waystation.cli.main import _guarded
 
     if open and sources:
         raise typer.BadParameter("name invocations, or give --open for all that are open", param_hint="ID|FILE...")
@@ -55,4 +56,4 @@ def replay(
 
         return await replay(target, out, sources=sources or ())
 
-    _guarded(ctx, action, json=json, invocation=next(iter(sources or ()), None))
+    run_offline_command(ctx, action, json=json, invocation=next(iter(sources or ()), None))

@@ -1,4 +1,4 @@
-"""`waystation report`: an invocation on one page. What the page says is in `waystation.replay.reports`."""
+"""`waystation report`: an invocation on one page. What the page says is in `waystation.presentation.report`."""
 
 import asyncio
 import os
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import run_offline_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.replay.reports import Report
+    from waystation.presentation.report import Report
 
 
 def report(
@@ -25,13 +27,12 @@ def report(
     It has the timeline, model calls with what they were shown, events, changes of state, approvals, errors and
     retries, and the same of called agents. Of a file no server is needed.
     """
-    from waystation.cli.main import _guarded
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.cli.exits import Exit, Problem
         from waystation.cli.recordings import Recordings, is_file
         from waystation.core.errors import ForeignHistory
-        from waystation.replay.reports import report
+        from waystation.presentation.report import report
 
         if output is None and not json and sys.stdout.isatty():
             raise Problem(Exit.USAGE, "A page is nothing for a terminal; say with -o FILE where it goes, or --json.")
@@ -57,12 +58,12 @@ def report(
                 out.line(f"{output}: {len(text.encode()):,} bytes")
         return Exit.OK
 
-    _guarded(ctx, action, json=json, invocation=source)
+    run_offline_command(ctx, action, json=json, invocation=source)
 
 
 def _written(report: "Report", *, json: bool) -> str:
     if not json:
         return report.html()
-    from waystation.cli import render
+    from waystation.presentation import terminal
 
-    return render.safe_json(report.to_json()) + "\n"
+    return terminal.safe_json(report.to_json()) + "\n"

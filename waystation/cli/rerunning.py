@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waystation.cli.command import parse_object, run_offline_command
 from waystation.cli.looking import Called
 
 if TYPE_CHECKING:
@@ -52,9 +53,8 @@ def rerun(
     A tool gets the recorded arguments and context, the idempotency key included, and what it does is real: it is asked
     for first, unless its effect is `read`. Nothing is written to the server or the history.
     """
-    from waystation.cli.main import _guarded, _object
 
-    arguments = _object("--args", args)
+    arguments = parse_object("--args", args)
 
     async def action(out: "Output", target: "Target") -> int:
         from waystation.cli.reruns import Wanted, rerun
@@ -79,4 +79,4 @@ def rerun(
         )
         return await rerun(target, out, wanted)
 
-    _guarded(ctx, action, json=json, invocation=source)
+    run_offline_command(ctx, action, json=json, invocation=source)

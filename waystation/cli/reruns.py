@@ -11,7 +11,6 @@ from waystation.activities.model_choice import DEMO, Models
 from waystation.activities.scopes import ScopeKeeper
 from waystation.activities.sessions import Sessions
 from waystation.activities.view import Views
-from waystation.cli import render
 from waystation.cli.asking import edited_into
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
@@ -22,6 +21,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
 from waystation.core.payload import JsonObject
 from waystation.core.settings import Stores
+from waystation.presentation import terminal
 from waystation.replay import request_file
 from waystation.replay.bench import NotAsked
 from waystation.replay.recording import Recording
@@ -149,18 +149,18 @@ def _agreed(out: Output, person: Person, planned: PlannedCall, *, unapproved: bo
     Raises:
         Problem: It may not.
     """
-    out.line(render.safe(planned.what), style="bold yellow")
-    shown = {name: render.unsecret(name, value) for name, value in planned.args.items()}
-    out.line(render.safe_json(shown, indent=2))
+    out.line(terminal.safe(planned.what), style="bold yellow")
+    shown = {name: terminal.unsecret(name, value) for name, value in planned.args.items()}
+    out.line(terminal.safe_json(shown, indent=2))
     out.line(f"It runs on this machine, and what it does is real: its effect is `{planned.effect}`.")
     out.line(
-        f"It is given the recorded idempotency key, {render.safe(planned.idempotency_key)}: what honours it does "
+        f"It is given the recorded idempotency key, {terminal.safe(planned.idempotency_key)}: what honours it does "
         "nothing twice, and what does not, does."
     )
     if planned.unapproved and not unapproved:
-        out.line(f"Nobody has ever approved this call: {render.safe(planned.unapproved)}.", style="bold red")
+        out.line(f"Nobody has ever approved this call: {terminal.safe(planned.unapproved)}.", style="bold red")
         name = planned.call.name
-        if person.ask(f"To run it all the same, type the tool's name, {render.safe(name)}") != name:
+        if person.ask(f"To run it all the same, type the tool's name, {terminal.safe(name)}") != name:
             raise Problem(Exit.NOT_ALLOWED, NOTHING_RAN)
         return True
     if not person.agrees("Run it"):
@@ -219,4 +219,4 @@ def _write(file: Path, text: str) -> None:
 def _beat(out: Output, said: tuple[object, ...]) -> None:
     """Show what a tool says while it runs."""
     if said and out.console.is_terminal and not out.json:
-        out.remark(render.short_json([str(each) for each in said]))
+        out.remark(terminal.short_json([str(each) for each in said]))

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 from temporalio.service import RPCError
 
-from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.log import Log
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.history.pending_activities import Retry, retries
+from waystation.presentation import terminal
 
 QUIET_S = 3.0
 """How long nothing may come before the server is asked why."""
@@ -96,19 +96,21 @@ def told(retry: Retry, log: Log | None, now: float) -> str:
     """Return in one line what is tried again, how often it failed, when the next try comes, and why; or since when what
     was never tried has waited."""
     if not retry.failed:
-        since = render.clock(retry.next_at or now)
+        since = terminal.clock(retry.next_at or now)
         return f"{_what(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Of a tool's some are kept for when workers are lost.
     most = f" ({retry.most} tries at most)" if retry.type == MODEL_ACTIVITY and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
-        then = f"next try at {render.clock(retry.next_at)}"
+        then = f"next try at {terminal.clock(retry.next_at)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
         then = "it is being tried again now"
     else:
-        then = f"its next try has waited for a worker since {render.clock(retry.next_at)}"
-    why = summary.clip(" ".join(render.failure(retry.failure).split()), MAX_WHY) if retry.failure else "no reason given"
-    return f"{_what(retry, log)} failed {times}{most}; {then}. {render.safe(why)}"
+        then = f"its next try has waited for a worker since {terminal.clock(retry.next_at)}"
+    why = (
+        summary.clip(" ".join(terminal.failure(retry.failure).split()), MAX_WHY) if retry.failure else "no reason given"
+    )
+    return f"{_what(retry, log)} failed {times}{most}; {then}. {terminal.safe(why)}"
 
 
 def _matters(retry: Retry, now: float) -> bool:
@@ -119,9 +121,9 @@ def _what(retry: Retry, log: Log | None) -> str:
     """Return the name of what was tried, or is to be, in the words of agents."""
     agent, dot, tool = retry.type.partition(".")
     if dot:
-        return f"{render.safe(agent)}'s call {render.safe(tool)} [{ids.performed(retry.activity)[0]}]"
+        return f"{terminal.safe(agent)}'s call {terminal.safe(tool)} [{ids.performed(retry.activity)[0]}]"
     if retry.type != MODEL_ACTIVITY:
-        return f"The activity {retry.type} of {render.safe(retry.workflow_id)}"
+        return f"The activity {retry.type} of {terminal.safe(retry.workflow_id)}"
     works = log.models_at_work if log else {}
     asking = next((work.agent for number, work in works.items() if ids.model_replied(number) == retry.activity), None)
-    return f"The model of {render.safe(asking or retry.workflow_id)}"
+    return f"The model of {terminal.safe(asking or retry.workflow_id)}"

@@ -6,13 +6,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
+from waystation.presentation import terminal
 
 ANY = "-"
 """Stands for the agent of a session whose memo does not say it; nothing of what is read depends on it."""
@@ -31,9 +31,9 @@ async def listing(
         if out.json:
             out.record(entry.to_json())
         names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not taken up")
-        told = [Text(render.safe(name)) for name in names]
+        told = [Text(terminal.safe(name)) for name in names]
         style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
-        table.add_row(*told, Text(entry.status, style), render.clock(entry.started_at.timestamp()))
+        table.add_row(*told, Text(entry.status, style), terminal.clock(entry.started_at.timestamp()))
     if found and not out.json:
         out.table(table)
     elif not out.json:
@@ -58,7 +58,7 @@ async def show(client: AgentClient, out: Output, target: Target, *, session_id: 
     if state:
         out.line()
         out.line("state", style="bold")
-        out.line(render.state(state))
+        out.line(terminal.state(state))
     out.waits(waiting, target)
     return Exit.OK
 
@@ -72,7 +72,7 @@ async def close(client: AgentClient, out: Output, *, session_id: str, user_id: s
     else:
         left = int(receipt.get("open") or 0)
         rest = f"; {left} still open in it, with which it ends" if left else ""
-        out.line(Text.assemble(("closed", "bold"), f" {render.safe(session_id)}{rest}"))
+        out.line(Text.assemble(("closed", "bold"), f" {terminal.safe(session_id)}{rest}"))
     return Exit.OK
 
 
@@ -102,11 +102,11 @@ async def delete(
             _count(len(deleted.artifacts), "artifact"),
             _count(deleted.memories, "memory", "memories"),
         ]
-        out.line(Text.assemble(("deleted", "bold"), f" {render.safe(session_id)}: {', '.join(parts)}"))
+        out.line(Text.assemble(("deleted", "bold"), f" {terminal.safe(session_id)}: {', '.join(parts)}"))
         for id in deleted.stopped:
-            out.line(f"  stopped  {render.safe(id)}", style="dim")
+            out.line(f"  stopped  {terminal.safe(id)}", style="dim")
     for left in () if out.json else deleted.left:
-        out.line(f"  left     {render.safe(left)}", style="yellow")
+        out.line(f"  left     {terminal.safe(left)}", style="yellow")
     if not deleted:
         who = "" if (user_id, app) == (DEFAULT_USER, DEFAULT_APP) else f" of user {user_id!r} in app {app!r}"
         raise errors.UnknownSession(

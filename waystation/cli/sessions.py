@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waystation.cli.command import run_command
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def chat(
 
         return await talk(client, out, target, agent=agent, session_id=session, user_id=user, app=app)
 
-    _perform(ctx, action, json=json, session=session)
+    _run_session_command(ctx, action, json=json, session=session)
 
 
 def sessions(
@@ -65,7 +66,7 @@ def sessions(
 
         return await listing(client, out, target, agent=agent, user_id=user, app=app)
 
-    _perform(ctx, action, json=json)
+    _run_session_command(ctx, action, json=json)
 
 
 @session_commands.command()
@@ -79,7 +80,7 @@ def show(
 
         return await show(client, out, target, session_id=name, user_id=user, app=app)
 
-    _perform(ctx, action, json=json, session=name)
+    _run_session_command(ctx, action, json=json, session=name)
 
 
 @session_commands.command()
@@ -93,7 +94,7 @@ def close(
 
         return await close(client, out, session_id=name, user_id=user, app=app)
 
-    _perform(ctx, action, json=json, session=name)
+    _run_session_command(ctx, action, json=json, session=name)
 
 
 @session_commands.command()
@@ -119,12 +120,10 @@ def delete(
         where = {"session_id": name, "user_id": user, "app": app}
         return await delete(client, out, artifacts=artifacts, memory=memory, **where)
 
-    _perform(ctx, action, json=json, session=name)
+    _run_session_command(ctx, action, json=json, session=name)
 
 
-def _perform(ctx: typer.Context, action: Any, *, json: bool, session: str | None = None) -> None:
-    from waystation.cli.main import _perform
-
+def _run_session_command(ctx: typer.Context, action: Any, *, json: bool, session: str | None = None) -> None:
     async def checked(client: "AgentClient", out: "Output", target: "Target") -> int:
         from waystation.cli.exits import Exit, Problem
 
@@ -135,4 +134,4 @@ def _perform(ctx: typer.Context, action: Any, *, json: bool, session: str | None
                 raise
             raise Problem(Exit.USAGE, str(error)) from None
 
-    _perform(ctx, checked, json=json, invocation=session)
+    run_command(ctx, checked, json=json, invocation=session)

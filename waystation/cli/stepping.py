@@ -12,14 +12,13 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.exceptions import ApplicationError
 
-from waystation.cli import render
 from waystation.cli.exits import Exit
 from waystation.cli.lines import Lines
 from waystation.cli.output import Output
 from waystation.core.errors import WaystationError
-from waystation.replay import stops
+from waystation.presentation import debugger_screen, terminal
+from waystation.presentation.cursor import Walk
 from waystation.replay.prompt import Prompt
-from waystation.replay.walk import Walk
 
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "(debug) ")]
 _KEYS = {"right": "n", "left": "p", "down": "s", "up": "b", "home": "first", "end": "last", "enter": ""}
@@ -57,7 +56,7 @@ class Stepping:
         while (line := await self._next()) is not None:
             command = line.strip() or self._latest
             if not self._lines.typed:
-                self._out.line(Text(f"\n(debug) {render.safe(command)}", style="dim"))
+                self._out.line(Text(f"\n(debug) {terminal.safe(command)}", style="dim"))
             if command in ("q", "quit", ":q", "exit"):
                 break
             await self._perform(command)
@@ -113,9 +112,9 @@ class Stepping:
                 except (WaystationError, ApplicationError) as error:
                     self._out.line(str(error), style="yellow")
             case "e":
-                self._out.line(render.safe_json(moment.event.to_json() if moment.event else {}, indent=2))
+                self._out.line(terminal.safe_json(moment.event.to_json() if moment.event else {}, indent=2))
             case "state":
-                self._out.line(render.state(moment.state))
+                self._out.line(terminal.state(moment.state))
             case "events" | "l":
                 for event in moment.events:
                     self._out.event(event, numbered=True)
@@ -126,7 +125,7 @@ class Stepping:
             case "h":
                 self._help()
             case _:
-                self._out.line(f"No command is named {render.safe(word)!r}; h lists them.", style="yellow")
+                self._out.line(f"No command is named {terminal.safe(word)!r}; h lists them.", style="yellow")
 
     async def _break(self) -> None:
         from waystation.cli.breaking import stop_at
@@ -140,7 +139,7 @@ class Stepping:
         try:
             self._walk.go(int(number))
         except ValueError:
-            wrong = f"{render.safe(number)!r} is no number of an event" if number else "Say which event to go to"
+            wrong = f"{terminal.safe(number)!r} is no number of an event" if number else "Say which event to go to"
             self._out.line(f"{wrong}, such as: g 3", style="yellow")
         except WaystationError as error:
             self._out.line(str(error), style="yellow")
@@ -155,12 +154,12 @@ class Stepping:
             self._show()
         else:
             where = "before" if back else "after"
-            self._out.line(f"{render.safe(self._sought)!r} is in nothing {where} this.", style="yellow")
+            self._out.line(f"{terminal.safe(self._sought)!r} is in nothing {where} this.", style="yellow")
 
     def _show(self) -> None:
         if self._lines.typed:
             self._out.console.clear()
-        self._out.show(stops.stop(self._walk))
+        self._out.show(debugger_screen.stop(self._walk))
         if self._lines.typed:
             keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
             self._out.show(Text(f"\n{keys}", style="dim"))  # wrapped at words

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.service import RPCError
 
-from waystation.cli import INTERRUPTED, render
+from waystation.cli import INTERRUPTED
 from waystation.cli.exits import Exit, Problem, problem_of
 from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error
@@ -29,6 +29,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.answer import Action, PendingCall
 from waystation.core.errors import WaystationError
 from waystation.embedded import EmbeddedServer
+from waystation.presentation import terminal
 from waystation.replay.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +148,7 @@ class Demo:
                 calls = [PendingCall.model_validate(call) for call in await invocation.handle.query("pending")]
         if not calls:
             raise Problem(Exit.FAILED, f"{who} knows of no call that waits in {invocation.id}.")
-        shown = f"{render.asked(calls[0])} [{calls[0].function_call_id}]"
+        shown = f"{terminal.asked(calls[0])} [{calls[0].function_call_id}]"
         self._fact("still waits", f"{shown}, says {who}")
 
     async def _decide(self) -> Action | None:

@@ -7,7 +7,6 @@ from contextlib import aclosing, suppress
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.growing import GrowingText
 from waystation.cli.lines import Lines
@@ -26,6 +25,7 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.wire import MEMO_SESSION
 from waystation.history.session_runs import description
+from waystation.presentation import terminal
 
 SHOWN_BEFORE = 6
 """How many events of an earlier conversation are written when it is taken up again."""
@@ -130,7 +130,7 @@ class Talk:
         if self._out.json:
             self._out.record({"session": given.session_id, "id": self._session.id, "existed": found is not None})
         else:
-            head = f"session {render.safe(given.session_id)}"
+            head = f"session {terminal.safe(given.session_id)}"
             self._out.line(Text.assemble((head, "bold"), ("   /help says what can be typed", "dim")))
         if found is not None:
             await self._take_up()

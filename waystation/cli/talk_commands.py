@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from waystation.cli import render
 from waystation.cli.answers import user
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
@@ -13,6 +12,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.client.session_client import Session
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject, decode
+from waystation.presentation import terminal
 
 HELP = """\
 /approve [CALL] [COMMENT]    approve what waits; CALL when several do
@@ -82,7 +82,7 @@ class Commands:
         if self._out.json:
             self._out.record({"state": state})
         else:
-            self._out.line(render.state(state))
+            self._out.line(terminal.state(state))
 
     async def _events(self) -> None:
         for event in await self._session.events():

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from temporalio.service import RPCError
 
-from waystation.cli import render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.lines import Lines
 from waystation.cli.output import Output
@@ -16,12 +15,13 @@ from waystation.cli.target import Target
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.replay import views
+from waystation.presentation import recording_views, terminal
+from waystation.presentation.cursor import Walk
 from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference, difference
 from waystation.replay.moment import Moment
-from waystation.replay.prompt import Prompt, prompt_at
+from waystation.replay.prompt import Prompt
+from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Recording
-from waystation.replay.walk import Walk
 
 
 async def found(target: Target, out: Output, source: str, called: str | None = None) -> Recording:
@@ -57,7 +57,7 @@ async def state(recording: Recording, out: Output, at: int | None, diff: tuple[i
     """Write the state at a moment, or what became of it between two."""
     if diff is None:
         held = recording.moment(at).state
-        out.record(held) if out.json else out.line(render.state(held))
+        out.record(held) if out.json else out.line(terminal.state(held))
         return Exit.OK
     found = difference(*(recording.moment(number) for number in diff))
     out.record(_changed(found)) if out.json else out.show(found)
@@ -71,7 +71,7 @@ async def pending(recording: Recording, out: Output, at: int | None) -> Exit:
         for call in moment.pending:
             out.record(call.model_dump(mode="json"))
     else:
-        out.line(views.where(moment))
+        out.line(recording_views.where(moment))
         _write_waits(out, moment)
         if not moment.pending:
             out.line("Nothing waited for a person.")
@@ -80,7 +80,7 @@ async def pending(recording: Recording, out: Output, at: int | None) -> Exit:
 
 def _write_waits(out: Output, moment: Moment) -> None:
     for call in moment.pending:
-        out.show(views.wait(call, moment))
+        out.show(recording_views.wait(call, moment))
 
 
 def _changed(found: MomentDifference) -> JsonObject:
@@ -165,7 +165,7 @@ async def diff(target: Target, out: Output, left: str, right: str, *, every: boo
     if out.json:
         out.record(_sides(differing))
     else:
-        out.show(views.recording_difference(differing, context=None if every else views.CONTEXT))
+        out.show(recording_views.recording_difference(differing, context=None if every else recording_views.CONTEXT))
     return Exit.FAILED if differing else Exit.OK
 
 

@@ -8,13 +8,13 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import policies, render
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.retrying import Retrying
 from waystation.cli.target import Target, quoted
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import PendingCall
+from waystation.presentation import policy_terms, terminal
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 MIN_CALL = 24
@@ -78,7 +78,7 @@ async def pending(client: AgentClient, out: Output, target: Target, *, id: str |
     elif waiting:
         listing(out, target, waiting)
     else:
-        where = render.safe(id) if id else target.where()
+        where = terminal.safe(id) if id else target.where()
         out.line(f"Nothing{' like that' if wanted else ''} waits for a person in {where}.")
     if id is not None and not waiting:
         await Retrying(client, out, id).look()
@@ -96,7 +96,7 @@ def listing(out: Output, target: Target, calls: list[PendingCall], *, numbered: 
     else:
         out.table(_table(calls, ids, wide=width >= WIDE, numbered=numbered))
     if not numbered:
-        first = {render.answers(call)[0]: call for call in reversed(calls)}
+        first = {terminal.answers(call)[0]: call for call in reversed(calls)}
         for action, call in first.items():
             out.command(action, target.approval_command(action, call.approval_id))
 
@@ -113,16 +113,16 @@ def _table(calls: list[PendingCall], ids: list[str], *, wide: bool, numbered: bo
     table.add_column("left", no_wrap=True, justify="right")
     table.add_column("who", overflow="fold", max_width=24 if wide else 14)
     for number, (call, id) in enumerate(zip(calls, ids, strict=True), 1):
-        row = [Text(id), Text(render.asked(call)), Text(policies.waited(call)), Text(policies.left(call))]
-        row.append(Text(policies.who(call), style="dim"))
+        row = [Text(id), Text(terminal.asked(call)), Text(policy_terms.waited(call)), Text(policy_terms.left(call))]
+        row.append(Text(policy_terms.who(call), style="dim"))
         if wide:
-            row.insert(2, Text(f"{render.safe(call.agent)}, for {render.safe(call.requester or call.user_id)}"))
+            row.insert(2, Text(f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"))
         table.add_row(*([Text(str(number))] if numbered else []), *row)
     return table
 
 
 def _brief(out: Output, call: PendingCall, number: str) -> None:
-    out.line(Text(f"{number}{render.asked(call)}", style="bold yellow"))
-    out.line(Text(f"  {render.safe(call.approval_id)}"))
-    about = f"waits {policies.waited(call)}, {policies.left(call)} left; asked by {render.safe(call.agent)}"
-    out.hanging(Text("  "), [Text(f"{about}; {policies.who(call)}", style="dim")])
+    out.line(Text(f"{number}{terminal.asked(call)}", style="bold yellow"))
+    out.line(Text(f"  {terminal.safe(call.approval_id)}"))
+    about = f"waits {policy_terms.waited(call)}, {policy_terms.left(call)} left; asked by {terminal.safe(call.agent)}"
+    out.hanging(Text("  "), [Text(f"{about}; {policy_terms.who(call)}", style="dim")])

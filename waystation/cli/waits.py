@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.core.answer import PendingCall
 from waystation.core.log import Log
+from waystation.presentation import terminal
 
 Key = tuple[str, str]
 """Id of an invocation, and of a call in it."""
@@ -71,10 +71,10 @@ class Waits:
     def write(self, out: Output, target: Target, calls: Iterable[PendingCall]) -> None:
         """Write calls, and how they are answered in place."""
         for call in calls:
-            name = render.safe(self.label(call))
+            name = terminal.safe(self.label(call))
             out.line()
-            out.hanging(Text("waits for a person  ", style="bold"), [Text(render.asked(call), style="bold yellow")])
-            for label, text in (("call", f"{name}, asked by {render.safe(call.agent)}"), *render.facts(call)):
+            out.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
+            for label, text in (("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)):
                 out.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
             if call.kind == "credential":
                 out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))

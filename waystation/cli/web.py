@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import typer
 
+from waystation.cli.command import run_command
+
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
@@ -39,11 +41,11 @@ def web(
     Programs send `Authorization: Bearer TOKEN`, with the token that is in WAYSTATION_WEB_TOKEN here.
     """
     from waystation.cli.exits import Exit, Problem
-    from waystation.cli.main import _perform
 
-    async def action(client: "AgentClient", _out: "Output", _target: "Target") -> int:
+    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         try:
-            from waystation.web.serving import serve
+            from waystation.web.security import NotSafeToServe
+            from waystation.web.serving import CannotServe, serve
         except ModuleNotFoundError as error:
             text = f"`waystation web` needs {error.name!r}; install it with: pip install 'waystation[web]'"
             raise Problem(Exit.USAGE, text) from None
@@ -53,18 +55,24 @@ def web(
         if url is not None and not _is_place(url):
             text = f"--url is {url!r}; give a host and no path, such as https://approvals.example.com."
             raise Problem(Exit.USAGE, text)
-        return await serve(
-            client,
-            host=host,
-            port=port,
-            names=allow_host or (),
-            person=person,
-            temporal_ui=temporal_ui,
-            identity=identity,
-            url=url,
-        )
+        try:
+            await serve(
+                client,
+                announce=out.line,
+                remark=out.remark,
+                host=host,
+                port=port,
+                names=allow_host or (),
+                person=person,
+                temporal_ui=temporal_ui,
+                identity=identity,
+                url=url,
+            )
+        except (CannotServe, NotSafeToServe) as error:
+            raise Problem(Exit.USAGE, str(error)) from None
+        return Exit.OK
 
-    _perform(ctx, action, json=False)
+    run_command(ctx, action, json=False)
 
 
 def _is_place(url: str) -> bool:

@@ -7,14 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
-from waystation.core.sealed import IDENTITY_ENV, is_sealed
-
-
-class Signs(Protocol):
-    """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
-
-    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token."""
+from waystation.core.sealed import IDENTITY_ENV, Signs, is_sealed
 
 
 class Seals(Protocol):

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from waystation.configuration import PREFIX, Section, first_fault, take
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import decode
-from waystation.sections import Section, first_fault
-from waystation.taken import PREFIX, take
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """For signatures of identity providers. None of them takes a key that a verifier also has."""

@@ -10,7 +10,7 @@ from typing import Any
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey
 
-from waystation.client.proof import Signs
+from waystation.core.sealed import Signs
 from waystation.identity.configuration import Configuration
 from waystation.identity.envelope import LIFETIME_S, answer_digest
 from waystation.identity.tokens import BINDING

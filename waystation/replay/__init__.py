@@ -1,8 +1,8 @@
 """Replay histories against the code at hand, and rebuild what they recorded."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from waystation.lazy_exports import lazy_exports
 from waystation.replay.difference import (
     Changes,
     MomentDifference,
@@ -14,15 +14,17 @@ from waystation.replay.difference import (
 from waystation.replay.divergence import Part
 from waystation.replay.gate import gate
 from waystation.replay.moment import Moment
-from waystation.replay.prompt import Prompt, prompt_at
+from waystation.replay.prompt import Prompt
+from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.redaction import redact
 from waystation.replay.replayer import Divergence, divergence_of, replay
-from waystation.replay.reports import Report, report
 from waystation.replay.verdict import Finding, GateReport
-from waystation.replay.walk import Walk
 
 if TYPE_CHECKING:
+    from waystation.presentation.cursor import Walk as Walk
+    from waystation.presentation.report import Report as Report
+    from waystation.presentation.report import report as report
     from waystation.replay.rerun import Workshop, rerun_model, rerun_tool
     from waystation.replay.rerun_result import ModelRerun, ToolRerun
 
@@ -55,17 +57,14 @@ __all__ = [
     "rerun_tool",
 ]
 
-_WITH_AGENTS = {
-    "ModelRerun": "rerun_result",
-    "ToolRerun": "rerun_result",
-    "Workshop": "rerun",
-    "rerun_model": "rerun",
-    "rerun_tool": "rerun",
+_EXPORTS = {
+    # These load all that a worker loads.
+    "waystation.replay.rerun": "Workshop rerun_model rerun_tool",
+    "waystation.replay.rerun_result": "ModelRerun ToolRerun",
+    # These are a layer above this package.
+    "waystation.presentation.cursor": "Walk",
+    "waystation.presentation.report": "Report report",
 }
-"""What loads all that a worker loads, and so only when it is asked for; with its module."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WITH_AGENTS:
-        return getattr(import_module(f"{__name__}.{_WITH_AGENTS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would accept any name
+    __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

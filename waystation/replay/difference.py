@@ -11,15 +11,13 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any, overload
 
-from rich.console import RenderableType
-
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
+from waystation.replay.displayable import Displayable
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
 from waystation.replay.recording import Recording
-from waystation.replay.shown import Shown
 
 MIN_ID = 6
 """Characters of an id that is passed over where it stands in a text; a shorter one may be there by chance."""
@@ -54,7 +52,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class MomentDifference(Shown):
+class MomentDifference(Displayable):
     """What happened between two moments."""
 
     before: Moment
@@ -83,15 +81,9 @@ class MomentDifference(Shown):
     def __bool__(self) -> bool:
         return bool(self.state or self.events or self.began_to_wait or self.waits_no_more)
 
-    def __rich__(self) -> RenderableType:
-        """Return the keys that were added, changed and removed."""
-        from waystation.replay import views
-
-        return views.moment_difference(self)
-
 
 @dataclass(frozen=True)
-class PromptDifference(Shown):
+class PromptDifference(Displayable):
     """What one prompt has that another has not."""
 
     before: Prompt
@@ -129,12 +121,6 @@ class PromptDifference(Shown):
     def __bool__(self) -> bool:
         return bool(self.contents or self.instruction or self.tools or self.config)
 
-    def __rich__(self) -> RenderableType:
-        """Return what was added, changed and removed."""
-        from waystation.replay import views
-
-        return views.prompt_difference(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -146,7 +132,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class RecordingDifference(Shown):
+class RecordingDifference(Displayable):
     """The events of two invocations side by side."""
 
     left: Recording
@@ -178,12 +164,6 @@ class RecordingDifference(Shown):
 
     def __bool__(self) -> bool:
         return self.first is not None
-
-    def __rich__(self) -> RenderableType:
-        """Return both listings, and where they part."""
-        from waystation.replay import views
-
-        return views.recording_difference(self, context=views.CONTEXT if len(self.pairs) > views.MAX_EVENTS else None)
 
 
 @overload

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import RenderableType
-
 from waystation.core.answer import PendingCall
 from waystation.core.entry import Entry
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
-from waystation.replay.shown import Shown
+from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:
     from waystation.replay.recording import Recording
@@ -43,7 +41,7 @@ def _point(log: Log) -> Point:
 
 
 @dataclass(frozen=True)
-class Moment(Shown):
+class Moment(Displayable):
     """The moment right after an event, or after an entry that made none."""
 
     recording: "Recording"
@@ -103,9 +101,3 @@ class Moment(Shown):
     def before(self) -> "Moment | None":
         """The moment of the event before; None at the first."""
         return self.recording.moment(self.number - 1) if self.number > self.recording.events_before else None
-
-    def __rich__(self) -> RenderableType:
-        """Return the event, the state with what it changed, and what waited."""
-        from waystation.replay import views
-
-        return views.moment(self)

@@ -5,36 +5,25 @@ tools and the settings are the agent's, and only a digest of them was recorded w
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from rich.console import RenderableType
-
-from waystation.core import prompt
-from waystation.core.conversation import Conversation
-from waystation.core.entry import ModelCalled, ModelReplied
-from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.work import Work
-from waystation.history.session_reader import SessionReader
-from waystation.replay.moment import Moment
-from waystation.replay.recording import Recording
-from waystation.replay.shown import Shown
-from waystation.storage import Blobs
+from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:
     from waystation.agents.registry import Registry
-    from waystation.tools.services import Services
 
 Agents: TypeAlias = Union["Registry", Path, str, Sequence[Path | str]]
 """Agents that are there already, or the folders in which they are found, as for a worker's `--agents`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt(Shown):
+class Prompt(Displayable):
     """What a model was, or would have been, shown."""
 
     at: int
@@ -63,12 +52,6 @@ class Prompt(Shown):
     remarks: Sequence[str] = ()
     """What one has to know before relying on it."""
 
-    def __rich__(self) -> RenderableType:
-        """Return the instruction, the tools and the contents."""
-        from waystation.replay import views
-
-        return views.prompt(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -81,113 +64,3 @@ class Asked:
     reply: ModelReply | None
     gave: int | None
     wrap_up: str | None = None
-
-
-async def prompt_at(
-    recording: Recording,
-    number: int | None = None,
-    *,
-    agents: Agents | None = None,
-    callbacks: bool = False,
-    services: "Services | None" = None,
-    session: Recording | None = None,
-    store: str | None = None,
-) -> Prompt:
-    """Return the prompt at event `number`.
-
-    Of an event in which a model replied it is the prompt that gave this reply; of any other the one that a model was
-    given next after it, or would have been given, had it been asked. The last event if `number` is left out.
-
-    Args:
-        recording: Where the event is.
-        number: The event's, from 1; 0 is before the first.
-        agents: Where the agent is found. Instructions that are functions and toolsets are asked anew; nothing else of
-            its author's runs. Without it the prompt has no instruction, tools and settings.
-        callbacks: Whether to run `before_model` callbacks, and tools that change requests, on this machine.
-        services: What instructions with `{artifact.…}` and callbacks read; by default as a worker in this folder.
-        session: Of the session that the invocation belongs to: what was said before.
-        store: Where the workers keep large payloads.
-
-    Raises:
-        NoSuchEvent: The recording has no such event.
-        NoPrompt: No model was asked after it.
-        UnknownAgent: None of the agents has the name.
-    """
-    moment = recording.moment(number)
-    asked = _asked(recording, moment)
-    said, remarks = await _conversation(asked.log, session, store)
-    if asked.log.entries_before:
-        remarks.append("Earlier runs are missing from the recording, and what was said in them from this prompt.")
-    compaction = asked.reply.compaction if asked.reply else None
-    summary = compaction.event(recording.id, asked.work.branch) if compaction else None
-    found = Prompt(
-        at=moment.number,
-        agent=asked.work.agent,
-        call=asked.call,
-        gave=asked.gave,
-        contents=prompt.contents(said, agent=asked.work.agent, branch=asked.work.branch, summary=summary),
-        remarks=remarks,
-    )
-    if agents is None:
-        missing = "Only what was said: instruction, tools and settings are the agent's, which --agents DIR (`agents=`)"
-        return replace(found, remarks=[*remarks, f"{missing} would add."])
-    from waystation.replay.asking import as_declared
-
-    return await as_declared(found, recording, asked, said, agents, callbacks=callbacks, services=services)
-
-
-def _asked(recording: Recording, moment: Moment) -> Asked:
-    entries = recording.log.entries
-    replies = {e.body.number: (i, e.body.reply) for i, e in enumerate(entries) if isinstance(e.body, ModelReplied)}
-    first = moment.entries
-    replied = moment.entry.body if moment.entry else None
-    if isinstance(replied, ModelReplied) and moment.event and moment.event.author != "user":
-        first = next((i for i, e in enumerate(entries) if _is_call(e.body, replied.number)), first)
-    for index in range(first, len(entries)):
-        called = entries[index].body
-        if not isinstance(called, ModelCalled):
-            continue
-        log = recording.after(index)
-        work = log.works[called.turn]
-        at, reply = replies.get(called.number, (None, None))
-        if work.asks_model(work.phase, reply):
-            gave = _gave(recording, at, reply) if at is not None and reply else None
-            reason = (reply.wrap_up if reply else None) or log.verdict(work).reason or "it is used up"
-            return Asked(log, work, called.number, reply, gave, reason if called.wrap_up else None)
-    models = [work for work in moment.log.works if work.shape.kind == "llm"]
-    if not models or moment.log.input is None:
-        text = f"no model was asked after event {moment.number}, nor would one have been"
-        raise NoPrompt(f"{recording.source!r}: {text}.")
-    return Asked(moment.log, models[-1], None, None, None)
-
-
-def _is_call(body: object, number: int) -> bool:
-    return isinstance(body, ModelCalled) and body.number == number
-
-
-def _gave(recording: Recording, index: int, reply: ModelReply) -> int | None:
-    """Return the number of the event with what the model said; others may have come of the same entry."""
-    before, after = recording.course[index].events, recording.course[index + 1].events
-    numbers = range(before + 1, after + 1)
-    said = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)
-    return next(said, numbers[0] if numbers else None)
-
-
-async def _conversation(log: Log, session: Recording | None, store: str | None) -> tuple[Conversation, list[str]]:
-    """Return what was said until then, earlier in the session included, and what is missing of it."""
-    link = log.input.session if log.input else None
-    if link is None:
-        return Conversation(log), []
-    problem = "its history was not given"
-    for history in reversed(session.histories if session else ()):  # a later run knows what was said in earlier ones
-        reader = SessionReader(link.id, Blobs(store))
-        try:
-            await reader.read(history.events)
-        except (ForeignHistory, StoreFailed) as error:
-            problem = str(error)
-            continue
-        if link.number in reader.transcript.marks:
-            return Conversation(log, reader.transcript, reader.transcript.marks[link.number]), []
-        problem = "its history does not begin this invocation"
-    missing = f"What was said before in session {link.id!r} is missing: {problem.rstrip('.')}."
-    return Conversation(log), [missing]

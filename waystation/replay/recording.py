@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
@@ -21,8 +20,8 @@ from waystation.history import invocation_runs as chain
 from waystation.history.compatibility import check
 from waystation.history.files import Saved, read
 from waystation.history.reader import log_of, type_of
+from waystation.replay.displayable import Displayable
 from waystation.replay.moment import Moment, Point, course
-from waystation.replay.shown import Shown
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading, shortened
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recording(Shown):
+class Recording(Displayable):
     """What was recorded of an invocation, or of a session or a scope, which have no log of an agent.
 
     Moments are named by events, numbered from 1 as `waystation events` lists them; 0 is before the first.
@@ -147,12 +146,6 @@ class Recording(Shown):
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""
         return chain.restored(self.histories) if self.log.entries_before else Log(self.id)
-
-    def __rich__(self) -> RenderableType:
-        """Return its events, numbered."""
-        from waystation.replay import views
-
-        return views.recording(self)
 
 
 async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:

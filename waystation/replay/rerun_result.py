@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from waystation.cli import render
 from waystation.core.entry import Failure
 from waystation.core.event import EventActions, parts_of, text_of
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
+from waystation.replay.displayable import Displayable
 from waystation.replay.leaves import ABSENT, leaves
-from waystation.replay.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +29,7 @@ class Differing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rerun(Shown):
+class Rerun(Displayable):
     """A step that was run again."""
 
     source: str
@@ -78,26 +72,6 @@ class Rerun(Shown):
             "differences": [each.to_json() for each in self.differences],
             "remarks": list(self.remarks),
         }
-
-    def __rich__(self) -> RenderableType:
-        """Return a table with both sides; what differs stands out."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-        table.add_column("", style="dim", overflow="fold")
-        table.add_column("recorded", overflow="fold")
-        table.add_column("now", overflow="fold")
-        recorded, now = self.sides()
-        differences = self.differences
-        for name in dict.fromkeys([*recorded, *now]):
-            found = [each for each in differences if _top(each.place) == name]
-            if not found:
-                table.add_row(name, _value(recorded[name]), Text("the same", style="dim"))
-            for each in found:
-                table.add_row(render.safe(each.place), _value(each.recorded, "red"), _value(each.now, "green"))
-        durations = [f"{taken:.3f} s" if taken is not None else "" for taken in self.durations()]
-        table.add_row("duration", *durations)
-        verdict = Text("as recorded", style="bold green") if self.same else Text("differs", style="bold yellow")
-        told = Text.assemble(verdict, f"  {render.safe(self.what)}, run again on this machine")
-        return Group(told, table, *(Text(render.safe(remark), style="dim") for remark in self.remarks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +129,6 @@ class ModelRerun(Rerun):
         edited = [each.to_json() for each in self.edited]
         return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
 
-    def __rich__(self) -> RenderableType:
-        """Return what was edited, and a table with both sides."""
-        if not self.edited:
-            return super().__rich__()
-        edited = Text("edited  ", style="bold").append(", ".join(render.safe(each.place) for each in self.edited))
-        return Group(edited, super().__rich__())
-
 
 def differing(one: Any, other: Any) -> list[Differing]:
     """Return where two JSON values differ."""
@@ -213,15 +180,3 @@ def _failed(failure: Failure | None) -> JsonObject:
     if failure is None:
         return {}
     return {"failed": failure.error_type or failure.kind, **({"reason": failure.message} if failure.message else {})}
-
-
-def _top(place: str) -> str:
-    return place.split(".", 1)[0].split("[", 1)[0]
-
-
-def _value(value: Any, style: str = "") -> Text:
-    if value is ABSENT:
-        return Text("nothing", style="dim")
-    if isinstance(value, str):
-        return Text("\n".join(map(render.safe, render.clipped(value).splitlines())) or '""', style=style)
-    return Text(render.short_json(value), style=style)

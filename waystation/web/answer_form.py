@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject
-from waystation.web import forms, shown
+from waystation.presentation import text_safety
+from waystation.web import forms
 from waystation.web.answering import MAX_COMMENT
 from waystation.web.call_view import Looked, around, decisions
 from waystation.web.forms import Field
@@ -88,7 +89,7 @@ def _grant(form: Posted, call: PendingCall) -> JsonObject | None:
             try:
                 given[limit] = json.loads(amount)
             except ValueError:
-                raise Incomplete(f"{shown.line(str(limit))}: write a number, such as 5000.") from None
+                raise Incomplete(f"{text_safety.line(str(limit))}: write a number, such as 5000.") from None
     return given or None
 
 

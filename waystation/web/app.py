@@ -20,13 +20,14 @@ from waystation.web.call_page import CallPages
 from waystation.web.inbox import Inbox
 from waystation.web.pages import Pages
 from waystation.web.posted import HeardOut, posted
-from waystation.web.rendering import HERE
 from waystation.web.security import CALLBACK, LINK, LOGIN, LOOPBACK, Access, EscapedPaths, Guard, OwnNames, refusal
 from waystation.web.streams import Refused, Streams, unreachable
 from waystation.web.timeline_page import TimelinePages
 
 if TYPE_CHECKING:
     from waystation.web.vouching import Gatekeeper
+
+STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
 
 
 def create_app(
@@ -102,7 +103,7 @@ def create_app(
             Route("/invocations/{id}/events.json", streams.listed),
             Route("/approvals/{id}/viewed", calls.viewed, methods=["POST"]),
             *further,
-            Mount("/static", StaticFiles(directory=HERE / "static")),
+            Mount("/static", StaticFiles(packages=STATIC)),
         ],
         # The first is the outermost.
         middleware=[

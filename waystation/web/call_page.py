@@ -13,15 +13,15 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.cli import render
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import Action
 from waystation.core.payload import JsonObject
 from waystation.core.summary import SECRET_NAMES
-from waystation.web import forms, shown
+from waystation.presentation import terminal, text_safety
+from waystation.presentation.call_history import story
+from waystation.web import forms
 from waystation.web.answer_form import Incomplete, answer_in, needs_comment, object_in, response_fields
 from waystation.web.answering import TWIN_LIMIT_S, Answering
-from waystation.web.call_story import story
 from waystation.web.call_view import (
     Looked,
     around,
@@ -40,7 +40,7 @@ from waystation.web.rendering import page
 from waystation.web.streams import Refused
 
 AFTERWARDS = {
-    **{action: f"The call was {render.DONE[action]}." for action in ("progress", "claim", "release")},
+    **{action: f"The call was {terminal.DONE[action]}." for action in ("progress", "claim", "release")},
     **dict.fromkeys(("approve", "edit"), "Your approval counts; more people have to approve."),
 }
 """What is said once an answer was taken after which the call may still wait."""
@@ -159,7 +159,7 @@ class CallPages:
         if outcome.counts:
             done = f"?done={action}" if action in AFTERWARDS else ""
             return RedirectResponse(f"{_place(looked)}{done}", HTTPStatus.SEE_OTHER)
-        problem = shown.line(outcome.message, 500)
+        problem = text_safety.line(outcome.message, 500)
         if outcome.status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
             raise Refused(outcome.status, "NoServer", problem)
         looked = await looked_up(self._client, looked.id)
@@ -199,14 +199,14 @@ class CallPages:
             why_not=why_not if open_now else "",
             rows=rows_of(call.args),
             before=None if looked.state.shown is None else rows_of(looked.state.shown),
-            whole=shown.value(call.args, head=shown.JSON_HEAD, tail=shown.JSON_TAIL),
+            whole=text_safety.value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             size=size(call.args),
-            hint=shown.text(hint(call)),
-            login_uri=_web_address(render.login_uri(call)),
-            payload=None if call.payload is None or call.kind == "credential" else shown.value(call.payload),
-            interim=None if call.interim is None else shown.value(call.interim),
+            hint=text_safety.text(hint(call)),
+            login_uri=_web_address(terminal.login_uri(call)),
+            payload=None if call.payload is None or call.kind == "credential" else text_safety.value(call.payload),
+            interim=None if call.interim is None else text_safety.value(call.interim),
             asked=asked(call),
-            until=render.until(call.deadline, time.time()) if open_now else "",
+            until=terminal.until(call.deadline, time.time()) if open_now else "",
             since=call.requested_at,
             said=conversation(looked.log),
             story=story(looked.log, looked.state),
@@ -278,7 +278,7 @@ def named(request: Request) -> str:
 def rows_of(args: JsonObject) -> list[dict[str, Any]]:
     """Return the arguments as rows of a table."""
     return [
-        {"name": shown.text(name), "value": shown.value(value), "secret": bool(SECRET_NAMES.search(name))}
+        {"name": text_safety.text(name), "value": text_safety.value(value), "secret": bool(SECRET_NAMES.search(name))}
         for name, value in args.items()
     ]
 
@@ -291,11 +291,11 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
             kind = "unchanged"
         rows.append(
             {
-                "name": shown.text(name),
+                "name": text_safety.text(name),
                 "kind": kind,
                 "secret": bool(SECRET_NAMES.search(name)),
-                "was": shown.value(was[name]) if name in was else None,
-                "wanted": shown.value(wanted[name]) if name in wanted else None,
+                "was": text_safety.value(was[name]) if name in was else None,
+                "wanted": text_safety.value(wanted[name]) if name in wanted else None,
             }
         )
     return rows

@@ -7,7 +7,6 @@ from typing import Literal
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli import render
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import ids
 from waystation.core.answer import Action, Answer, PendingCall, usual_hint
@@ -19,8 +18,8 @@ from waystation.core.log import Log
 from waystation.core.payload import encode
 from waystation.core.policy import Verified
 from waystation.core.wire import WORKFLOW
-from waystation.web import shown
-from waystation.web.call_story import MAX_SAID, by
+from waystation.presentation import terminal, text_safety
+from waystation.presentation.call_history import MAX_SAID, by
 from waystation.web.streams import Refused, unreachable
 
 SAID = 8
@@ -52,9 +51,9 @@ class Looked:
             case "expired":
                 return "Nobody answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
-                at = f", {render.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
+                at = f", {terminal.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
                 answer = self.state.answer
-                return f"This call was {render.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
+                return f"This call was {terminal.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
             case _:
                 over = self.log.ended.status.replace("_", " ") if self.log.ended else "going on without it"
                 return f"This call waits no more: the invocation is {over}."
@@ -69,7 +68,7 @@ async def looked_up(client: AgentClient, approval_id: str) -> Looked:
     unknown = Refused(
         HTTPStatus.NOT_FOUND,
         "UnknownCall",
-        f"No call of the id {shown.line(approval_id)!r} waits or has waited here. It may be older than what the "
+        f"No call of the id {text_safety.line(approval_id)!r} waits or has waited here. It may be older than what the "
         "server keeps, or the link was not copied whole.",
     )
     try:
@@ -143,12 +142,12 @@ def size(value: object) -> str:
     return f"{count:,} bytes"
 
 
-def conversation(log: Log) -> list[render.Line]:
+def conversation(log: Log) -> list[terminal.Line]:
     """Return the last lines of what was said."""
-    lines: list[render.Line] = []
+    lines: list[terminal.Line] = []
     for event in reversed(log.events):
-        said = [line for line in render.lines_of(event) if line.kind in ("text", "error")]
-        lines = [render.Line(line.kind, line.who, shown.line(line.text, MAX_SAID)) for line in said] + lines
+        said = [line for line in terminal.lines_of(event) if line.kind in ("text", "error")]
+        lines = [terminal.Line(line.kind, line.who, text_safety.line(line.text, MAX_SAID)) for line in said] + lines
         if len(lines) >= SAID:
             break
     return lines[-SAID:]
@@ -159,12 +158,12 @@ def asked(call: PendingCall) -> list[str]:
     policy = call.policy
     if policy is None:
         return ["Anybody who reaches this server may answer."]
-    who = [shown.line(each) for each in policy.asked(call.level)]
+    who = [text_safety.line(each) for each in policy.asked(call.level)]
     said = [f"May answer: {', '.join(who)}." if who else "Anybody may answer."]
     if policy.not_requester:
         said.append("Not whoever the agent works for.")
     if policy.quorum > 1:
-        so_far = ", ".join(map(shown.line, call.approved_by)) or "nobody"
+        so_far = ", ".join(map(text_safety.line, call.approved_by)) or "nobody"
         said.append(f"{policy.quorum} people have to approve; so far {so_far}. One who rejects ends it.")
     if policy.must_verify:
         said.append("Only answers with a verified identity count.")

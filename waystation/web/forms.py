@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 from waystation.core.errors import NotJson
 from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.summary import SECRET_NAMES
+from waystation.presentation.text_safety import escaped, hides
 from waystation.web.posted import Posted
-from waystation.web.shown import escaped, hides
 
 Kind = Literal["line", "lines", "integer", "number", "boolean", "choice", "date", "moment", "json"]
 _KINDS: Mapping[Any, Kind] = {"string": "line", "integer": "integer", "number": "number", "boolean": "boolean"}

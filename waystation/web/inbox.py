@@ -10,10 +10,9 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.cli import render
 from waystation.client.agent_client import AgentClient
 from waystation.core.answer import Action, PendingCall
-from waystation.web import shown
+from waystation.presentation import terminal, text_safety
 from waystation.web.answering import MAX_COMMENT, Answering, Outcome
 from waystation.web.call_page import rows_of
 from waystation.web.call_view import Looked, asked, decisions, hint, looked_up, size
@@ -144,9 +143,11 @@ class Inbox:
         lines = [
             {
                 "id": id,
-                "shown": shown.line(id),
+                "shown": text_safety.line(id),
                 "counts": results[id].counts,
-                "text": f"{render.DONE[action]}" if results[id].counts else shown.line(results[id].message, 500),
+                "text": f"{terminal.DONE[action]}"
+                if results[id].counts
+                else text_safety.line(results[id].message, 500),
             }
             for id, _, _ in pairs
         ]
@@ -208,23 +209,23 @@ def _row(call: PendingCall) -> dict[str, Any]:
     left = call.deadline - now
     return {
         "id": call.approval_id,
-        "tool": shown.line(call.tool),
+        "tool": text_safety.line(call.tool),
         "line": _line(call),
-        "agent": shown.line(call.agent),
-        "age": shown.duration(now - call.requested_at),
-        "until": render.until(call.deadline, now),
+        "agent": text_safety.line(call.agent),
+        "age": text_safety.duration(now - call.requested_at),
+        "until": terminal.until(call.deadline, now),
         "soon": left < 3_600,
-        "who": ", ".join(shown.line(each, 60) for each in policy.asked(call.level)) if policy else "",
+        "who": ", ".join(text_safety.line(each, 60) for each in policy.asked(call.level)) if policy else "",
         "approved": f"{len(call.approved_by)} of {policy.quorum}" if policy and policy.quorum > 1 else "",
-        "claimed": shown.line(call.claimed_by) if call.claimed_by else "",
+        "claimed": text_safety.line(call.claimed_by) if call.claimed_by else "",
     }
 
 
 def _line(call: PendingCall) -> str:
     # A memo has only small arguments; the page of the call reads the history.
     if set(call.args) == {"omitted_bytes"}:
-        return shown.line(f"{call.tool}(…), {call.args['omitted_bytes']:,} bytes of arguments")
-    return shown.call(call.tool, call.args)
+        return text_safety.line(f"{call.tool}(…), {call.args['omitted_bytes']:,} bytes of arguments")
+    return text_safety.call(call.tool, call.args)
 
 
 def _whole(looked: Looked) -> dict[str, Any]:
@@ -232,13 +233,13 @@ def _whole(looked: Looked) -> dict[str, Any]:
     return {
         "id": call.approval_id,
         "value": f"{call.approval_id}|{call.digest}",
-        "tool": shown.text(call.tool),
-        "agent": shown.text(call.agent),
+        "tool": text_safety.text(call.tool),
+        "agent": text_safety.text(call.agent),
         "rows": rows_of(call.args),
         "size": size(call.args),
         "digest": call.digest,
-        "hint": shown.text(hint(call)),
+        "hint": text_safety.text(hint(call)),
         "asked": asked(call),
-        "requester": shown.line(call.requester or call.user_id),
-        "until": render.until(call.deadline, time.time()),
+        "requester": text_safety.line(call.requester or call.user_id),
+        "until": terminal.until(call.deadline, time.time()),
     }

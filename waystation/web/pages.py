@@ -7,10 +7,10 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.cli import render
 from waystation.client.agent_client import AgentClient
 from waystation.core.event import Event
 from waystation.core.wire import WORKFLOW
+from waystation.presentation import terminal
 from waystation.web.rendering import page
 from waystation.web.streams import found, number_of, recorded, status_of
 
@@ -67,7 +67,7 @@ def rows(events: Sequence[Event]) -> list[dict[str, object]]:
         {
             "index": event.index,
             "time": event.timestamp,
-            "lines": [{"kind": line.kind, "who": line.who, "text": line.text} for line in render.lines_of(event)],
+            "lines": [{"kind": line.kind, "who": line.who, "text": line.text} for line in terminal.lines_of(event)],
         }
         for event in events
     ]

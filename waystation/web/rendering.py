@@ -7,19 +7,23 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from waystation.web import shown
+import waystation.presentation
+from waystation.presentation import text_safety
+from waystation.presentation.html_time import moment, zone
 from waystation.web.logins import Login
-from waystation.web.moments import moment, zone
 
-HERE = Path(__file__).parent
+_FOLDERS = (Path(__file__).parent, Path(waystation.presentation.__file__).parent)
 _TEMPLATES = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    loader=FileSystemLoader([folder / "templates" for folder in _FOLDERS]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
 )
 _TEMPLATES.filters["segment"] = lambda id: quote(id, safe="")
-_TEMPLATES.filters["line"] = shown.line
+_TEMPLATES.filters["line"] = text_safety.line
 _TEMPLATES.filters["moment"] = moment
 _TEMPLATES.globals["zone"] = zone
-_TEMPLATES.filters["duration"] = lambda given: shown.duration(given.total_seconds())
+_TEMPLATES.filters["duration"] = lambda given: text_safety.duration(given.total_seconds())
 
 
 def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: Login | None = None, **given: object) -> HTMLResponse:

@@ -18,10 +18,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.core.errors import WaystationError
+from waystation.presentation.text_safety import line
 from waystation.web.logins import Login, Logins, Rate, same
 from waystation.web.posted import check_origin
 from waystation.web.rendering import page, problem
-from waystation.web.shown import line
 from waystation.web.streams import Refused
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

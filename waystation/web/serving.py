@@ -4,19 +4,17 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
 
-from waystation.cli.exits import Exit, Problem
-from waystation.cli.output import Output
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import InvalidConfiguration
+from waystation.core.errors import WaystationError
 from waystation.web.app import create_app
-from waystation.web.security import Access, NotSafeToServe, check_place
+from waystation.web.security import Access, check_place
 
 if TYPE_CHECKING:
     from waystation.web.vouching import Gatekeeper
@@ -26,9 +24,15 @@ PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's name for it
 DRAIN_S = 2
 
 
+class CannotServe(WaystationError):
+    """The server did not start."""
+
+
 async def serve(
     client: AgentClient,
     *,
+    announce: Callable[[str], None],
+    remark: Callable[[str], None],
     host: str,
     port: int,
     names: Sequence[str],
@@ -36,11 +40,13 @@ async def serve(
     temporal_ui: str | None = None,
     identity: Path | None = None,
     url: str | None = None,
-) -> Exit:
+) -> None:
     """Serve until the process is asked to end.
 
     Args:
         client: Connected to the namespace.
+        announce: Receives the login link.
+        remark: Receives the address at which it serves.
         host: Where to listen.
         port: 0 for any that is free.
         names: Further names under which it is reached.
@@ -50,29 +56,27 @@ async def serve(
         url: Address under which people reach it.
 
     Raises:
-        Problem: The port is taken, or it would not be safe.
+        CannotServe: The port is taken, or a library is missing.
+        NotSafeToServe: Others could use it.
+        InvalidConfiguration: The identity file has a mistake.
     """
-    out = Output()
     token = os.environ.get(TOKEN) or None
-    try:
-        gatekeeper = _gatekeeper(identity, client.temporal.namespace)
-        names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
-        check_place(host, token=token, names=names, provider=bool(gatekeeper and gatekeeper.oidc))
-        listening = _listening(host, port)
-        number = listening.getsockname()[1]
-        shown = f"http://{f'[{host}]' if ':' in host else host}:{number}"
-        access = Access(
-            token=token,
-            cookie=f"waystation-{number}",
-            person=person or "",
-            secure=bool(url and url.startswith("https://")),
-            told=(lambda path: out.line(f"log in a browser once with {(url or shown).rstrip('/')}{path}"))
-            # Who reads what a server writes would have an identity besides the one at the provider.
-            if person or not (gatekeeper and gatekeeper.oidc)
-            else lambda _: None,
-        )
-    except (NotSafeToServe, InvalidConfiguration) as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+    gatekeeper = _gatekeeper(identity, client.temporal.namespace)
+    names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
+    check_place(host, token=token, names=names, provider=bool(gatekeeper and gatekeeper.oidc))
+    listening = _listening(host, port)
+    number = listening.getsockname()[1]
+    shown = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+    access = Access(
+        token=token,
+        cookie=f"waystation-{number}",
+        person=person or "",
+        secure=bool(url and url.startswith("https://")),
+        told=(lambda path: announce(f"log in a browser once with {(url or shown).rstrip('/')}{path}"))
+        # Who reads what a server writes would have an identity besides the one at the provider.
+        if person or not (gatekeeper and gatekeeper.oidc)
+        else lambda _: None,
+    )
     # At its lowest level it would log what is sent.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
     config = uvicorn.Config(
@@ -87,13 +91,12 @@ async def serve(
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,
     )
-    out.remark(f"Serving at {shown}; Ctrl-C ends it.")
+    remark(f"Serving at {shown}; Ctrl-C ends it.")
     # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, lambda *_: None)
     with listening:
         await uvicorn.Server(config).serve(sockets=[listening])
-    return Exit.OK
 
 
 def _gatekeeper(identity: Path | None, namespace: str) -> "Gatekeeper | None":
@@ -103,7 +106,7 @@ def _gatekeeper(identity: Path | None, namespace: str) -> "Gatekeeper | None":
         from waystation.web.vouching import Gatekeeper
     except ModuleNotFoundError as error:
         text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
-        raise Problem(Exit.USAGE, text) from None
+        raise CannotServe(text) from None
     return Gatekeeper.of(identity, namespace)
 
 
@@ -116,5 +119,5 @@ def _listening(host: str, port: int) -> socket.socket:
         result.listen(128)
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
-        raise Problem(Exit.USAGE, f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
+        raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
     return result

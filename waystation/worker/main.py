@@ -34,8 +34,7 @@ from waystation.agents.registry import Problem, Registry, discover
 from waystation.client.connect import cause, connect
 from waystation.core.errors import WaystationError
 from waystation.core.settings import Settings, Stores
-from waystation.logs import configure_logs
-from waystation.standard_streams import open_standard_streams
+from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.identity import identity_of, links_of
 from waystation.worker.model_check import foreign_names, unanswered
 from waystation.worker.options import parse_options, settings_of

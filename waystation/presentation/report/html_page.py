@@ -8,22 +8,24 @@ import base64
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-import waystation.web
-from waystation.replay.reports.report import Report
-from waystation.replay.reports.view import View
-from waystation.web import shown
-from waystation.web.moments import moment
+import waystation.presentation
+from waystation.presentation import text_safety
+from waystation.presentation.html_time import moment
+from waystation.presentation.report.page_content import View
+
+if TYPE_CHECKING:
+    from waystation.presentation.report.invocation_report import Report
 
 HERE = Path(__file__).parent / "templates"
-PAGES = Path(waystation.web.__file__).parent
-ICON = (PAGES / "static" / "icon.svg").read_text()
+SHARED = Path(waystation.presentation.__file__).parent
+ICON = (SHARED / "static" / "icon.svg").read_text()
 _TEMPLATES = Environment(
-    loader=FileSystemLoader([HERE, PAGES / "templates"]),
+    loader=FileSystemLoader([HERE, SHARED / "templates"]),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -35,9 +37,9 @@ _LINK = re.compile(r' href="#([^"]*)"')
 """Those that lead to what is left out lead nowhere."""
 
 
-def page(report: Report) -> str:
+def page(report: "Report") -> str:
     """Return the page of a report."""
-    style = _one_line((PAGES / "static" / "style.css").read_text() + (HERE / "report.css").read_text())
+    style = _one_line((SHARED / "static" / "style.css").read_text() + (HERE / "report.css").read_text())
     script = (HERE / "report.js").read_text()
     view = View(report, _marked)
     text = _TEMPLATES.get_template("report.html").render(
@@ -65,7 +67,7 @@ def _marked(text: str, head: int, tail: int) -> Markup:
     """Return a text with what cannot be seen written out, and clipped."""
     made: list[Any] = []
     room = 2 * (head + tail)
-    for piece in shown.pieces(text, head, tail):
+    for piece in text_safety.pieces(text, head, tail):
         if len(piece.text) > room:  # what is written out takes six times the room
             made.append(Markup('{}<em class="gap"> … the rest is left out here</em>').format(escape(piece.text[:room])))
             break

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from waystation.cli import render
 from waystation.core import ids, summary
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
@@ -20,7 +19,7 @@ from waystation.core.entry import (
 )
 from waystation.core.log import Log
 from waystation.core.policy import Verified
-from waystation.web import shown
+from waystation.presentation import terminal, text_safety
 
 MAX_SAID = 600
 """Characters that are shown of what somebody said."""
@@ -37,8 +36,8 @@ _OCCASIONS: dict[str, str] = {
 def by(answer: Answer, who: Verified | None = None) -> str:
     """Return who answered, and whether anybody vouches for it."""
     if who is not None:
-        return f" by {shown.line(who.subject)} (identity verified)"
-    return f" by {shown.line(answer.by)} (as they say)" if answer.by else ""
+        return f" by {text_safety.line(who.subject)} (identity verified)"
+    return f" by {text_safety.line(answer.by)} (as they say)" if answer.by else ""
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
@@ -73,14 +72,14 @@ def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterato
             further = number < len(notices) and notices[number].escalates
             yield f"nobody had answered: {'others were asked, too' if further else 'a reminder was due'}"
         case Notified(call_id, occasion, report) if call_id == state.id:
-            failed = f", but not by {', '.join(map(shown.line, report.failed))}" if report.failed else ""
-            by_way = ", ".join(map(shown.line, report.delivered)) or "nothing"
+            failed = f", but not by {', '.join(map(text_safety.line, report.failed))}" if report.failed else ""
+            by_way = ", ".join(map(text_safety.line, report.delivered)) or "nothing"
             yield f"people were told {_OCCASIONS.get(occasion.rstrip('0123456789'), 'of it')}, by {by_way}{failed}"
         case DeadlinePassed(call_id) if call_id == state.id:
             yield "the deadline passed without an answer"
         case CallReturned(outcome) if outcome.function_call_id == state.id:
-            took = f" after {shown.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
-            failed = f", {shown.line(outcome.error_type)}" if outcome.error_type else ""
+            took = f" after {text_safety.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
+            failed = f", {text_safety.line(outcome.error_type)}" if outcome.error_type else ""
             yield f"the tool returned{took}{failed}"
         case CallLost(call_id, failure) if call_id == state.id:
             yield f"the tool gave no report: {failure.kind.replace('_', ' ')}"
@@ -89,13 +88,15 @@ def _told(entry: Entry, state: CallState, sent: Mapping[str, Answer]) -> Iterato
 
 
 def _answered(answer: Answer, state: CallState, who: Verified | None = None) -> str:
-    edited = f", as {shown.line(summary.call(state.name, answer.args))}" if answer.args is not None else ""
+    edited = f", as {text_safety.line(summary.call(state.name, answer.args))}" if answer.args is not None else ""
     unasked = ", and calls like it run unasked" if answer.remember else ""
-    comment = f": “{shown.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
-    return f"{render.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
+    comment = f": “{text_safety.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
+    return f"{terminal.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _refused(ignored: AnswerIgnored, who: Verified | None = None) -> str:
-    named = shown.line(who.subject) if who else f"{shown.line(ignored.by)} (as they say)" if ignored.by else ""
+    named = (
+        text_safety.line(who.subject) if who else f"{text_safety.line(ignored.by)} (as they say)" if ignored.by else ""
+    )
     by_whom = f" by {named}" if named else ""
-    return f"an answer{by_whom} did not count, {ignored.reason}: {shown.line(ignored.message, MAX_SAID)}"
+    return f"an answer{by_whom} did not count, {ignored.reason}: {text_safety.line(ignored.message, MAX_SAID)}"

@@ -8,7 +8,6 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.entry import (
@@ -35,12 +34,13 @@ from waystation.core.entry import (
     ScopesTold,
 )
 from waystation.core.model_call import ModelReply
+from waystation.presentation import terminal
+from waystation.presentation.recording_views import said, state, wait
 from waystation.replay.effort import Effort
 from waystation.replay.moment import Moment
-from waystation.replay.views import said, state, wait
 
 if TYPE_CHECKING:
-    from waystation.replay.walk import Walk
+    from waystation.presentation.cursor import Walk
 
 AROUND = 2
 """How many events are shown before and after the present one."""
@@ -76,11 +76,11 @@ def title(walk: "Walk") -> RenderableType:
     if not moment.entries:
         name = f"before event {moment.number + 1} of {last}"
     before = walk.came_from
-    passed = f"  +{render.span(moment.time - before.time)}" if before and before.entries else ""
+    passed = f"  +{terminal.span(moment.time - before.time)}" if before and before.entries else ""
     ended = walk.recording.log.ended
     over = f"  {ended.status}" if ended and moment.entries == len(walk.recording.log.entries) else ""
-    left = Text.assemble((name, "bold"), f"  {render.clock(moment.time)}{passed}", (over, "bold"))
-    where = Text(render.safe(walk.recording.id), "cyan")
+    left = Text.assemble((name, "bold"), f"  {terminal.clock(moment.time)}{passed}", (over, "bold"))
+    where = Text(terminal.safe(walk.recording.id), "cyan")
     return Group(Text.assemble(where, "  ", left), Rule(style=_DIM))
 
 
@@ -116,7 +116,7 @@ def _told(facts: Iterable[Fact]) -> Table:
     table.add_column(no_wrap=True, style=_DIM, min_width=8)
     table.add_column(overflow="fold")
     for fact in facts:
-        table.add_row(fact.label, Text("\n".join(map(render.safe, fact.text.splitlines())), fact.style))
+        table.add_row(fact.label, Text("\n".join(map(terminal.safe, fact.text.splitlines())), fact.style))
     return table
 
 
@@ -142,13 +142,13 @@ def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
         case CallReturned(outcome, run):
             yield from _call(moment, outcome.function_call_id)
             if outcome.response is not None:
-                yield Fact("outcome", render.short_json(outcome.response, render.MAX_ARGUMENT))
+                yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
             if outcome.error_type:
                 yield Fact("error", outcome.error_type, _BAD)
             yield from _effort(efforts.get(ids.performance(outcome.function_call_id, run)), outcome.duration_s)
         case ChildReturned(call, result):
             yield from _call(moment, call)
-            yield Fact("outcome", f"the called agent {result.status}: {render.clipped(result.text)}")
+            yield Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
             yield from _effort(efforts.get(call), None)
         case CallLost(call, failure, run):
             yield from _call(moment, call)
@@ -190,7 +190,7 @@ def _call(moment: Moment, call_id: str) -> Iterator[Fact]:
         yield Fact("call", call_id)
         return
     yield Fact("tool", f"{call.name} [{call.id}], called by {call.agent}")
-    yield Fact("input", render.short_json(call.args, render.MAX_ARGUMENT))
+    yield Fact("input", terminal.short_json(call.args, terminal.MAX_ARGUMENT))
 
 
 def _replied(number: int, reply: ModelReply) -> str:
@@ -201,15 +201,15 @@ def _replied(number: int, reply: ModelReply) -> str:
         words.append(f"{reply.usage.prompt_tokens:,} + {reply.usage.output_tokens:,} tokens")
     if reply.wrap_up:
         words.append(f"told to wrap up: {reply.wrap_up}")
-    words.append(f"took {render.span(reply.duration_s)}")
+    words.append(f"took {terminal.span(reply.duration_s)}")
     return ", ".join(words)
 
 
 def _effort(effort: Effort | None, ran_s: float | None) -> Iterator[Fact]:
     """Tell how long a step took and how often it was tried."""
-    words = [f"ran {render.span(ran_s)}"] if ran_s is not None else []
+    words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
     if effort and effort.lasted_s is not None:
-        words.append(f"{render.span(effort.lasted_s)} from when it was due")
+        words.append(f"{terminal.span(effort.lasted_s)} from when it was due")
     if effort:
         words.append(f"attempt {effort.attempts}")
     if words:
@@ -222,9 +222,9 @@ def _answer(call_id: str, answer: Answer, what: str) -> Iterator[Fact]:
     by = f" by {answer.by}" if answer.by else ""
     yield Fact("answer", f"{answer.action} of {call_id}{by}, which {what}")
     if answer.args is not None:
-        yield Fact("input", render.short_json(answer.args, render.MAX_ARGUMENT))
+        yield Fact("input", terminal.short_json(answer.args, terminal.MAX_ARGUMENT))
     if answer.response is not None:
-        yield Fact("response", render.short_json(answer.response, render.MAX_ARGUMENT))
+        yield Fact("response", terminal.short_json(answer.response, terminal.MAX_ARGUMENT))
     if answer.comment:
         yield Fact("comment", answer.comment)
 

@@ -10,8 +10,8 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.state import StateFold
+from waystation.presentation.report.prompt_summary import Prompt, Prompts
 from waystation.replay.recording import Recording
-from waystation.replay.reports.prompts import Prompt, Prompts
 
 MAX_PROMPTS, MAX_LOOKED_AT = 300, 600_000
 """Prompts that are rebuilt, of the latest calls, and events that are looked at for them: each takes all events."""

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from waystation.cli import render
+from waystation.presentation import terminal
 
 
 def zone() -> str:
@@ -15,4 +15,4 @@ def zone() -> str:
 def moment(seconds: float) -> Markup:
     """Return a moment, given in seconds since 1970, as a page has it."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    return Markup('<time datetime="{}">{}</time>').format(exact, render.clock(seconds, zone=True))
+    return Markup('<time datetime="{}">{}</time>').format(exact, terminal.clock(seconds, zone=True))

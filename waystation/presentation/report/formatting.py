@@ -3,22 +3,23 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import WorkflowHistory
 
-from waystation.cli import render
 from waystation.core.call import CallState
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_USER
-from waystation.replay.reports.report import Report
-from waystation.replay.reports.telling import ModelCall
-from waystation.web import shown
-from waystation.web.call_story import by
+from waystation.presentation import terminal, text_safety
+from waystation.presentation.call_history import by
+from waystation.presentation.report.run_summary import ModelCall
+
+if TYPE_CHECKING:
+    from waystation.presentation.report.invocation_report import Report
 
 
-def facts(report: Report) -> list[tuple[str, str]]:
+def facts(report: "Report") -> list[tuple[str, str]]:
     """Return the figures of an invocation, each with a label."""
     recording, log = report.recording, report.recording.log
     given, spent = log.input, log.spent
@@ -26,23 +27,23 @@ def facts(report: Report) -> list[tuple[str, str]]:
     end = report.ended or report.now
     found = [
         ("began", moment(report.began)),
-        ("took" if report.ended else "so far", shown.duration(end - report.began)),
-        ("at work", shown.duration(spent.working_s)),
-        ("waited for people", shown.duration(report.waited_s) if report.asked else ""),
+        ("took" if report.ended else "so far", text_safety.duration(end - report.began)),
+        ("at work", text_safety.duration(spent.working_s)),
+        ("waited for people", text_safety.duration(report.waited_s) if report.asked else ""),
         ("model calls", f"{len(report.telling.models):,}" if report.telling.models else ""),
         ("tool calls", f"{spent.tool_calls:,}" if spent.tool_calls else ""),
         ("tokens", f"{spent.total_tokens:,}" if spent.total_tokens else ""),
         ("cost", cost(report) if spent.total_tokens else ""),
         ("called agents", f"{len(_called_agents(report)):,}" if _called_agents(report) else ""),
-        ("user", shown.line(given.user_id) if given and given.user_id != DEFAULT_USER else ""),
-        ("session", shown.line(given.session_id or "") if given else ""),
+        ("user", text_safety.line(given.user_id) if given and given.user_id != DEFAULT_USER else ""),
+        ("session", text_safety.line(given.session_id or "") if given else ""),
         ("history", _history(recording.histories)),
-        ("goes on from", f"{shown.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
+        ("goes on from", f"{text_safety.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]
     return [(label, text) for label, text in found if text]
 
 
-def _called_agents(report: Report) -> list[CallState]:
+def _called_agents(report: "Report") -> list[CallState]:
     return [call for call in report.recording.log.calls.values() if call.call.kind == "agent"]
 
 
@@ -51,12 +52,12 @@ def _history(histories: Sequence[WorkflowHistory]) -> str:
     return f"{count:,} events" + (f" in {len(histories)} runs" if len(histories) > 1 else "")
 
 
-def cost(report: Report) -> str:
+def cost(report: "Report") -> str:
     """Return what it cost; nothing when its budget has no prices."""
     given, spent = report.recording.log.input, report.recording.log.spent
     if not (given and given.budget.prices):
         return ""
-    unknown = f", without {', '.join(shown.line(name) for name in spent.unpriced)}" if spent.unpriced else ""
+    unknown = f", without {', '.join(text_safety.line(name) for name in spent.unpriced)}" if spent.unpriced else ""
     return f"{money(spent.cost)}{unknown}"
 
 
@@ -65,7 +66,7 @@ def money(amount: float) -> str:
     return format(Decimal(f"{amount:.4g}"), ",f")
 
 
-def tokens(report: Report) -> JsonObject | None:
+def tokens(report: "Report") -> JsonObject | None:
     """Return the tokens of all model calls together; None when none were counted."""
     log = report.recording.log
     if not log.usage.total:
@@ -87,21 +88,21 @@ def usage(counts: JsonObject) -> str:
 def problem(call: ModelCall) -> str:
     """Return why a model gave no usable answer."""
     if call.failure:
-        return render.failure(call.failure)
+        return terminal.failure(call.failure)
     reply = call.reply
     return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
 
 
-def noted(notes: JsonObject) -> Iterable[render.Line]:
+def noted(notes: JsonObject) -> Iterable[terminal.Line]:
     """Yield what an event notes of which nothing else is said."""
     for name, note in notes.items():
-        yield render.Line("note", "", f"{render.safe(name.replace('_', ' '))}: {render.short_json(note)}")
+        yield terminal.Line("note", "", f"{terminal.safe(name.replace('_', ' '))}: {terminal.short_json(note)}")
 
 
 def decision(call: CallState) -> str:
     """Return in a few words what became of a call that people were asked of."""
     if call.answer:
-        return f"{render.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
+        return f"{terminal.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
     return "nobody answered in time" if call.expired else ""
 
 
@@ -113,7 +114,7 @@ def discreet(event: Event) -> Event:
 
 def numbered(call: JsonObject) -> str:
     """Return the id of a call as it stands behind the call."""
-    return f" [{shown.line(str(call['id']), 40)}]" if call.get("id") else ""
+    return f" [{text_safety.line(str(call['id']), 40)}]" if call.get("id") else ""
 
 
 def moment(seconds: float) -> str:
@@ -134,7 +135,7 @@ def offset(seconds: float) -> str:
 
 def unsecret(value: Any) -> Any:
     """Return a value without what its names say is secret."""
-    return render.unsecret("", value)
+    return terminal.unsecret("", value)
 
 
 def quiet(content: JsonObject) -> Event:

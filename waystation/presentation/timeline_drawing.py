@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.web import shown
-from waystation.web.timeline import MIN_WIDTH, Kind, Scale, Span
+from waystation.presentation import text_safety
+from waystation.presentation.timeline import MIN_WIDTH, Kind, Scale, Span
 
 ROW, HEAD = 38, 46
 """Heights in pixels, of a row and of what stands above the first."""
@@ -71,12 +71,12 @@ def lanes(rows: Sequence[Row], events: Iterable[float], changes: Iterable[float]
 def _axis(scale: Scale, events: Sequence[float], changes: Sequence[float], digits: int) -> dict[str, Any]:
     seconds, width = scale.ruler
     return {
-        "ruler": {"width": _percent(width), "text": shown.duration(seconds)} if width else None,
+        "ruler": {"width": _percent(width), "text": text_safety.duration(seconds)} if width else None,
         "breaks": [
             {
                 "x": _percent(each.x),
                 "width": _percent(each.width),
-                "text": shown.duration(each.seconds),
+                "text": text_safety.duration(each.seconds),
                 # Beside the right edge there is no room after it.
                 "label": _percent(each.x if each.x < 60 else each.x + each.width),
                 "anchor": "start" if each.x < 60 else "end",
@@ -98,7 +98,7 @@ def _bar(row: Row, scale: Scale, y: int, digits: int) -> dict[str, Any]:
         "width": _percent(round(width, digits)),
         "y": y,
         "indent": INDENT * row.depth,
-        "text": f"{_length(span)} {shown.line(span.name, 60)}{_tries(span)}",
+        "text": f"{_length(span)} {text_safety.line(span.name, 60)}{_tries(span)}",
         "retried": span.attempts > 1,
     }
 
@@ -119,13 +119,13 @@ def _row(row: Row) -> dict[str, Any]:
         "began": row.span.begin,
         "depth": row.depth,
         "href": row.href,
-        "name": shown.line(row.span.name, 200) + _tries(row.span),
+        "name": text_safety.line(row.span.name, 200) + _tries(row.span),
         "length": _length(row.span),
     }
 
 
 def _length(span: Span) -> str:
-    return f"{shown.duration(span.seconds)}{' so far,' if span.open else ','}"
+    return f"{text_safety.duration(span.seconds)}{' so far,' if span.open else ','}"
 
 
 def _tries(span: Span) -> str:

@@ -17,10 +17,10 @@ from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
 from waystation.history.attempts import Attempts, attempts_of, tasks_failed
 from waystation.history.reader import outcome_of, seconds_of
+from waystation.presentation import timeline
+from waystation.presentation.report.run_summary import Telling, told
+from waystation.presentation.timeline_drawing import Row
 from waystation.replay.recording import Recording
-from waystation.replay.reports.telling import Telling, told
-from waystation.web import timeline
-from waystation.web.drawing import Row
 
 
 def report(recording: Recording, *, now: float | None = None) -> "Report":
@@ -190,7 +190,7 @@ class Report:
         Raises:
             ModuleNotFoundError: jinja2 is not installed; it comes with the extras `report` and `web`.
         """
-        from waystation.replay.reports.page import page  # here, because it needs an extra
+        from waystation.presentation.report.html_page import page  # here, because it needs an extra
 
         return page(self)
 

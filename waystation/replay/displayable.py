@@ -1,6 +1,6 @@
-"""How what is read from recordings shows itself: in a terminal through rich, in a notebook as the same in HTML."""
+"""What is read from recordings can be printed: in a terminal through rich, in a notebook as the same in HTML."""
 
-import abc
+import importlib
 import io
 
 from rich.console import Console, RenderableType
@@ -20,12 +20,14 @@ _THEME = TerminalTheme(
 )
 
 
-class Shown(abc.ABC):
+class Displayable:
     """Something with a representation in rich, from which that of notebooks is made."""
 
-    @abc.abstractmethod
     def __rich__(self) -> RenderableType:
-        """Return what rich prints."""
+        # By name, like `lazy_exports`: presentation is the layer above, and loads when something is displayed.
+        renderables = importlib.import_module("waystation.presentation.renderables")
+        rendered: RenderableType = renderables.render(self)
+        return rendered
 
     def _repr_html_(self) -> str:
         """Return the same as HTML without scripts; texts of models, tools and users are escaped."""

@@ -1,7 +1,7 @@
-"""What is read from recordings, as rich renderables. Texts are never markup; see `waystation.cli.render`."""
+"""What is read from recordings, as rich renderables. Texts are never markup; see `waystation.presentation.terminal`."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -9,16 +9,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli import render
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
-
-if TYPE_CHECKING:
-    from waystation.replay.difference import Changes, MomentDifference, PromptDifference, RecordingDifference
-    from waystation.replay.moment import Moment
-    from waystation.replay.prompt import Prompt
-    from waystation.replay.recording import Recording
+from waystation.presentation import terminal
+from waystation.replay.difference import Changes, MomentDifference, PromptDifference, RecordingDifference
+from waystation.replay.moment import Moment
+from waystation.replay.prompt import Prompt
+from waystation.replay.recording import Recording
 
 _BOLD, _DIM = "bold", "dim"
 _GONE, _NEW = "red", "green"
@@ -30,15 +28,15 @@ CONTEXT = 2
 
 def said(event: Event) -> Text:
     """Return what an event says, a fact a line."""
-    return Text("\n").join(line.styled() for line in render.lines_of(event)) or Text("nothing is said", _DIM)
+    return Text("\n").join(line.styled() for line in terminal.lines_of(event)) or Text("nothing is said", _DIM)
 
 
-def recording(shown: "Recording") -> RenderableType:
+def recording(shown: Recording) -> RenderableType:
     """Return the events of a recording, numbered."""
     runs = f", {len(shown.histories)} runs" if len(shown.histories) > 1 else ""
     called = f", {len(shown.called)} called agents" if shown.called else ""
     count = len(shown.events)
-    title = Text.assemble((render.safe(shown.id), _BOLD), f"  {count} event{'s' * (count != 1)}{runs}{called}")
+    title = Text.assemble((terminal.safe(shown.id), _BOLD), f"  {count} event{'s' * (count != 1)}{runs}{called}")
     if count <= MAX_EVENTS:
         return Group(title, _events(shown.events, shown.events_before))
     half = MAX_EVENTS // 2
@@ -55,22 +53,20 @@ def _events(events: Iterable[Event], before: int) -> Table:
     table.add_column(style=_DIM, no_wrap=True)
     table.add_column(overflow="fold")
     for number, event in enumerate(events, before + 1):
-        table.add_row(str(number), render.clock(event.timestamp), said(event))
+        table.add_row(str(number), terminal.clock(event.timestamp), said(event))
     return table
 
 
-def where(moment: "Moment") -> Text:
+def where(moment: Moment) -> Text:
     """Return which moment it is."""
     last = moment.recording.course[-1].events
     name = f"event {moment.number} of {last}" if moment.number else f"before event 1 of {last}"
-    when = render.clock(moment.time) if moment.time else ""
-    return Text.assemble((name, _BOLD), (f"  {when}  {render.safe(moment.recording.id)}", _DIM))
+    when = terminal.clock(moment.time) if moment.time else ""
+    return Text.assemble((name, _BOLD), (f"  {when}  {terminal.safe(moment.recording.id)}", _DIM))
 
 
-def moment(shown: "Moment") -> RenderableType:
+def moment(shown: Moment) -> RenderableType:
     """Return the event of a moment, the state with what it changed, and what waited."""
-    from waystation.replay.difference import Changes
-
     parts: list[RenderableType] = [where(shown)]
     if shown.event:
         parts.append(said(shown.event))
@@ -80,33 +76,33 @@ def moment(shown: "Moment") -> RenderableType:
     return Group(*parts)
 
 
-def state(held: JsonObject, changes: "Changes | None" = None) -> RenderableType:
+def state(held: JsonObject, changes: Changes | None = None) -> RenderableType:
     """Return a state, a key a line, with what changed set off."""
     table = _keys()
     for key, value in held.items():
-        text = render.short_json(value)
+        text = terminal.short_json(value)
         if changes and key in changes.added:
-            table.add_row(Text("+", _NEW), Text(render.safe(key), _NEW), Text(text, _NEW))
+            table.add_row(Text("+", _NEW), Text(terminal.safe(key), _NEW), Text(text, _NEW))
         elif changes and key in changes.changed:
-            was = Text.assemble((text, "yellow"), (f"   was {render.short_json(changes.changed[key][0])}", _DIM))
-            table.add_row(Text("~", "yellow"), Text(render.safe(key), "yellow"), was)
+            was = Text.assemble((text, "yellow"), (f"   was {terminal.short_json(changes.changed[key][0])}", _DIM))
+            table.add_row(Text("~", "yellow"), Text(terminal.safe(key), "yellow"), was)
         else:
-            table.add_row("", Text(render.safe(key)), Text(text))
+            table.add_row("", Text(terminal.safe(key)), Text(text))
     for key, value in changes.removed.items() if changes else ():
-        table.add_row(Text("-", _GONE), Text(render.safe(key), _GONE), Text(render.short_json(value), _GONE))
+        table.add_row(Text("-", _GONE), Text(terminal.safe(key), _GONE), Text(terminal.short_json(value), _GONE))
     return Group(Text("state", _BOLD), table if table.row_count else Text("  empty", _DIM))
 
 
-def changes(found: "Changes") -> Table:
+def changes(found: Changes) -> Table:
     """Return only what differs."""
     table = _keys()
     for key, value in found.added.items():
-        table.add_row(Text("+", _NEW), Text(render.safe(key), _NEW), Text(render.short_json(value), _NEW))
+        table.add_row(Text("+", _NEW), Text(terminal.safe(key), _NEW), Text(terminal.short_json(value), _NEW))
     for key, (before, after) in found.changed.items():
-        text = Text.assemble((render.short_json(before), _GONE), " → ", (render.short_json(after), _NEW))
-        table.add_row(Text("~", "yellow"), Text(render.safe(key), "yellow"), text)
+        text = Text.assemble((terminal.short_json(before), _GONE), " → ", (terminal.short_json(after), _NEW))
+        table.add_row(Text("~", "yellow"), Text(terminal.safe(key), "yellow"), text)
     for key, value in found.removed.items():
-        table.add_row(Text("-", _GONE), Text(render.safe(key), _GONE), Text(render.short_json(value), _GONE))
+        table.add_row(Text("-", _GONE), Text(terminal.safe(key), _GONE), Text(terminal.short_json(value), _GONE))
     return table
 
 
@@ -118,20 +114,20 @@ def _keys() -> Table:
     return table
 
 
-def wait(call: PendingCall, at: "Moment") -> Text:
+def wait(call: PendingCall, at: Moment) -> Text:
     """Return what waited at a moment, and what became of it later."""
     since = at.time - call.requested_at
     kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "asks for more budget"}
     text = Text.assemble(
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
-        f"  {render.asked(call)} [{call.function_call_id}]",
-        (f"\n  {f'for {render.span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
+        f"  {terminal.asked(call)} [{call.function_call_id}]",
+        (f"\n  {f'for {terminal.span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
     )
     ended = _answered(call, at)
     return text.append(f"; {ended}" if ended else "", _DIM)
 
 
-def _answered(call: PendingCall, at: "Moment") -> str:
+def _answered(call: PendingCall, at: Moment) -> str:
     """Return what became of a wait after the moment."""
     found = at.recording.log.calls.get(call.function_call_id)
     if found is None or found.waiting:
@@ -139,35 +135,35 @@ def _answered(call: PendingCall, at: "Moment") -> str:
     if found.expired:
         return "nobody answered in time"
     if found.answer and found.answered_at is not None:
-        by = f" by {render.safe(found.answered_by)}" if found.answered_by else ""
+        by = f" by {terminal.safe(found.answered_by)}" if found.answered_by else ""
         done = {"approve": "approved", "reject": "rejected", "edit": "edited and approved", "respond": "answered"}
         word = done.get(found.answer.action, f"answered ({found.answer.action})")
-        return f"later {word}{by}, {render.span(found.answered_at - call.requested_at)} after it began"
+        return f"later {word}{by}, {terminal.span(found.answered_at - call.requested_at)} after it began"
     return ""
 
 
 def _date(timestamp: float) -> str:
-    return render.until(timestamp, timestamp).split(",")[0]
+    return terminal.until(timestamp, timestamp).split(",")[0]
 
 
-def prompt(shown: "Prompt") -> RenderableType:
+def prompt(shown: Prompt) -> RenderableType:
     """Return a prompt as a model reads it: instruction, tools, contents."""
     which = f"model call {shown.call}" if shown.call else "its model was not asked after it; it would be given this"
     gave = f", which gave event {shown.gave}" if shown.gave else ""
-    title = Text.assemble((f"prompt at event {shown.at}", _BOLD), f"  {render.safe(shown.agent)}, {which}{gave}")
+    title = Text.assemble((f"prompt at event {shown.at}", _BOLD), f"  {terminal.safe(shown.agent)}, {which}{gave}")
     parts: list[RenderableType] = [title, verdict(shown)]
-    parts += [Text(render.safe(remark), _DIM) for remark in shown.remarks]
+    parts += [Text(terminal.safe(remark), _DIM) for remark in shown.remarks]
     if shown.whole:
         settings = {"model": shown.model, **shown.config}
-        parts.append(_section("settings", Text(render.short_json(settings, render.MAX_TEXT))))
-        lines = (render.clipped(shown.instruction or "none")).splitlines()
-        parts.append(_section("instruction", Text("\n".join(map(render.safe, lines)))))
+        parts.append(_section("settings", Text(terminal.short_json(settings, terminal.MAX_TEXT))))
+        lines = (terminal.clipped(shown.instruction or "none")).splitlines()
+        parts.append(_section("instruction", Text("\n".join(map(terminal.safe, lines)))))
         parts.append(_section(f"tools ({len(shown.tools) + len(shown.native_tools)})", *_tools(shown)))
     parts.append(_section(f"contents ({len(shown.contents)})", *map(content, shown.contents)))
     return Group(*parts)
 
 
-def verdict(shown: "Prompt") -> Text:
+def verdict(shown: Prompt) -> Text:
     """Return how far a prompt is the recorded one."""
     match shown.exact:
         case True:
@@ -178,63 +174,67 @@ def verdict(shown: "Prompt") -> Text:
             return Text("as far as it is known:" if shown.remarks else "rebuilt from the log", "yellow")
 
 
-def _tools(shown: "Prompt") -> Iterable[Text]:
+def _tools(shown: Prompt) -> Iterable[Text]:
     for tool in shown.tools:
         schema = tool.get("parametersJsonSchema") or {}
         names = ", ".join(schema.get("properties") or ())
         first = str(tool.get("description") or "").strip().split("\n")[0]
-        yield Text.assemble((render.safe(str(tool.get("name"))), "yellow"), render.safe(f"({names})"), "  ").append(
-            render.safe(first), _DIM
+        yield Text.assemble((terminal.safe(str(tool.get("name"))), "yellow"), terminal.safe(f"({names})"), "  ").append(
+            terminal.safe(first), _DIM
         )
     for tool in shown.native_tools:
-        yield Text(render.short_json(tool), "yellow")
+        yield Text(terminal.short_json(tool), "yellow")
 
 
 def content(shown: JsonObject) -> Text:
     """Return one content of a prompt, a part a line."""
-    role = Text.assemble((f"{render.safe(str(shown.get('role') or '?')):5} ", _BOLD))
+    role = Text.assemble((f"{terminal.safe(str(shown.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in shown.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
 
 
 def _part(part: JsonObject) -> Text:
     if text := part.get("text"):
-        lines = map(render.safe, render.clipped(str(text)).splitlines())
+        lines = map(terminal.safe, terminal.clipped(str(text)).splitlines())
         return Text("\n      ".join(lines), _DIM if part.get("thought") else "")
     if call := part.get("functionCall"):
         return Text(
-            f"calls {render.safe(str(call.get('name')))}({render.short_json(call.get('args') or {})})", "yellow"
+            f"calls {terminal.safe(str(call.get('name')))}({terminal.short_json(call.get('args') or {})})", "yellow"
         )
     if response := part.get("functionResponse"):
-        text = f"{render.safe(str(response.get('name')))} answers {render.short_json(response.get('response'))}"
+        text = f"{terminal.safe(str(response.get('name')))} answers {terminal.short_json(response.get('response'))}"
         return Text(text, "cyan")
-    return Text(render.short_json(part), _DIM)
+    return Text(terminal.short_json(part), _DIM)
 
 
 def _section(title: str, *body: RenderableType) -> RenderableType:
     return Group(Text(""), Text(title, _BOLD), *(Padding(each, (0, 0, 0, 2), expand=False) for each in body))
 
 
-def moment_difference(shown: "MomentDifference") -> RenderableType:
+def moment_difference(shown: MomentDifference) -> RenderableType:
     """Return what became of the state, and which events did it."""
     before, after = shown.before.number, shown.after.number
     parts: list[RenderableType] = [Text.assemble((f"event {before} → {after}", _BOLD))]
     parts.append(changes(shown.state) if shown.state else Text("  the state is the same", _DIM))
-    parts += [Text(f"  began to wait: {render.asked(call)} [{call.function_call_id}]") for call in shown.began_to_wait]
-    parts += [Text(f"  waits no more: {render.asked(call)} [{call.function_call_id}]") for call in shown.waits_no_more]
+    parts += [
+        Text(f"  began to wait: {terminal.asked(call)} [{call.function_call_id}]") for call in shown.began_to_wait
+    ]
+    parts += [
+        Text(f"  waits no more: {terminal.asked(call)} [{call.function_call_id}]") for call in shown.waits_no_more
+    ]
     return Group(*parts)
 
 
-def prompt_difference(shown: "PromptDifference") -> RenderableType:
+def prompt_difference(shown: PromptDifference) -> RenderableType:
     """Return what was added to a prompt, and what else changed in it."""
     parts: list[RenderableType] = [Text(f"prompt at event {shown.before.at} → {shown.after.at}", _BOLD)]
     if shown.before.agent != shown.after.agent:
-        parts.append(Text(f"of {render.safe(shown.before.agent)} → {render.safe(shown.after.agent)}"))
+        parts.append(Text(f"of {terminal.safe(shown.before.agent)} → {terminal.safe(shown.after.agent)}"))
     if shown.config:
         parts.append(_section("settings", changes(shown.config)))
     if shown.instruction:
         parts.append(
-            _section("instruction", *(Text(render.safe(line), _of_sign(line[:1])) for line in shown.instruction))
+            _section("instruction", *(Text(terminal.safe(line), _of_sign(line[:1])) for line in shown.instruction))
         )
     if shown.tools:
         parts.append(_section("tools", changes(shown.tools)))
@@ -250,12 +250,12 @@ def _of_sign(sign: str) -> str:
     return {"-": _GONE, "+": _NEW, "@": _DIM}.get(sign, "")
 
 
-def recording_difference(shown: "RecordingDifference", *, context: int | None = None) -> RenderableType:
+def recording_difference(shown: RecordingDifference, *, context: int | None = None) -> RenderableType:
     """Return the events of two recordings side by side; with `context`, only so many same ones around others."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
     for each in (shown.left, shown.right):
         table.add_column("#", justify="right", style=_DIM, no_wrap=True)
-        table.add_column(render.safe(each.source), ratio=1, overflow="fold")
+        table.add_column(terminal.safe(each.source), ratio=1, overflow="fold")
     left_out = 0
     for index, pair in enumerate(shown.pairs):
         near = shown.pairs[max(index - (context or 0), 0) : index + (context or 0) + 1]
@@ -279,7 +279,7 @@ def recording_difference(shown: "RecordingDifference", *, context: int | None = 
     return Group(*parts)
 
 
-def _side(of: "Recording", number: int | None, colour: str, style: str) -> Sequence[Any]:
+def _side(of: Recording, number: int | None, colour: str, style: str) -> Sequence[Any]:
     if number is None:
         return "", Text("—", _DIM)
     event = of.moment(number).event
@@ -290,7 +290,7 @@ def _side(of: "Recording", number: int | None, colour: str, style: str) -> Seque
     return Text(str(number), style), Text(text.plain, f"{colour} {'bold' if style else ''}".strip())
 
 
-def _parting(shown: "RecordingDifference") -> Text:
+def _parting(shown: RecordingDifference) -> Text:
     assert shown.first
     at = [f"event {n}" if n else "nothing" for n in (shown.first.left, shown.first.right)]
     return Text.assemble(("First difference: ", "bold red"), f"{at[0]} on the left, {at[1]} on the right.")

@@ -7,14 +7,15 @@ from functools import cached_property
 from rich.console import RenderableType
 
 from waystation.core.entry import CallLost, CallReturned, ChildReturned
+from waystation.presentation import debugger_screen, recording_views
 from waystation.replay.difference import Changes, alike
+from waystation.replay.displayable import Displayable
 from waystation.replay.effort import Effort, efforts
 from waystation.replay.moment import Moment
 from waystation.replay.recording import Recording
-from waystation.replay.shown import Shown
 
 
-class Walk(Shown):
+class Walk(Displayable):
     """Stands at one moment of a recording. Moves say whether there was somewhere to go; else it stays where it is.
 
     Nothing is built anew on the way: any moment of a long history is reached at once.
@@ -110,14 +111,12 @@ class Walk(Shown):
 
     def search(self, text: str, *, back: bool = False) -> bool:
         """Go to where a text, in upper or lower case, stands in an event or in what was applied."""
-        from waystation.replay import stops, views
-
         wanted = text.lower()
 
         def has(place: int) -> bool:
             moment = self._moment(place)
-            said = views.said(moment.event).plain if self._is_event(place) and moment.event else ""
-            told = "" if said else "\n".join(fact.text for fact in stops.happened(moment, self.efforts))
+            said = recording_views.said(moment.event).plain if self._is_event(place) and moment.event else ""
+            told = "" if said else "\n".join(fact.text for fact in debugger_screen.happened(moment, self.efforts))
             return wanted in said.lower() or wanted in told.lower()
 
         return self._seek(has, back=back)
@@ -153,9 +152,7 @@ class Walk(Shown):
 
     def __rich__(self) -> RenderableType:
         """Return the event, what it did, and what waited."""
-        from waystation.replay import stops
-
-        return stops.stop(self)
+        return debugger_screen.stop(self)
 
     def _enter(self, recording: Recording) -> None:
         self.recording, self._places, self._at = recording, _places(recording), 0

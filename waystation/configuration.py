@@ -1,8 +1,15 @@
-"""Sections of configuration files: what may stand in one, and what is said of what may not."""
+"""Configuration: tables of configuration files, and secrets from the environment."""
 
+import os
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+PREFIX = "env:"
+"""How a configuration says that a secret is in a variable: `env:NAME`."""
+
+_taken: dict[str, str] = {}
+"""A second reader in this process is not told that it was never set."""
 
 
 class Section(BaseModel):
@@ -23,3 +30,14 @@ def first_fault(error: ValidationError) -> tuple[str, str]:
     """Return where the first mistake is, with dots between keys, and what it is. That holds no value."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."
+
+
+def take(name: str) -> str | None:
+    """Return what a variable holds, or held when it was taken; None when it was never set.
+
+    It is removed from the environment: programs that this process starts would inherit it.
+    """
+    found = os.environ.pop(name, None)
+    if found is not None:
+        _taken[name] = found
+    return _taken.get(name)

@@ -3,19 +3,20 @@
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from waystation.cli import render
-from waystation.cli.policies import terms
 from waystation.core.answer import usual_hint
 from waystation.core.call import CallState
 from waystation.core.payload import JsonObject
-from waystation.replay.reports import wording
-from waystation.replay.reports.prompts import Content, Part
-from waystation.replay.reports.report import Report
-from waystation.replay.reports.telling import Change, ModelCall, Told
-from waystation.web import drawing, shown, timeline
-from waystation.web.call_story import story
+from waystation.presentation import terminal, text_safety, timeline, timeline_drawing
+from waystation.presentation.call_history import story
+from waystation.presentation.policy_terms import terms
+from waystation.presentation.report import formatting
+from waystation.presentation.report.prompt_summary import Content, Part
+from waystation.presentation.report.run_summary import Change, ModelCall, Told
+
+if TYPE_CHECKING:
+    from waystation.presentation.report.invocation_report import Report
 
 FIRST, LAST = 100, 500
 """Events that are told of a long invocation; of a called agent a fifth of each."""
@@ -42,7 +43,7 @@ Marked = Callable[[str, int, int], Any]
 class View:
     """What the template of a report is given."""
 
-    def __init__(self, report: Report, marked: Marked) -> None:
+    def __init__(self, report: "Report", marked: Marked) -> None:
         self._report = report
         self._marked = marked
         values = sum(_told(each) for each in itertools.islice(_all(report), CALLED + 1))
@@ -52,15 +53,15 @@ class View:
 
     def whole(self) -> JsonObject:
         """Return all of it."""
-        return {**self._one(self._report, "", FIRST, LAST), "asof": wording.moment(self._report.now)}
+        return {**self._one(self._report, "", FIRST, LAST), "asof": formatting.moment(self._report.now)}
 
-    def _one(self, report: Report, key: str, first: int, last: int) -> JsonObject:
+    def _one(self, report: "Report", key: str, first: int, last: int) -> JsonObject:
         log = report.recording.log
         models = report.telling.models[-MODELS:]
         return {
-            "id": shown.line(report.recording.id, 300),
+            "id": text_safety.line(report.recording.id, 300),
             "key": key,
-            "agent": shown.line(log.agent),
+            "agent": text_safety.line(log.agent),
             "message": self._text(report.message),
             "status": report.status,
             "status_text": {"waiting": "waits for a person", "timed_out": "timed out"}.get(
@@ -68,23 +69,23 @@ class View:
             ),
             "reason": self._text(report.reason),
             "result": self._text(str(((report.outcome and report.outcome.result) or {}).get("text") or "")),
-            "facts": wording.facts(report),
+            "facts": formatting.facts(report),
             "lacking": [self._text(each) for each in dict.fromkeys(report.recording.lacking.values())][:3],
             "picture": _picture(report, key),
             "models": [self._model(each, models, report.began, key) for each in models],
             "models_left_out": len(report.telling.models) - len(models),
-            "tokens": wording.tokens(report),
+            "tokens": formatting.tokens(report),
             "changed": [each for each in (_redefined(model, key) for model in models) if each],
             "events": self._events(report, key, first, last),
             "changes": self._changes(report, key),
-            "state": self._value(wording.unsecret(log.state)) if log.state else None,
+            "state": self._value(formatting.unsecret(log.state)) if log.state else None,
             "people": [self._asked(report, call) for call in report.asked],
             "troubles": self._troubles(report, key),
             "called": self._called(report, key),
             "earlier": bool(log.input and log.input.session),
         }
 
-    def _called(self, report: Report, key: str) -> list[JsonObject]:
+    def _called(self, report: "Report", key: str) -> list[JsonObject]:
         told: list[JsonObject] = []
         for id, each in report.called.items():
             if self._left > 0:
@@ -105,7 +106,7 @@ class View:
 
     # Events.
 
-    def _events(self, report: Report, key: str, first: int, last: int) -> JsonObject:
+    def _events(self, report: "Report", key: str, first: int, last: int) -> JsonObject:
         events = report.telling.events
         left_out = max(0, len(events) - first - last)
         told = [*events[:first], *events[first + left_out :]] if left_out else events
@@ -119,18 +120,18 @@ class View:
             "groups": groups,
         }
 
-    def _event(self, told: Told, report: Report, key: str) -> JsonObject:
-        event = wording.discreet(told.event)
-        lines = list(render.lines_of(event)) or list(wording.noted(event.custom_metadata or {}))
+    def _event(self, told: Told, report: "Report", key: str) -> JsonObject:
+        event = formatting.discreet(told.event)
+        lines = list(terminal.lines_of(event)) or list(formatting.noted(event.custom_metadata or {}))
         later = set(event.long_running_tool_ids or ())
         parts = [self._part(part, later) for part in (event.content or {}).get("parts") or ()]
         return {
             "number": told.number,
             "key": key,
-            "at": wording.offset(event.timestamp - report.began),
-            "moment": wording.moment(event.timestamp),
+            "at": formatting.offset(event.timestamp - report.began),
+            "moment": formatting.moment(event.timestamp),
             "lines": [
-                {"kind": line.kind, "who": shown.line(line.who, 60), "text": shown.line(line.text, 160)}
+                {"kind": line.kind, "who": text_safety.line(line.who, 60), "text": text_safety.line(line.text, 160)}
                 for line in lines[:LINES]
             ],
             "more": max(0, len(lines) - LINES),
@@ -157,7 +158,7 @@ class View:
         ):
             if value:
                 found.append(
-                    (name, self._text(value) if isinstance(value, str) else self._value(wording.unsecret(value)))
+                    (name, self._text(value) if isinstance(value, str) else self._value(formatting.unsecret(value)))
                 )
         return found
 
@@ -167,17 +168,21 @@ class View:
             return {"kind": "thought" if part.get("thought") else "text", "title": "", "body": self._text(str(text))}
         if call := part.get("functionCall"):
             about = ", long-running" if call.get("id") in later else ""
-            title = f"calls {shown.line(str(call.get('name')))}{wording.numbered(call)}{about}"
-            return {"kind": "call", "title": title, "body": self._value(wording.unsecret(call.get("args") or {}))}
+            title = f"calls {text_safety.line(str(call.get('name')))}{formatting.numbered(call)}{about}"
+            return {"kind": "call", "title": title, "body": self._value(formatting.unsecret(call.get("args") or {}))}
         if response := part.get("functionResponse"):
-            title = f"{shown.line(str(response.get('name')))} answers{wording.numbered(response)}"
-            return {"kind": "response", "title": title, "body": self._value(wording.unsecret(response.get("response")))}
-        names = ", ".join(shown.line(name) for name in part)
+            title = f"{text_safety.line(str(response.get('name')))} answers{formatting.numbered(response)}"
+            return {
+                "kind": "response",
+                "title": title,
+                "body": self._value(formatting.unsecret(response.get("response"))),
+            }
+        names = ", ".join(text_safety.line(name) for name in part)
         return {"kind": "other", "title": names, "body": self._value(part)}
 
     # State.
 
-    def _changes(self, report: Report, key: str) -> list[JsonObject]:
+    def _changes(self, report: "Report", key: str) -> list[JsonObject]:
         changes = [
             {"number": told.number, "key": key, **self._change(each)}
             for told in report.telling.events
@@ -188,8 +193,8 @@ class View:
     def _change(self, change: Change) -> JsonObject:
         return {
             "name": self._text(change.key),
-            "before": self._value(render.unsecret(change.key, change.before[0])) if change.before else None,
-            "after": self._value(render.unsecret(change.key, change.after[0])) if change.after else None,
+            "before": self._value(terminal.unsecret(change.key, change.before[0])) if change.before else None,
+            "after": self._value(terminal.unsecret(change.key, change.after[0])) if change.after else None,
         }
 
     # Models.
@@ -213,16 +218,16 @@ class View:
         return {
             "number": call.number,
             "key": key,
-            "agent": shown.line(call.agent, 60),
-            "model": shown.line(reply.model or reply.model_version or "", 60) if reply else "",
-            "at": wording.offset(call.began - began),
-            "took": shown.duration(call.ended - call.began) if call.ended is not None else "so far",
+            "agent": text_safety.line(call.agent, 60),
+            "model": text_safety.line(reply.model or reply.model_version or "", 60) if reply else "",
+            "at": formatting.offset(call.began - began),
+            "took": text_safety.duration(call.ended - call.began) if call.ended is not None else "so far",
             "tokens": f"{usage.total:,}" if usage else "",
-            "usage": wording.usage(usage.model_dump()) if usage else "",
+            "usage": formatting.usage(usage.model_dump()) if usage else "",
             "bars": bars,
-            "cost": wording.money(call.cost) if call.cost is not None else "",
+            "cost": formatting.money(call.cost) if call.cost is not None else "",
             "attempts": reply.attempt if reply and reply.attempt > 1 else 0,
-            "problem": self._text(wording.problem(call)),
+            "problem": self._text(formatting.problem(call)),
             "changed": _redefined(call, key),
             "definition": call.definition[:12],
             "wrap_up": self._text(reply.wrap_up) if reply and reply.wrap_up else None,
@@ -245,45 +250,45 @@ class View:
 
     def _content(self, content: Content, index: int, key: str) -> JsonObject:
         parts = [self._shown_part(part) for part in content.parts]
-        return {"index": index, "role": shown.line(content.role, 20), "parts": parts}
+        return {"index": index, "role": text_safety.line(content.role, 20), "parts": parts}
 
     def _shown_part(self, part: Part) -> JsonObject:
         if part.event is None:
             return {"event": None, **self._part(part.content)}
-        lines = render.lines_of(wording.quiet(part.content))
+        lines = terminal.lines_of(formatting.quiet(part.content))
         said = next((f"{line.who}{line.text}" for line in lines), "")
-        return {"event": part.event, "line": shown.line(said.removeprefix(": "), 110)}
+        return {"event": part.event, "line": text_safety.line(said.removeprefix(": "), 110)}
 
     # People, and what went wrong.
 
-    def _asked(self, report: Report, call: CallState) -> JsonObject:
+    def _asked(self, report: "Report", call: CallState) -> JsonObject:
         log = report.recording.log
         given = log.input
         pending = call.pending(log.invocation_id, given.user_id if given else "", None)
         return {
-            "title": shown.call(call.name, call.args, 300),
-            "id": shown.line(call.id),
-            "agent": shown.line(call.agent),
+            "title": text_safety.call(call.name, call.args, 300),
+            "id": text_safety.line(call.id),
+            "agent": text_safety.line(call.agent),
             "waits": call.waiting and not log.ended,
             "hint": self._text(pending.hint) if pending.hint not in ("", usual_hint(call.name)) else None,
-            "args": self._value(wording.unsecret(call.args)),
-            "edited": self._value(wording.unsecret(call.shown)) if call.shown is not None else None,
-            "terms": [(label, shown.line(text, 500)) for label, text in terms(pending)],
-            "deadline": wording.moment(call.deadline) if call.deadline else "",
-            "decision": wording.decision(call),
+            "args": self._value(formatting.unsecret(call.args)),
+            "edited": self._value(formatting.unsecret(call.shown)) if call.shown is not None else None,
+            "terms": [(label, text_safety.line(text, 500)) for label, text in terms(pending)],
+            "deadline": formatting.moment(call.deadline) if call.deadline else "",
+            "decision": formatting.decision(call),
             "story": [{"at": at, "text": text} for at, text in story(log, call)],
         }
 
-    def _troubles(self, report: Report, key: str) -> list[JsonObject]:
+    def _troubles(self, report: "Report", key: str) -> list[JsonObject]:
         found: list[JsonObject] = []
         for each in report.attempts:
             if each.count > 1 or each.failure:
-                why = render.failure(each.failure) if each.failure else ""
+                why = terminal.failure(each.failure) if each.failure else ""
                 end = "all of them failed" if each.lost else "the last succeeded" if each.count > 1 else ""
                 tries = f"{each.count} attempts, {end}" if each.count > 1 else "failed"
                 found.append(
                     {
-                        "what": f"{shown.line(each.type)} ({shown.line(each.activity)})",
+                        "what": f"{text_safety.line(each.type)} ({text_safety.line(each.activity)})",
                         "how": tries,
                         "why": self._text(why),
                         "event": each.event_id,
@@ -291,10 +296,11 @@ class View:
                 )
         for call in report.recording.log.calls.values():
             if call.outcome and call.outcome.error_type:
-                how = f"{shown.line(call.outcome.error_type)}; the model was told"
+                how = f"{text_safety.line(call.outcome.error_type)}; the model was told"
+                tool = f"{text_safety.line(call.agent)}: {text_safety.line(call.name)}"
                 found.append(
                     {
-                        "what": f"{shown.line(call.agent)}: {shown.line(call.name)} ({shown.line(call.id)})",
+                        "what": f"{tool} ({text_safety.line(call.id)})",
                         "how": how,
                         "why": self._text(str((call.outcome.response or {}).get("error") or "")),
                         "event": None,
@@ -305,26 +311,26 @@ class View:
         return found[-LAST:]
 
 
-def _all(report: Report) -> Iterable[Report]:
+def _all(report: "Report") -> "Iterable[Report]":
     yield report
     for each in report.called.values():
         yield from _all(each)
 
 
-def _told(report: Report) -> int:
+def _told(report: "Report") -> int:
     """Return about how many texts are shown of one invocation."""
     return min(len(report.telling.events), FIRST + LAST) + 2 * min(len(report.telling.models), MODELS)
 
 
-def _picture(report: Report, key: str) -> JsonObject | None:
+def _picture(report: "Report", key: str) -> JsonObject | None:
     rows = list(report.rows(key))
     if not rows:
         return None
     times, changes = timeline.marks(report.recording.events)
     drawn = rows[-timeline.MAX_ROWS :]
     return {
-        "whole": drawing.picture(drawn, times, changes, f"-{key}all"),
-        "lanes": drawing.lanes(rows, times, changes, f"-{key}lanes") if len(rows) > DRAWN else None,
+        "whole": timeline_drawing.picture(drawn, times, changes, f"-{key}all"),
+        "lanes": timeline_drawing.lanes(rows, times, changes, f"-{key}lanes") if len(rows) > DRAWN else None,
         "left_out": len(rows) - len(drawn),
         "count": len(rows),
     }
@@ -335,4 +341,4 @@ def _redefined(call: ModelCall, key: str) -> JsonObject | None:
         return None
     number, digest = call.defined_before
     digests = {"before": digest[:12], "after": call.definition[:12]}
-    return {"agent": shown.line(call.agent, 60), "first": number, "then": call.number, "key": key, **digests}
+    return {"agent": text_safety.line(call.agent, 60), "first": number, "then": call.number, "key": key, **digests}
