@@ -98,6 +98,24 @@ def test_every_module_has_a_docstring() -> None:
     ] == []
 
 
+def test_nothing_is_imported_by_a_bare_name() -> None:
+    """`tools.x` would be a second copy of `waystation.tools.x`, whose classes are other classes."""
+    bare = {"tools", "activities", "workflows", "worker"}
+    imports = [
+        (path, module)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        for module in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    ]
+    assert [(path, module) for path, module in imports if module.split(".")[0] in bare] == []
+
+
 def test_every_error_is_drawn_in_the_tree() -> None:
     """The tree at the top of the module is the documentation."""
     drawing = inspect.getdoc(errors) or ""
