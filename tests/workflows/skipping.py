@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
-from tests.conftest import verify_tree
+from tests.conftest import Verification
 from tests.workflows.outside import stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -41,8 +41,10 @@ async def skipping_server() -> AsyncIterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def serve_and_skip(skipping_server: EmbeddedServer, request: pytest.FixtureRequest) -> SkipTime:
-    """Serve an agent; what is given as `verified` is replayed and compared at the end, as everywhere."""
+def serve_and_skip(
+    skipping_server: EmbeddedServer, verification: Verification, request: pytest.FixtureRequest
+) -> SkipTime:
+    """Serve an agent; what is given as `verified` is checked at the end, as everywhere."""
 
     @contextlib.asynccontextmanager
     async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:
@@ -50,7 +52,7 @@ def serve_and_skip(skipping_server: EmbeddedServer, request: pytest.FixtureReque
             # Not enabled: then it would skip whenever nothing is under way, so to every deadline at once.
             yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
             for invocation in verified:
-                await verify_tree(invocation)
+                await verification.check(max_cached_workflows=0)(invocation)
                 assert stuck_tasks(await invocation.history()) == []
 
     return serving
