@@ -9,9 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 # google-adk, with which tests compare: its requirements conflict with ours.
-PEERS := tests/differential
+PEERS := tests/slow/differential
 # crewai, whose tools are adapted: likewise.
-CREWAI := tests/crewai
+CREWAI := tests/slow/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)

@@ -1,11 +1,10 @@
-"""One server for the session; one worker and one task queue for each test."""
+"""What the tests of every tier share; none of it needs a server."""
 
 import contextlib
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,10 +12,7 @@ import structlog
 from structlog.testing import capture_logs
 from temporalio.worker._workflow import _WorkflowWorker
 
-from waystation.agents import BaseAgent
-from waystation.client.agent_client import Invocation
-from waystation.embedded import EmbeddedServer
-from waystation.testing import AgentEnvironment, FakeGemini, Replays, assert_invocation_holds, serving
+from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.testing.fake_openid import FakeOpenId
 
@@ -50,19 +46,6 @@ def busy_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_WorkflowWorker, "__init__", patiently)
         yield
-
-
-@pytest.fixture(scope="session")
-async def server() -> AsyncIterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of this process."""
-    async with EmbeddedServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where large payloads are kept: as long as the server, since one worker may go on with what another began."""
-    return tmp_path_factory.mktemp("store")
 
 
 @pytest.fixture
@@ -101,53 +84,3 @@ def own_openid() -> Iterator[FakeOpenId]:
     """An identity provider, for tests that do."""
     with FakeOpenId() as provider:
         yield provider
-
-
-async def verify_tree(invocation: Invocation) -> None:
-    """Replay an invocation and those it called as in production, and compare each with its projection."""
-    await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
-
-
-class Verification:
-    """The checks of the invocations that the tests of one file start.
-
-    The first one is also replayed in the strict sandbox. Clocks and randomness are a property of the code, so once in
-    each file finds them, and the kept histories are all replayed there. The others are not replayed a second time when
-    their worker cached nothing: it replayed them at each workflow task.
-    """
-
-    def __init__(self) -> None:
-        self._is_first = True
-
-    def check(self, max_cached_workflows: int) -> Callable[[Invocation], Awaitable[None]]:
-        """Return the check of invocations whose worker cached this many workflows."""
-
-        async def check(invocation: Invocation) -> None:
-            await assert_invocation_holds(invocation, replays=self.next_replays(max_cached_workflows))
-
-        return check
-
-    def next_replays(self, max_cached_workflows: int) -> Replays:
-        """Return how the next history is replayed."""
-        if self._is_first:
-            self._is_first = False
-            return Replays.STRICT
-        return Replays.PRODUCTION if max_cached_workflows else Replays.NONE
-
-
-@pytest.fixture(scope="module")
-def verification() -> Verification:
-    """The checks of the invocations of one file."""
-    return Verification()
-
-
-@pytest.fixture
-def serve(server: EmbeddedServer, payload_store: Path, verification: Verification) -> Serve:
-    """Serve agents on the shared server; `verify=False` leaves out the checks of every invocation afterwards."""
-
-    def serve(*agents: BaseAgent, **options: Any) -> contextlib.AbstractAsyncContextManager[AgentEnvironment]:
-        if options.get("verify", True) is True:
-            options["verify"] = verification.check(options.get("max_cached_workflows", 0))
-        return serving(*agents, **{"server": server, "store": payload_store, **options})
-
-    return serve
