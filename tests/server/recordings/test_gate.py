@@ -1,6 +1,5 @@
 """Before a deployment: whether a build, and its agents, can go on with everything that is open."""
 
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -277,22 +276,6 @@ def troubled(requests):
 process._next = troubled
 process.main()
 """
-
-
-async def test_a_replay_that_hangs_or_crashes_is_reported_like_any_other(
-    own_server: EmbeddedServer, tmp_path: Path
-) -> None:
-    """Its process is replaced, and the others are looked at."""
-    program = tmp_path / "trouble.py"
-    program.write_text(TROUBLE)
-    async with AgentEnvironment(clerk(*[PAYS] * 4), server=own_server) as env:
-        await parked(env, "one", "hangs", "crashes", "two")
-        report = await gate(env.client, processes=1, limit_s=10, program=[sys.executable, str(program)])
-    assert (report.passes, dict(report.counts)) == (False, {"replays": 2, "unchecked": 2})
-    assert {found.id: found.problem for found in report.findings} == {
-        "hangs": "Its replay hung for 10 s.",
-        "crashes": "Its replay crashed: out of memory",
-    }
 
 
 async def test_large_values_that_are_in_no_store_are_reported_apart(own_server: EmbeddedServer, tmp_path: Path) -> None:

@@ -147,22 +147,6 @@ async def test_agents_call_agents_three_deep(serve: Serve) -> None:
         assert (await env.client.invocation(f"{invocation.id}/fc-1/fc-1").result()).text == "bottom"
 
 
-async def test_an_agent_that_calls_itself_is_stopped_eight_deep(serve: Serve) -> None:
-    """The ninth is told so, and the answer travels back up."""
-
-    def deeper(request: object) -> object:
-        told = responses(request)  # type: ignore[arg-type]  # a request
-        if not told:
-            return calls(("loop", {"request": "again"}))
-        return says(str(told[-1][1].get("error") or told[-1][1].get("result")))
-
-    loop = Agent(name="loop", model=FunctionModel(deeper))  # type: ignore[arg-type]  # a reply
-    loop.tools.append(AgentTool(loop))
-    async with serve(loop) as env:
-        result = await env.client.run("loop", "go")
-    assert result.text == "Agents may call one another 8 deep; `loop` was not called."
-
-
 async def test_two_calls_of_one_agent_run_side_by_side(serve: Serve) -> None:
     """Two children, answers in call order."""
     child = Agent(name="echo", model=FunctionModel(lambda request: says(request.contents[0]["parts"][0]["text"])))

@@ -12,7 +12,6 @@ from waystation.activities.compaction import Compactor
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
-from waystation.core.compaction_range import estimate
 from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.core.event import text_of
 from waystation.events import EventActions
@@ -56,27 +55,6 @@ async def summaries(invocation: Invocation) -> list[str]:
     """Return the summaries in the log."""
     made = [event.actions.compaction for event in (await invocation.log()).events]
     return [text_of(compaction.compacted_content) for compaction in made if compaction]
-
-
-async def test_no_request_of_a_long_invocation_exceeds_the_threshold(serve: Serve) -> None:
-    """300 calls of a tool, 1 kB each; every request has the user's message, and every event is kept."""
-    requests: list[LlmRequest] = []
-
-    def reply(request: LlmRequest) -> LlmResponse:
-        requests.append(request)
-        return looks(len(requests))[0] if len(requests) <= 300 else says("all read")
-
-    agent = Agent(name="reader", model=FunctionModel(reply), tools=[look])
-    writer = LlmEventSummarizer(FunctionModel(lambda _: says("pages were read")))
-    async with serve(app(agent, writer), max_cached_workflows=10) as env:
-        invocation = await env.client.start("reader", "read all")
-        assert (await invocation.result()).text == "all read"
-        events = (await invocation.log()).events
-    assert len(requests) == 301
-    assert max(estimate(request.contents) for request in requests) < THRESHOLD
-    assert all("read all" in texts(request) for request in requests)
-    answered = [answer["response"]["page"] for event in events for answer in event.function_responses()]
-    assert answered == list(range(1, 301))
 
 
 async def test_the_agents_own_model_summarises_unless_another_is_given(serve: Serve) -> None:

@@ -171,18 +171,6 @@ async def test_a_signal_over_the_servers_limit_is_refused_where_it_is_sent(serve
         await approve_and_finish(invocation, till)
 
 
-async def test_an_update_over_the_servers_limit_delays_but_does_not_stick_the_invocation(serve: Serve) -> None:
-    """The server takes it and no worker can refuse it, because refusals repeat it; after 20 s the server lets go."""
-    till = Till()
-    async with serve(payer(till), tasks_may_fail=True) as env:
-        invocation = await start_waiting(env.client)
-        with pytest.raises(RPCError, match="Workflow Task in failed state"):
-            await stock(env, invocation).execute_update("submit_answer", HUGE)
-        await invocation.approve("fc-1", signal=True)
-        assert (await invocation.result()).text == "Paid."
-        assert till.paid == [5]
-
-
 async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None:
     """Only `submit_answer` is an update of an invocation."""
     till = Till()

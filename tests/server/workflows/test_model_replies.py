@@ -258,16 +258,6 @@ async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> Non
         assert model.requests[1].contents[1] == {"role": "model", "parts": [thought, signed]}
 
 
-async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
-    """Told in call order."""
-    till = Till()
-    agent, model = payer(till, calls(*[("pay", {"amount": n}) for n in range(300)]), says("Done."))
-    async with serve(agent, max_cached_workflows=10) as env:
-        assert (await env.client.run("payer", "pay")).text == "Done."
-        assert sorted(till.paid) == list(range(300))
-        assert told(model.requests[1]) == [{"paid": n} for n in range(300)]
-
-
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
     """Also the error text of a provider is bounded, and may not hold what cannot be recorded."""
     agent, _ = payer(Till(), LlmResponse(error_code="OTHER", error_message="a\ud800" + "x" * 3_000_000))

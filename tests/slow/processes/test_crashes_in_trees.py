@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from tests.server.conftest import verify_tree
+from tests.server.processes.test_crashes import approve_all
 from tests.server.processes.workers import Place, WorkerProcess, until
-from tests.slow.processes.test_crashes import approve_all
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.worker.main import create_worker

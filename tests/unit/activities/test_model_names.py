@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import logged, run
 from waystation.activities.model_choice import DEMO, KEY_VARIABLES
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
@@ -124,26 +123,6 @@ def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monk
 
 
 BARE = "from waystation.agents import Agent\nroot_agent = Agent(name='bare')\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "remedy"),
-    [((), "Set GOOGLE_API_KEY"), (("--model", "demo"), "leave `--model` out")],
-    ids=["key", "demo"],
-)
-def test_a_worker_that_would_fail_whatever_waits_does_not_start(
-    tmp_path: Path, options: tuple[str, ...], remedy: str
-) -> None:
-    """It says so before it connects; `check` runs where there are no keys."""
-    package = tmp_path / "bare"
-    package.mkdir()
-    (package / "agent.py").write_text(BARE)
-    done = run("--agents", str(tmp_path), "--address", "127.0.0.1:1", *options)
-    [line] = logged(done)
-    assert (done.returncode, line["event"], line["place"]) == (1, "agent.invalid", str(package / "agent.py"))
-    assert line["problem"].startswith("Agent 'bare': ")
-    assert remedy in line["problem"]
-    assert run("check", "--agents", str(tmp_path), *options).returncode == 0
 
 
 def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from tests.programs import logged, run
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.core.errors import InvalidConfiguration
 from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
@@ -180,15 +179,3 @@ def test_the_examples_are_whole(tmp_path: Path) -> None:
         file.write_text("\n".join(shown))
         read = Configuration.read(file)
         assert read.issuers if name == "workers" else read.oidc
-
-
-def test_a_worker_looks_at_its_configuration_before_it_serves(keys: Path) -> None:
-    """`worker.py check`, too; the option wins over the variable."""
-    mistaken = keys / "mistaken.toml"
-    mistaken.write_text("[envelope]\n")
-    refused = run("check", "--only", "workflows", WAYSTATION_IDENTITY=str(mistaken))
-    assert refused.returncode == 1
-    assert "envelope.private_key: is missing" in str(logged(refused))
-    good = str(keys / "workers.toml")
-    taken = run("check", "--only", "workflows", "--identity", good, WAYSTATION_IDENTITY=str(mistaken))
-    assert taken.returncode == 0, taken.stderr
