@@ -8,22 +8,30 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
+# ARGS may name files or folders to run instead of the target's own.
+PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
 # google-adk, with which tests compare: its requirements conflict with ours.
-PEERS := tests/differential
+PEERS := tests/slow/differential
 # crewai, whose tools are adapted: likewise.
-CREWAI := tests/crewai
+CREWAI := tests/slow/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check lock dist bench clean help
+.PHONY: demo test test-unit test-full check lock dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
 
-test: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run the tests; ARGS="-k approval" for some of them
-	@.venv/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+test: .venv/.stamp .node/.stamp  ## run the tests but for the slow ones; ARGS="-k approval" for some of them
+	@$(call PYTEST,tests/unit tests/corpus tests/server)
+
+test-unit: .venv/.stamp  ## run the tests that need no server
+	@$(call PYTEST,tests/unit)
+
+test-full: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run all tests
+	@$(call PYTEST,)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check
@@ -58,8 +66,8 @@ clean:  ## remove what these targets made
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
-	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-6s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 .venv/.stamp: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
 	@.venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -77,13 +85,13 @@ help:
 	@touch $@
 
 .venv-adk/.stamp: $(PEERS)/requirements.lock | .venv/.stamp
-	@echo "Installing google-adk, with which tests compare, into .venv-adk"
+	@echo "Installing google-adk, with which slow tests compare, into .venv-adk"
 	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-adk
 	@$(UV) pip install --quiet --python .venv-adk/bin/python --require-hashes --requirement $<
 	@touch $@
 
 .venv-crewai/.stamp: $(CREWAI)/requirements.lock | .venv/.stamp
-	@echo "Installing crewai, whose tools are adapted, into .venv-crewai"
+	@echo "Installing crewai, whose tools slow tests adapt, into .venv-crewai"
 	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-crewai
 	@$(UV) pip install --quiet --python .venv-crewai/bin/python --require-hashes --no-deps --requirement $<
 	@touch $@

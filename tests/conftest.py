@@ -1,11 +1,10 @@
-"""One server for the session; one worker and one task queue for each test."""
+"""What the tests of every tier share; none of it needs a server."""
 
 import contextlib
 import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,13 +12,10 @@ import structlog
 from structlog.testing import capture_logs
 from temporalio.worker._workflow import _WorkflowWorker
 
-from waystation.agents import BaseAgent
-from waystation.embedded import EmbeddedServer
-from waystation.testing import AgentEnvironment, FakeGemini, assert_invocation_holds, serving
+from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.testing.fake_openid import FakeOpenId
 
-verify_tree = assert_invocation_holds
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 
 # Workers run in the process of the tests, some of which read standard output.
@@ -50,19 +46,6 @@ def busy_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_WorkflowWorker, "__init__", patiently)
         yield
-
-
-@pytest.fixture(scope="session")
-async def server() -> AsyncIterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of this process."""
-    async with EmbeddedServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where large payloads are kept: as long as the server, since one worker may go on with what another began."""
-    return tmp_path_factory.mktemp("store")
 
 
 @pytest.fixture
@@ -101,13 +84,3 @@ def own_openid() -> Iterator[FakeOpenId]:
     """An identity provider, for tests that do."""
     with FakeOpenId() as provider:
         yield provider
-
-
-@pytest.fixture
-def serve(server: EmbeddedServer, payload_store: Path) -> Serve:
-    """Serve agents on the shared server; afterwards every invocation is replayed and compared with its projection."""
-
-    def serve(*agents: BaseAgent, **options: Any) -> contextlib.AbstractAsyncContextManager[AgentEnvironment]:
-        return serving(*agents, **{"server": server, "store": payload_store, **options})
-
-    return serve

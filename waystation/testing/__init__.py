@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from waystation.testing.checks import Replays as Replays
     from waystation.testing.checks import assert_invocation_holds as assert_invocation_holds
     from waystation.testing.checks import assert_projection_matches as assert_projection_matches
     from waystation.testing.checks import assert_replays as assert_replays
@@ -26,6 +27,7 @@ __all__ = [
     "AgentEnvironment",
     "FakeGemini",
     "FunctionModel",
+    "Replays",
     "ScriptedHuman",
     "ScriptedModel",
     "assert_invocation_holds",
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 _EXPORTS = {
-    "waystation.testing.checks": "assert_invocation_holds assert_projection_matches assert_replays",
+    "waystation.testing.checks": "Replays assert_invocation_holds assert_projection_matches assert_replays",
     "waystation.testing.environment": "AgentEnvironment",
     "waystation.testing.fake_gemini": "FakeGemini",
     "waystation.testing.human": "ScriptedHuman",

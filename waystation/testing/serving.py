@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWor
 
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
-from waystation.client.agent_client import AgentClient
+from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.testing.checks import assert_invocation_holds
 from waystation.testing.environment import AgentEnvironment
@@ -23,7 +23,11 @@ _queues = itertools.count()
 
 @contextlib.asynccontextmanager
 async def serving(
-    *agents: BaseAgent | App, server: EmbeddedServer, store: str | Path, verify: bool = True, **options: Any
+    *agents: BaseAgent | App,
+    server: EmbeddedServer,
+    store: str | Path,
+    verify: bool | Callable[[Invocation], Awaitable[None]] = True,
+    **options: Any,
 ) -> AsyncIterator[AgentEnvironment]:
     """Serve agents on a server; afterwards look whether every invocation that was started replays.
 
@@ -31,7 +35,8 @@ async def serving(
         agents: The agents, or apps.
         server: It is left running.
         store: Where large payloads are kept: as long as the server, since one worker may go on with what another began.
-        verify: Whether to replay every invocation afterwards, and to compare it with what its workflow holds.
+        verify: Whether to replay every invocation afterwards, and to compare it with what its workflow holds; or
+            another check, which is called with each invocation. The default is `assert_invocation_holds`.
         options: Further ones of `AgentEnvironment`.
 
     Raises:
@@ -46,8 +51,9 @@ async def serving(
         env.client = AgentClient(Client(**config), task_queue=queue, blobs=env.client.blobs)
         yield env
         if verify:
+            check = assert_invocation_holds if verify is True else verify
             for workflow_id in started.ids:
-                await assert_invocation_holds(env.client.invocation(workflow_id))
+                await check(env.client.invocation(workflow_id))
 
 
 class _Started(Interceptor):

@@ -1,0 +1,136 @@
+"""Sessions whose histories are kept: each run of them, and of the invocations that they began."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import WorkflowFailureError
+
+from tests.corpus.machine import without_machine
+from tests.server.sessions.conftest import heard_events
+from tests.server.sessions.test_sending import Held
+from tests.server.sessions.test_waiting import parked, paying
+from tests.server.sessions.turnstile import HeldReadings, decided
+from tests.server.workflows.outside import Gate, heard_joined
+from waystation.agents import Agent
+from waystation.client.session_client import Session
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, assert_replays
+
+HERE = Path(__file__).parent / "sessions"
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a conversation can hold up."""
+
+    model: Held
+    readings: HeldReadings
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One session, to be had and kept."""
+
+    act: Callable[[Session, Holds], Awaitable[None]]
+    cut_after: int | None = None
+    held: bool = False
+    """Whether its model answers only when it is let go."""
+
+
+async def _over(session: Session) -> None:
+    await heard_events(session)
+    await session.close()
+    await session.handle.result()
+
+
+async def talk(session: Session, _holds: Holds) -> None:
+    """One message waits for a person, and another is answered meanwhile."""
+    first = await session.send("pay")
+    await parked(session, first)
+    await session.say("hello", message_id="hello", state={"greeted": True})
+    await (await first.invocation()).approve()
+    await first.result()
+    await _over(session)
+
+
+async def talk_at_length(session: Session, _holds: Holds) -> None:
+    """As before, and the session continues as new meanwhile."""
+    first = await session.send("pay")
+    await parked(session, first)
+    for number in range(4):
+        await session.say(f"message {number}")
+    await (await first.invocation()).approve()
+    await first.result()
+    await session.say("last")
+    await _over(session)
+
+
+async def interrupt(session: Session, holds: Holds) -> None:
+    """A message joins the invocation at work, and another waits for its turn."""
+    first = await session.send("one")
+    await holds.model.asked.wait()
+    await session.send("two", when_busy="join")
+    last = await session.send("three")
+    await heard_joined(await first.invocation())
+    holds.model.go.set()
+    await last.result()
+    await _over(session)
+
+
+async def talk_after_reading(session: Session, holds: Holds) -> None:
+    """An invocation of an earlier run has ended, and is being read, when the next message comes."""
+    first = await session.send("pay")
+    await parked(session, first)
+    await session.say("hello")
+    holds.readings.gate = Gate()
+    await first.approve()
+    await first.result()
+    await holds.readings.gate.reached()
+    last = await session.send("thanks")
+    await decided(session)
+    holds.readings.gate.open()
+    await last.result()
+    await _over(session)
+
+
+async def give_up(session: Session, _holds: Holds) -> None:
+    """The session is cancelled while a message of it waits."""
+    await parked(session, await session.send("pay"))
+    await session.cancel()
+    try:
+        await session.handle.result()
+    except WorkflowFailureError:
+        return
+    raise AssertionError("a cancelled session completed")
+
+
+CONVERSATIONS = {
+    "talk": Conversation(talk),
+    "talk-at-length": Conversation(talk_at_length, cut_after=2),
+    "interrupt": Conversation(interrupt, held=True),
+    "talk-heard-out": Conversation(talk),
+    "talk-after-reading": Conversation(talk_after_reading, cut_after=1),
+    "give-up": Conversation(give_up),
+}
+
+
+async def record(name: str, conversation: Conversation, server: EmbeddedServer) -> None:
+    """Have a conversation, and keep what Temporal recorded of it."""
+    holds = Holds(Held(), HeldReadings())
+    agent: Agent = holds.model.agent() if conversation.held else paying()
+    queue, held = f"record-{name}", [holds.readings]
+    async with AgentEnvironment(agent, server=server, task_queue=queue, interceptors=held) as env:
+        session = env.client.session(agent="clerk", session_id=name)
+        if conversation.cut_after is not None:
+            session.given = session.given.model_copy(update={"cut_after": conversation.cut_after})
+        await conversation.act(session, holds)
+        query = f"WorkflowId STARTS_WITH '{session.id}'"
+        found = [(run.id, run.run_id, run.start_time) async for run in env.temporal.list_workflows(query)]
+        for number, (id, run_id, _) in enumerate(sorted(found, key=lambda run: run[2])):
+            history = await env.temporal.get_workflow_handle(id, run_id=run_id).fetch_history()
+            await assert_replays(history)
+            kept = {"id": id, "history": without_machine(history.to_json_dict())}
+            HERE.mkdir(exist_ok=True)
+            (HERE / f"{name}.{number:02}.json").write_text(json.dumps(kept, indent=1) + "\n")

@@ -1,0 +1,64 @@
+"""Every history ever kept replays against today's code, and says today what its workflow held then."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHistory
+
+from tests.corpus.scenarios import SCENARIOS
+from waystation.core.answer import PendingCall
+from waystation.core.errors import ForeignHistory
+from waystation.history.reader import decoded, log_of
+from waystation.replay import replay
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
+from waystation.testing import assert_replays
+
+HERE = Path(__file__).parent
+CONVERTER = offloading(Blobs(HERE / "store"))
+NAMES = sorted(path.name.removesuffix(".held.json") for path in HERE.glob("*.held.json"))
+
+
+def kept(name: str) -> tuple[WorkflowHistory, dict[str, Any]]:
+    """Return a kept history and what its workflow held."""
+    held = json.loads((HERE / f"{name}.held.json").read_text())
+    return WorkflowHistory.from_json(held.pop("id"), (HERE / f"{name}.json").read_text()), held
+
+
+def test_every_scenario_is_kept() -> None:
+    """A new behaviour needs its history: `python -m tests.corpus.record`."""
+    assert set(SCENARIOS) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_kept_history_replays(name: str) -> None:
+    """In the production runner and in the strict sandbox."""
+    history, _ = kept(name)
+    await assert_replays(history, CONVERTER)
+
+
+async def test_a_history_without_its_beginning_is_refused() -> None:
+    """The SDK would wait for the start for ever."""
+    history, _ = kept("one-tool")
+    with pytest.raises(ForeignHistory, match="does not begin with the start"):
+        await replay(WorkflowHistory("one-tool", history.events[1:]))
+
+
+async def test_a_history_that_nobody_has_taken_up_replays() -> None:
+    """There is nothing in it to be repeated; the SDK would wait for that for ever, too."""
+    history, _ = kept("one-tool")
+    for length in (1, 2, 3):
+        await replay(WorkflowHistory("one-tool", history.events[:length]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
+    """Projection and workflow agree, without a server."""
+    history, held = kept(name)
+    log = log_of([WorkflowHistory(history.workflow_id, await decoded(history.events, CONVERTER))])
+    events = [event.to_json() for event in log.events]
+    # As a reader does: fields that a later version added are not in it.
+    held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
+    assert {"events": events, "state": log.state, "pending": log.pending()} == held

@@ -1,0 +1,62 @@
+"""What an incident that is kept has to hold: it replays, and is read as its workflow said."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.paths import HISTORIES
+from waystation.core.payload import JsonObject
+from waystation.replay import Recording
+from waystation.testing import assert_keeps_replaying
+from waystation.testing.incidents import misread
+
+
+@pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])
+async def test_what_was_recorded_keeps_replaying(name: str) -> None:
+    """Completed, waiting, failed."""
+    await assert_keeps_replaying(HISTORIES / f"{name}.json")
+
+
+def _result(held: JsonObject) -> None:
+    """Have the workflow say another result than it had."""
+    last = held["events"][-1]["workflowExecutionCompletedEventAttributes"]["result"]["payloads"][0]
+    said = json.loads(base64.b64decode(last["data"])) | {"text": "Nothing was paid."}
+    last["data"] = base64.b64encode(json.dumps(said).encode()).decode()
+
+
+def _tool(held: JsonObject) -> None:
+    """Have the workflow call another tool than the model wanted."""
+    scheduled = [event.get("activityTaskScheduledEventAttributes", {}) for event in held["events"]]
+    next(each for each in scheduled if each.get("activityType") == {"name": "clerk.pay"})["activityType"] = {
+        "name": "a.b"
+    }
+
+
+@pytest.mark.parametrize(("change", "problem"), [(_result, "Nothing was paid"), (_tool, r"now: call pay\(amount=5\)")])
+async def test_what_differs_is_said(change: Callable[[JsonObject], None], problem: str, tmp_path: Path) -> None:
+    """In the words of agents."""
+    held = json.loads((HISTORIES / "confirmation-approved.json").read_text())
+    change(held)
+    file = tmp_path / "changed.json"
+    file.write_text(json.dumps(held))
+    with pytest.raises(AssertionError, match=problem):
+        await assert_keeps_replaying(file)
+
+
+async def test_a_result_that_is_read_otherwise_is_noticed() -> None:
+    """Here by a log that stops early."""
+    recording = await Recording.read(HISTORIES / "one-tool.json")
+    assert list(misread(recording)) == []
+    assert "text '3'" in next(misread(replace(recording, log=recording.after(1))), "")
+
+
+async def test_a_wait_that_is_not_read_is_noticed() -> None:
+    """Here by a log that takes the call to be refused."""
+    recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
+    assert list(misread(recording)) == []
+    recording.log.calls["fc-1"].gate = "refused"
+    assert "fc-1" in next(misread(recording), "")

@@ -1,0 +1,85 @@
+"""Redacted histories: they replay and read as before, and hide what they are to hide."""
+
+import json
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowHistory
+
+from tests.paths import HISTORIES
+from tests.programs import command
+from waystation.core.log import Log
+from waystation.history.files import Saved, read, written
+from waystation.replay import Recording, replay
+from waystation.replay.redaction import redact
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
+
+NAMES = sorted(path.name.removesuffix(".held.json") for path in HISTORIES.glob("*.held.json"))
+SESSIONS = sorted(path.stem for path in (HISTORIES / "sessions").glob("*.json"))
+RULES = {
+    "secrets": ["secrets"],
+    "fields": ["field:amount", "field:request", "field:args.purpose", "field:reason", "field:text"],
+    "text": ["text"],
+}
+
+
+def outline(log: Log) -> list[object]:
+    """Return what an invocation did, without what was said in it."""
+    events = [
+        (event.id, event.author, event.branch, [sorted(part) for part in (event.content or {}).get("parts", ())])
+        for event in log.events
+    ]
+    waits = [(call.function_call_id, call.tool, call.kind, call.deadline) for call in log.pending()]
+    calls = [
+        (call.id, call.name, call.gate, call.closed, call.answer and call.answer.action) for call in log.calls.values()
+    ]
+    ended = log.ended.status if log.ended else None
+    return [
+        [(entry.ref, type(entry.body).__name__) for entry in log.entries],
+        events,
+        calls,
+        waits,
+        ended,
+        [*log.state],
+    ]
+
+
+async def kept_redacted(path: Path, rules: list[str], tmp_path: Path) -> Path:
+    """Redact a kept history, and write what is left into a file."""
+    saved = await redact(read(path), rules, converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))
+    file = tmp_path / f"{path.stem}.json"
+    file.write_text(json.dumps(written(saved)))
+    return file
+
+
+@pytest.mark.parametrize("rules", list(RULES))
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: str, tmp_path: Path) -> None:
+    """Same entries, same events, same calls, same waits; without the store that the history needed."""
+    before = await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
+    after = await Recording.read(await kept_redacted(HISTORIES / f"{name}.json", RULES[rules], tmp_path))
+    await replay(after)
+    assert outline(after.log) == outline(before.log)
+
+
+def test_a_kept_history_is_a_saved_one() -> None:
+    """What is redacted is what files hold."""
+    assert isinstance(read(HISTORIES / "one-tool.json"), Saved)
+
+
+async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
+    """The short forms of large values would make a file that never replays."""
+    ran = await command("--store", str(tmp_path), "history", str(HISTORIES / "offloaded.json"), "--redact", "text")
+    assert (ran.code, ran.out, "--store says where" in ran.err) == (1, "", True), ran
+
+
+@pytest.mark.parametrize("rules", list(RULES))
+@pytest.mark.parametrize("name", SESSIONS)
+async def test_a_redacted_session_replays(name: str, rules: str, tmp_path: Path) -> None:
+    """Sessions hold what was said, too."""
+    kept = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
+    one = Saved([WorkflowHistory.from_json(kept["id"], kept["history"])])
+    saved = await redact(one, RULES[rules], converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))
+    for history in saved.histories:
+        await replay(history)

@@ -1,0 +1,100 @@
+"""Signs of life: as long as a worker lives, its tools do not count as lost, whatever they are doing."""
+
+import asyncio
+import itertools
+import time
+from datetime import timedelta
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Gate, until
+from waystation.activities.heartbeat import beating
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+SHORT = timedelta(seconds=1)
+
+
+async def test_a_tool_may_take_longer_than_its_heartbeat_timeout(serve: Serve) -> None:
+    """The engine sends heartbeats for a tool that sends none."""
+
+    def compute() -> str:
+        """Take a while."""
+        time.sleep(2 * SHORT.total_seconds())
+        return "computed"
+
+    model = ScriptedModel(calls(("compute", {})), says("done"))
+    tool = FunctionTool(compute, heartbeat_timeout=SHORT, effect="once")
+    async with serve(Agent(name="patient", model=model, tools=[tool])) as env:
+        await env.client.run("patient", "go")
+    assert responses(model.requests[-1]) == [("compute", {"result": "computed"})]
+
+
+async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None:
+    """The pause before a retry of a call that takes effect once may be longer than the heartbeat timeout."""
+    tries = itertools.count(1)
+
+    def flaky() -> str:
+        """Fail twice."""
+        number = next(tries)
+        if number < 3:
+            raise ConnectionError("not yet")
+        return f"try {number}"
+
+    model = ScriptedModel(calls(("flaky", {})), says("done"))
+    tool = FunctionTool(flaky, heartbeat_timeout=SHORT, effect="once", retries=2)
+    async with serve(Agent(name="patient", model=model, tools=[tool])) as env:
+        await env.client.run("patient", "go")
+    assert responses(model.requests[-1]) == [("flaky", {"result": "try 3"})]
+
+
+async def test_a_tool_that_beats_all_the_time_is_heard_now_and_then() -> None:
+    """Its first heartbeat goes out at once; of what comes before the next one, the newest is told when it fails."""
+    sent: list[tuple[object, ...]] = []
+    outside = ActivityEnvironment()
+    outside.on_heartbeat = lambda *details: sent.append(details)
+
+    async def work() -> None:
+        with beating(60) as heart:
+            for step in range(1_000):
+                heart.hear("step", step)
+                await asyncio.sleep(0)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await outside.run(work)
+    assert len(sent) == 2
+    assert sent[-1] == ("step", 999)
+
+
+async def test_what_a_tool_tells_stays_while_the_engine_beats(serve: Serve) -> None:
+    """The engine's own heartbeats repeat it, so the next attempt finds it however long ago it was told."""
+    gate = Gate()
+
+    async def copy(tool_context: ToolContext) -> str:
+        """Copy half of it."""
+        tool_context.heartbeat("half")
+        await gate.passed()
+        return "copied"
+
+    model = ScriptedModel(calls(("copy", {})), says("done"))
+    async with serve(Agent(name="copier", model=model, tools=[FunctionTool(copy)])) as env:
+        invocation = await env.client.start("copier", "go")
+        seen: dict[int, list[bytes]] = {}
+
+        async def beaten_twice() -> bool:
+            described = await invocation.handle.describe()
+            for each in described.raw_description.pending_activities:
+                if each.HasField("last_heartbeat_time") and each.heartbeat_details.payloads:
+                    moment = each.last_heartbeat_time.ToNanoseconds()
+                    seen[moment] = [payload.data for payload in each.heartbeat_details.payloads]
+            return len(seen) > 1
+
+        await until(beaten_twice, "two heartbeats with something in them")
+        gate.open()
+        await invocation.result()
+    assert list(seen.values()) == [[b'"half"']] * len(seen)

@@ -1,0 +1,118 @@
+"""Invocations of sessions are read on, not read again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
+
+from tests.server.activities.conftest import Pages
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import waiting
+from waystation.activities.turns import TurnReader
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import Entry
+from waystation.core.wire import WORKFLOW
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def ask(number: int) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "asked"}
+
+
+def act(request: LlmRequest) -> LlmResponse:
+    """Ask four times, each time when the one before is answered."""
+    answered = [told for _, told in responses(request) if told.get("status") != "asked"]
+    asked = len(responses(request)) - len(answered)
+    if asked:
+        return says("I asked.")
+    return calls(("ask", {"number": len(answered) + 1})) if len(answered) < 4 else says("done")
+
+
+@pytest.fixture
+async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
+    """An agent that waits four times."""
+    async with serve(Agent(name="asker", model=FunctionModel(act), tools=[LongRunningFunctionTool(ask)])) as env:
+        yield env
+
+
+async def parked(invocation: Invocation, call: str) -> None:
+    """Wait until an invocation waits for one call and does nothing else."""
+    await waiting(invocation, call)
+    async with asyncio.timeout(20):
+        async for log in invocation.follow():
+            if [each.id for each in log.waiting()] == [call] and not log.busy:
+                return
+
+
+async def entries(invocation: Invocation) -> list[tuple[str, Any]]:
+    """Return what a reader who reads everything sees."""
+    return told((await invocation.log()).entries)
+
+
+def told(entries: list[Entry]) -> list[tuple[str, Any]]:
+    return [(entry.ref, entry.body) for entry in entries]
+
+
+async def test_only_what_is_new_is_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+    """Each time the invocation waits again, its last events are asked for."""
+    invocation = await env.client.start("asker", "go")
+    reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
+    for number in range(1, 5):
+        await parked(invocation, f"fc-{number}")
+        assert told((await reader.log()).entries) == await entries(invocation)
+        await invocation.respond({"said": "yes"})
+    await invocation.result()
+    assert told((await reader.log()).entries) == await entries(invocation)
+    assert (pages.cold, pages.tail >= 4) == (1, True)
+
+
+async def test_it_is_read_on_in_further_runs(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+    """Of the run that is known its end, and then the next one; earlier ones are not read again."""
+    given = {"agent": "asker", "message": "go", "cut_after": 20}
+    queue = env.client.task_queue
+    handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"long-{queue}", task_queue=queue)
+    invocation = Invocation(env.client, handle)
+    reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
+    for number in range(1, 5):
+        await parked(invocation, f"fc-{number}")
+        assert told((await reader.log()).entries) == await entries(invocation)
+        await invocation.respond({"said": "yes"})
+    await invocation.result()
+    assert told((await reader.log()).entries) == await entries(invocation)
+    runs = len(await invocation.histories())
+    assert runs > 1
+    assert pages.cold == runs
+
+
+async def test_an_invocation_that_was_reset_is_read_anew(env: AgentEnvironment, temporal: Client) -> None:
+    """Its run was terminated; another one goes on from an earlier point."""
+    invocation = await env.client.start("asker", "go")
+    reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
+    await parked(invocation, "fc-1")
+    before = (await reader.log()).entries[1:]
+    events = (await invocation.history()).events
+    first = next(event for event in events if event.HasField("workflow_task_completed_event_attributes"))
+    await temporal.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=invocation.id),
+            workflow_task_finish_event_id=first.event_id,
+            request_id="reset",
+        )
+    )
+    for number in range(1, 5):
+        await parked(invocation, f"fc-{number}")
+        log = await reader.log()
+        assert told(log.entries) == await entries(invocation)
+        assert log.entries[1] not in before
+        await invocation.respond({"said": "again"})
+    await env.client.invocation(invocation.id).result()
+    assert told((await reader.log()).entries) == await entries(invocation)

@@ -1,0 +1,342 @@
+"""The log as activities see it: rebuilt from a real history, read as little as possible, and never from elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from tests.server.activities.conftest import Pages
+from tests.server.conftest import Serve
+from waystation.activities.view import Views
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import CallReturned
+from waystation.core.errors import ForeignHistory
+from waystation.core.facts import Scheduled, Started
+from waystation.core.log import Log
+from waystation.core.model_call import Position
+from waystation.core.projection import Sources, catch_up, position_of
+from waystation.core.tool_call import ToolOutcome
+from waystation.embedded import EmbeddedServer
+from waystation.history.reader import HistoryReader
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def note(word: str, tool_context: ToolContext) -> dict[str, str]:
+    """Note a word."""
+    tool_context.state[word] = True
+    return {"noted": word}
+
+
+def ask() -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "asked"}
+
+
+class Recorded:
+    """An invocation as far as its history goes."""
+
+    def __init__(self, invocation: Invocation, run_id: str, positions: Sequence[Position]) -> None:
+        self.invocation = invocation
+        self.run_id = run_id
+        self.positions = positions
+        """What its activities were told, oldest first."""
+
+    async def at(self, views: Views, position: Position) -> Log:
+        """Look at it."""
+        return await views.at(self.invocation.id, self.run_id, position)
+
+
+async def recorded(invocation: Invocation) -> Recorded:
+    """Read an invocation's history."""
+    history = await invocation.history()
+    facts = list(HistoryReader().read(history.events))
+    run_id = history.run_id or (await invocation.handle.describe()).run_id
+    return Recorded(invocation, run_id, [position_of(fact) for fact in facts if isinstance(fact, Scheduled)])
+
+
+async def waits(env: AgentEnvironment) -> Invocation:
+    """Start an invocation of the agent below and return it when it waits."""
+    invocation = await env.client.start("asker", "go")
+    async with asyncio.timeout(20):
+        async for event in invocation.events():
+            if event.content and event.content["parts"] == [{"text": "asked"}]:
+                break
+    return invocation
+
+
+@pytest.fixture
+async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
+    """An agent that makes two calls at a time, then one that waits, and says so: seven activities."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = dict(responses(request))
+        if not told:
+            return calls(("note", {"word": "a"}), ("note", {"word": "b"}))
+        if "ask" not in told:
+            return calls(("ask", {}))
+        return says("asked" if told["ask"] == {"status": "asked"} else "done")
+
+    agent = Agent(name="asker", model=FunctionModel(act), tools=[note, LongRunningFunctionTool(ask)])
+    async with serve(agent, verify=False) as env:
+        yield env
+
+
+async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
+    env: AgentEnvironment, temporal: Client, pages: Pages
+) -> None:
+    """A process that has never seen the run asks the server once, and then knows each earlier position too."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    log = await run.at(views, run.positions[-1])
+    refs = [entry.ref.partition(".")[0] for entry in log.entries]
+    assert refs == ["start", ">1", "m1", *sorted(("fc-1", "fc-2"), key=refs.index), ">2", "m2", "fc-3"]
+    assert log.state == {"a": True, "b": True}
+    for position in run.positions:
+        assert (await run.at(views, position)).entries[: position.at + len(position.new)]
+    assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
+
+
+async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+    """After an answer only the tail of the history is asked for, and the log is that of a fresh reader."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    await run.at(views, run.positions[-1])
+    await run.invocation.respond({"said": "yes"})
+    await run.invocation.result()
+    later = await recorded(run.invocation)
+    followed = await later.at(views, later.positions[-1])
+    fresh = await later.at(Views(env.temporal), later.positions[-1])
+    assert [(each.ref, each.body) for each in followed.entries] == [(each.ref, each.body) for each in fresh.entries]
+    assert followed.entries[-1].ref == "u1"
+    assert (views.reads, pages.cold, pages.tail) == (2, 1, 1)
+
+
+async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Client, pages: Pages) -> None:
+    """However much happened meanwhile, every event is taken once and in order."""
+    words = [f"w{number}" for number in range(10)]
+    model = ScriptedModel(calls(("ask", {})), says("asked"), *(calls(("note", {"word": word})) for word in words))
+    agent = Agent(name="asker", model=model, tools=[note, LongRunningFunctionTool(ask)])
+    async with serve(agent, verify=False) as env:
+        views, run = Views(temporal), await recorded(await waits(env))
+        await run.at(views, run.positions[-1])
+        await run.invocation.respond({"said": "yes"})
+        await run.invocation.result()
+        later = await recorded(run.invocation)
+        log = await later.at(views, later.positions[-1])
+        assert list(log.state) == words
+        assert (views.reads, pages.cold) == (2, 1)
+        assert pages.tail > 1
+
+
+@pytest.fixture
+def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[Views]:
+    """The views of the workers that this test starts."""
+    made: list[Views] = []
+
+    def remembered(client: Client, *given: Any) -> Views:
+        made.append(Views(client, *given))
+        return made[-1]
+
+    monkeypatch.setattr("waystation.worker.engine_activities.Views", remembered)
+    return made
+
+
+async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_workers: list[Views]) -> None:
+    """A single worker rebuilds nothing that it made itself, however many calls an invocation makes."""
+    # One at a time: of two at once the second may be taken first, and then reads what only the first one names.
+    turns = [calls(("note", {"word": f"{turn}"})) for turn in range(10)]
+    async with serve(Agent(name="busy", model=ScriptedModel(*turns, says("done")), tools=[note])) as env:
+        result = await env.client.run("busy", "go")
+    assert len(result.state_delta) == 10
+    assert [views.reads for views in in_workers] == [0]
+
+
+@pytest.mark.parametrize(("signal", "reads"), [(False, 1), (True, 0)], ids=["update", "signal"])
+async def test_an_answer_costs_at_most_one_read(
+    serve: Serve, in_workers: list[Views], signal: bool, reads: int
+) -> None:
+    """An update may yet be undone, so it is read from history; what was made here is not kept a second time by that."""
+    model = ScriptedModel(calls(("ask", {})), says("asked"), says("done"))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        invocation = await waits(env)
+        await invocation.respond({"said": "yes"}, signal=signal)
+        assert (await invocation.result()).text == "done"
+    [views] = in_workers
+    assert views.reads == reads
+    [run] = views._runs.values()
+    assert [ref.partition(".")[0] for ref in run.sources._bodies] == ["m3"]
+
+
+async def test_looks_at_one_run_at_the_same_time_share_one_read(
+    env: AgentEnvironment, temporal: Client, pages: Pages
+) -> None:
+    """Parallel tools of a cold process do not each read the history."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    logs = await asyncio.gather(*(run.at(views, position) for position in (*run.positions, *run.positions)))
+    assert len({id(log) for log in logs}) == 1
+    assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
+
+
+async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:
+    """Each run has its own log."""
+    views = Views(temporal)
+    runs = [await recorded(await waits(env)) for _ in range(3)]
+    logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs))
+    assert [log.invocation_id for log in logs] == [run.invocation.id for run in runs]
+    assert [log.state for log in logs] == [{"a": True, "b": True}] * 3
+    assert views.reads == 3
+
+
+async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
+    env: AgentEnvironment, temporal: Client
+) -> None:
+    """The process made a result for an attempt that the server had given up; the recorded one is read and used."""
+    run = await recorded(await waits(env))
+    bodies = {entry.ref: entry.body for entry in (await run.at(Views(temporal), run.positions[-1])).entries}
+    views = Views(temporal)
+    views.expect(run.invocation.id, run.run_id, "start", bodies["start"], 100)
+    for ref, body in bodies.items():
+        if ref.startswith(("m1.", "fc-2.")):
+            views.put(run.run_id, ref, body, 100)
+    stale = ToolOutcome(function_call_id="fc-1", response={"noted": "stale"}, mark="aaaaaa")
+    views.put(run.run_id, "fc-1.aaaaaa", CallReturned(stale), 100)
+    model_1, tool_1, tool_2, model_2, *_ = run.positions
+    for position in (model_1, tool_1, tool_2):
+        assert "fc-1" not in {entry.ref.partition(".")[0] for entry in (await run.at(views, position)).entries}
+    assert views.reads == 0
+    assert (await run.at(views, model_2)).calls["fc-1"].response == {"noted": "a"}
+    assert views.reads == 1
+
+
+async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, temporal: Client) -> None:
+    """With room for two runs, looking at a third costs the one that nobody looked at."""
+    views = Views(temporal, max_runs=2)
+    one, two, three = [await recorded(await waits(env)) for _ in range(3)]
+    for run in (one, two, one, three):
+        await run.at(views, run.positions[-1])
+    assert views.reads == 3
+    for run in (one, three):
+        await run.at(views, run.positions[-1])
+    assert views.reads == 3
+    await two.at(views, two.positions[-1])
+    assert views.reads == 4
+
+
+async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> None:
+    """Runs are dropped until what is left fits; the one in use always stays."""
+    views = Views(temporal, max_bytes=1)
+    one, two = [await recorded(await waits(env)) for _ in range(2)]
+    for run in (one, one, two, two, one):
+        assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
+    assert views.reads == 3
+
+
+async def test_results_made_here_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
+    """A large result drops other runs at the next look."""
+    views = Views(temporal, max_bytes=1_000_000)
+    one, two = [await recorded(await waits(env)) for _ in range(2)]
+    for run in (one, two):
+        await run.at(views, run.positions[-1])
+    views.put(two.run_id, "fc-9.bbbbbb", CallReturned(ToolOutcome(function_call_id="fc-9")), 2_000_000)
+    await two.at(views, two.positions[-1])
+    assert views.reads == 2
+    await one.at(views, one.positions[-1])
+    assert views.reads == 3
+
+
+async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
+    """With room for one run, several are looked at side by side; afterwards only what is kept is counted."""
+    views = Views(temporal, max_runs=1)
+    runs = [await recorded(await waits(env)) for _ in range(3)]
+    logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs * 4))
+    assert [log.invocation_id for log in logs] == [run.invocation.id for run in runs * 4]
+    assert views._size == sum(run.size for run in views._runs.values())
+
+
+async def test_a_result_for_an_unknown_run_is_not_kept(env: AgentEnvironment, temporal: Client) -> None:
+    """A run that was dropped while its tool ran is read again when it is needed."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    views.put(run.run_id, "m1.cccccc", CallReturned(ToolOutcome(function_call_id="fc-1")), 100)
+    assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
+    assert views.reads == 1
+
+
+@pytest.mark.parametrize("ref", ["m1.absent", "u7", "m1"], ids=["no such attempt", "no such update", "no attempt"])
+async def test_a_reference_to_nothing_is_refused_and_forgotten(
+    env: AgentEnvironment, temporal: Client, ref: str
+) -> None:
+    """What the history does not hold is an error for whoever asked, and the next one finds a whole log."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    last = run.positions[-1]
+    wrong = Position(at=last.at + len(last.new), new=(ref,))
+    refusals = await asyncio.gather(*(run.at(views, wrong) for _ in range(3)), return_exceptions=True)
+    assert [type(refusal) for refusal in refusals] == [ForeignHistory] * 3
+    assert "lacks entries" in str(refusals[0])
+    assert (views._size, len(views._runs)) == (0, 0)
+    assert (await run.at(views, last)).state == {"a": True, "b": True}
+
+
+async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, temporal: Client) -> None:
+    """A position that starts after the end of the log cannot be reached."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    with pytest.raises(ForeignHistory):
+        await run.at(views, Position(at=99, new=("m9.dddddd",)))
+
+
+async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment, temporal: Client) -> None:
+    """A command may take it that entries were named which were not; then the whole history is read, as others do."""
+    views, run = Views(temporal), await recorded(await waits(env))
+    last = run.positions[-1]
+    beyond = Position(at=last.at + len(last.new) + 2, new=())
+    log = await run.at(views, beyond)
+    assert [entry.ref.partition(".")[0] for entry in log.entries][-3:] == ["fc-3", ">3", "m3"]
+    await run.invocation.respond({"said": "yes"})
+    await run.invocation.result()
+    later = await recorded(run.invocation)
+    assert (await later.at(views, later.positions[-1])).entries[-1].ref == "u1"
+
+
+async def test_a_foreign_history_is_refused_every_time(server: EmbeddedServer, temporal: Client) -> None:
+    """A workflow of another kind has no log, however often one asks for it."""
+    handle = await temporal.start_workflow("Elsewhere", {"agent": "x"}, id="foreign", task_queue="nobody")
+    views = Views(temporal)
+    for _ in range(2):
+        with pytest.raises(ForeignHistory, match="'Elsewhere'"):
+            await views.at("foreign", handle.result_run_id or "", Position(at=0, new=("start",)))
+    await handle.terminate()
+
+
+START = b'{"agent": "asker", "message": "hello"}'
+
+
+@pytest.mark.parametrize(
+    ("position", "reached", "refs"),
+    [
+        (Position(at=0, new=("start",)), True, ["start"]),
+        (Position(at=0, new=("start", ">1")), True, ["start", ">1"]),
+        (Position(at=1, new=(">1",)), False, []),
+        (Position(at=0, new=("start", "m1.eeeeee", ">2")), False, ["start"]),
+        (Position(at=0, new=()), True, []),
+    ],
+    ids=["start", "two", "gap", "missing", "nothing"],
+)
+def test_a_log_catches_up_as_far_as_it_can(position: Position, reached: bool, refs: list[str]) -> None:
+    """Entries are appended in the order of the position, up to the first one whose source is not known."""
+    log, sources = Log("i"), Sources()
+    sources.learn(Started([START]))
+    assert catch_up(log, position, sources, 1.0) is reached
+    assert [entry.ref for entry in log.entries] == refs
+
+
+def test_a_log_that_is_further_on_stays_as_it_is() -> None:
+    """A position that the log has passed changes nothing, and one that overlaps adds only what is new."""
+    log, sources = Log("i"), Sources()
+    sources.learn(Started([START]))
+    assert catch_up(log, Position(at=0, new=("start", ">1")), sources, 1.0)
+    assert catch_up(log, Position(at=0, new=("start",)), sources, 2.0)
+    assert catch_up(log, Position(at=0, new=("start", ">1", ">2")), sources, 3.0) is True
+    assert [(entry.ref, entry.time) for entry in log.entries] == [("start", 1.0), (">1", 1.0), (">2", 3.0)]

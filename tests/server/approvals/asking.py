@@ -1,0 +1,56 @@
+"""Agents that ask people, and how it is seen that they do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.server.workflows.outside import until
+from waystation import Agent, AgentClient, AgentTool, FunctionTool, LongRunningFunctionTool
+from waystation.core.answer import PendingCall
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, calls, responses, says
+
+
+def ask(purpose: str) -> None:
+    """Ask somebody."""
+
+
+def asks_once(name: str, args: Any) -> FunctionModel:
+    """Return a model that makes one call in every invocation, and then says what was answered."""
+
+    def reply(request: LlmRequest) -> LlmResponse:
+        told = responses(request)
+        return says(f"They said {told[-1][1]}.") if told else calls((name, args))
+
+    return FunctionModel(reply)
+
+
+def asker(name: str = "asker", purpose: str = "x") -> Agent:
+    """Return an agent that asks somebody by a long-running call."""
+    return Agent(name=name, model=asks_once("ask", {"purpose": purpose}), tools=[LongRunningFunctionTool(ask)])
+
+
+def payer(pay: Any, name: str = "payer") -> Agent:
+    """Return an agent that pays 5 once somebody has confirmed it."""
+    return Agent(name=name, model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, require_confirmation=True)])
+
+
+def boss(child: Agent) -> Agent:
+    """Return an agent that has another one work."""
+    return Agent(name="boss", model=asks_once(child.name, {"request": "go"}), tools=[AgentTool(child)])
+
+
+async def listed(client: AgentClient, count: int, **wanted: Any) -> list[PendingCall]:
+    """Wait until visibility lists so many calls, and return them."""
+
+    async def look() -> tuple[list[PendingCall]] | None:
+        found = [call async for call in client.approvals.each(**wanted)]
+        return (found,) if len(found) == count else None
+
+    seen = await until(look, f"{count} calls of {wanted}")
+    assert seen is not None
+    return seen[0]
+
+
+def ids(found: Sequence[PendingCall]) -> list[str]:
+    """Return by what calls are answered."""
+    return [call.approval_id for call in found]

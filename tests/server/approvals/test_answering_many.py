@@ -1,0 +1,169 @@
+"""Many calls are answered in one go: one result for each, nothing lost and nothing done twice."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from tests.server.approvals.asking import asker, listed, payer
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, waiting
+from waystation.client.approvals import Outcome
+from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, DigestMismatch, UnknownCall
+from waystation.core.payload import JsonObject
+
+
+def words(outcomes: list[Outcome]) -> dict[str, str]:
+    """Return what became of each answer, in a word."""
+    return {each.approval_id: "counted" if each.receipt else type(each.error).__name__ for each in outcomes}
+
+
+async def test_each_call_gets_a_result_of_its_own_and_a_refusal_stops_nothing(serve: Serve) -> None:
+    """Unknown, malformed and answered ones among good ones; one that is named twice is answered once."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        started = [await env.client.start("payer", str(n)) for n in range(3)]
+        for invocation in started:
+            await waiting(invocation, "fc-1")
+        await started[0].approve()
+        names = [f"{each.id}/fc-1" for each in started]
+        given = [*names, names[2], "no-such/fc-1", "fc-1"]
+        outcomes = [each async for each in env.client.approvals.answer_all(given, "approve", by="dana")]
+        assert words(outcomes) == {
+            names[0]: "AlreadyAnswered",
+            names[1]: "counted",
+            names[2]: "counted",
+            "no-such/fc-1": "UnknownCall",
+            "fc-1": "UnknownCall",
+        }
+        for invocation in started:
+            await invocation.result()
+        assert till.paid == [5, 5, 5]
+
+
+async def test_calls_of_a_list_are_answered_as_they_were_shown(serve: Serve) -> None:
+    """Each answer carries the digest of its call, so another one by the time it arrives is not answered."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        user = env.client.task_queue
+        started = [await env.client.start("payer", str(n), user_id=user) for n in range(2)]
+        shown = await listed(env.client, 2, user_id=user)
+        changed = shown[0].model_copy(update={"digest": "0" * 32})
+        outcomes = [each async for each in env.client.approvals.answer_all([changed, shown[1]], "approve")]
+        assert {type(each.error) for each in outcomes} == {DigestMismatch, type(None)}
+        found = env.client.approvals.each(user_id=user, tool="pay")
+        assert {each.receipt is None for each in [o async for o in env.client.approvals.answer_all(found, "approve")]}
+        for invocation in started:
+            await invocation.result()
+        assert till.paid == [5, 5]
+
+
+async def test_no_more_answers_than_allowed_are_under_way_at_a_time(serve: Serve) -> None:
+    """So many calls ask neither for much memory nor for all of the server."""
+    async with serve(asker()) as env:
+        under_way, most = 0, 0
+
+        async def slow(_id: str, _action: str, **_fields: object) -> JsonObject:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            return {}
+
+        approvals = env.client.approvals
+        approvals.answer = slow  # type: ignore[method-assign,assignment]  # counts, and asks no server
+        names = [f"inv-{n}/fc-1" for n in range(20)]
+        assert len([each async for each in approvals.answer_all(names, "approve", at_once=3)]) == 20
+        assert most == 3
+
+
+async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> None:
+    """It does not settle the call, so a second one would count; its id says that it is the same."""
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        told = []
+        for status in ("50 %", "50 %", "60 %"):
+            many = env.client.approvals.answer_all(
+                [f"{invocation.id}/fc-1"], "progress", response={"status": status}, wake=False
+            )
+            told += [each async for each in many]
+        assert [type(each.error) for each in told] == [type(None), AlreadyAnswered, type(None)]
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_an_answer_that_no_worker_takes_is_told_as_unknown_not_as_failed(serve: Serve) -> None:
+    """Hazard: an update that timed out is applied later. A signal is taken at once, and applied when a worker comes."""
+    till = Till()
+    async with serve(payer(till.pay), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+    name = [f"{invocation.id}/fc-1"]
+    many = env.client.approvals.answer_all(name, "approve", confirm_within=timedelta(seconds=0.2))
+    [unknown] = [each async for each in many]
+    assert isinstance(unknown.error, AnswerUnconfirmed)
+    [sent] = [each async for each in env.client.approvals.answer_all(name, "approve", signal=True)]
+    assert sent.receipt == {"sent": True}
+    async with serve(payer(till.pay), task_queue=queue):
+        await invocation.result()
+        assert till.paid == [5]
+
+
+PROGRAM = """
+import asyncio, sys
+from waystation import AgentClient
+
+async def main():
+    client = await AgentClient.connect(address=sys.argv[1])
+    calls = client.approvals.each(user_id=sys.argv[2])
+    async for outcome in client.approvals.answer_all(calls, "approve", at_once=2, by="dana"):
+        print(outcome.approval_id, bool(outcome.receipt), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_whoever_is_killed_while_answering_many_goes_on_when_run_again(serve: Serve) -> None:
+    """Every call is approved exactly once, whatever had arrived before."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        user = env.client.task_queue
+        started = [await env.client.start("payer", str(n), user_id=user) for n in range(5)]
+        await listed(env.client, 5, user_id=user)
+        command = [sys.executable, "-c", PROGRAM, env.server.address, user]
+        first = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        assert first.stdout is not None
+        await first.stdout.readline()
+        first.kill()
+        await first.communicate()
+        second = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        await second.communicate()
+        for invocation in started:
+            await invocation.result()
+        assert till.paid == [5] * 5
+        for invocation in started:
+            call = (await invocation.log()).calls["fc-1"]
+            assert call.answer is not None
+            assert call.answer.by == "dana"
+
+
+async def test_an_id_of_a_sibling_invocation_answers_nothing_here(serve: Serve) -> None:
+    """Hazard: an answer by the id of another invocation. A call of the same number elsewhere still waits."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        one, other = [await env.client.start("payer", n) for n in ("one", "other")]
+        await waiting(one, "fc-1")
+        [before] = await waiting(other, "fc-1")
+        with pytest.raises(UnknownCall):
+            await env.client.approvals.approve(f"{one.id}/{other.id}/fc-1")
+        await env.client.approvals.approve(f"{one.id}/fc-1")
+        await one.result()
+        assert await other.pending() == [before]
+        await other.reject()
+        await other.result()
+        assert till.paid == [5]

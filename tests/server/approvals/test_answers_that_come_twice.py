@@ -1,0 +1,113 @@
+"""Decisions that come twice, too late, for nothing, or while nobody serves: the first that is recorded stands."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.server.approvals.asking import asker, payer
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.answer import Action
+from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def busy(till: Till) -> Agent:
+    """Return an agent that pays 5 when confirmed, and waits for something else, too."""
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
+    return Agent(name="busy", model=model, tools=tools)
+
+
+async def end(invocation: Invocation) -> None:
+    """Answer what else waits."""
+    await waiting(invocation, "fc-2")
+    await invocation.approve("fc-2")
+    await invocation.result()
+
+
+@pytest.mark.parametrize("times", [2, 5])
+@pytest.mark.parametrize("signal", [True, False], ids=["signal", "update"])
+async def test_a_decision_that_is_sent_again_and_again_has_one_effect(serve: Serve, times: int, signal: bool) -> None:
+    """Hazard: a double click, or a request that the network repeats. The rest hear that it is answered."""
+    till = Till()
+    async with serve(busy(till)) as env:
+        invocation = await env.client.start("busy", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        sent = [invocation.approve("fc-1", by="dana", signal=signal) for _ in range(times)]
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        if signal:
+            assert await ignored(invocation, times - 1) == ["AlreadyAnswered"] * (times - 1)
+        else:
+            assert sorted(type(each).__name__ for each in outcomes) == ["AlreadyAnswered"] * (times - 1) + ["dict"]
+        await end(invocation)
+        assert till.paid == [5]
+
+
+@pytest.mark.parametrize(("first", "second"), [("approve", "reject"), ("reject", "approve")])
+@pytest.mark.parametrize("signal", [True, False], ids=["signal", "update"])
+async def test_the_opposite_decision_changes_nothing(serve: Serve, first: Action, second: Action, signal: bool) -> None:
+    """Hazard: the opposite after the first. It is refused, and the message says what was decided, and by whom."""
+    till = Till()
+    async with serve(busy(till)) as env:
+        invocation = await env.client.start("busy", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.answer(first, "fc-1", by="dana")
+        if signal:
+            await invocation.answer(second, "fc-1", by="emil", signal=True)
+            assert await ignored(invocation, 1) == ["AlreadyAnswered"]
+        else:
+            with pytest.raises(AlreadyAnswered, match=f"by 'dana': {first}"):
+                await invocation.answer(second, "fc-1", by="emil")
+        await end(invocation)
+        assert till.paid == ([5] if first == "approve" else [])
+        if signal:
+            assert ignored_in((await invocation.log()).events) == ["AlreadyAnswered"]
+
+
+async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision_counted(serve: Serve) -> None:
+    """Hazard: the server answers a used id with its first outcome, so a rejection would read as accepted."""
+    till = Till()
+    async with serve(busy(till)) as env:
+        invocation = await env.client.start("busy", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        assert (await invocation.approve("fc-1"))["action"] == "approve"
+        for _ in range(2):
+            assert await refusal(invocation.reject("fc-1")) == "AlreadyAnswered"
+        await end(invocation)
+        assert till.paid == [5]
+
+
+async def test_a_signal_outlives_the_server_and_an_unconfirmed_update_is_called_that(tmp_path: Path) -> None:
+    """Hazard: an update without a worker is lost with the server. It was never said to count; a signal is kept."""
+    till = Till()
+    async with EmbeddedServer(db_filename=tmp_path / "db") as server:
+        async with AgentEnvironment(payer(till.pay), asker(), server=server, task_queue="q") as env:
+            paid = await env.client.start("payer", "go", id="paid")
+            asked = await env.client.start("asker", "go", id="asked")
+            await waiting(paid, "fc-1")
+            await waiting(asked, "fc-1")
+        with pytest.raises(AnswerUnconfirmed):
+            await asked.approve("fc-1", confirm_within=timedelta(seconds=0.2))
+        await paid.approve("fc-1", signal=True)
+    async with (
+        EmbeddedServer(db_filename=tmp_path / "db") as server,
+        AgentEnvironment(payer(till.pay), asker(), server=server, task_queue="q") as env,
+    ):
+        await env.client.invocation("paid").result()
+        assert till.paid == [5]
+        asked = env.client.invocation("asked")
+        assert [call.function_call_id for call in await asked.pending()] == ["fc-1"]
+        await asked.approve("fc-1")
+        await asked.result()

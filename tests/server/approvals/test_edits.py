@@ -1,0 +1,180 @@
+"""A person changes the arguments of a call: validated as the tool takes them; what runs is what the person said."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import quiet, waiting
+from tests.server.workflows.said import pay
+from waystation.agents import Agent, ApprovalRule, SequentialAgent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import AnswerRefused, DigestMismatch, InvalidAnswer, NotAllowed
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+
+
+def clerk(tool: Any, args: JsonObject, name: str = "pay", **settings: Any) -> Agent:
+    """Return an agent that makes one call."""
+    model = ScriptedModel(calls((name, args)), says("Done."))
+    return Agent(name="clerk", model=model, tools=[tool], **settings)
+
+
+def told(agent: Agent) -> list[tuple[str, JsonObject]]:
+    """Return what the tools answered."""
+    assert isinstance(agent.model, ScriptedModel)
+    return responses(agent.model.requests[-1])
+
+
+async def refused(invocation: Invocation, args: JsonObject, **answer: Any) -> AnswerRefused:
+    """Edit in vain; return why."""
+    with pytest.raises(AnswerRefused) as raised:
+        await invocation.answer("edit", "fc-1", args=args, **answer)
+    return raised.value
+
+
+async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
+    """What is recorded, and bound, is what the function takes."""
+    agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500, "made_up": True})
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        (call,) = await waiting(invocation, "fc-1")
+        await invocation.answer("edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
+        await invocation.result()
+        log = await invocation.log()
+    assert told(agent) == [("pay", {"paid": 50})]
+    assert log.calls["fc-1"].args == {"amount": 50}
+
+
+@pytest.mark.parametrize("signal", [False, True])
+async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve: Serve, signal: bool) -> None:
+    """Whoever sends an update is told what is wrong; of a signal, readers of the events are."""
+    agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500})
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        if signal:
+            await invocation.answer("edit", "fc-1", args={"amuont": 5}, by="dana", signal=True)
+            await quiet(invocation)
+            (event,) = [e for e in (await invocation.log()).events if e.custom_metadata]
+            ignored = (event.custom_metadata or {})["ignored_answer"]
+            assert (ignored["reason"], ignored["by"]) == ("InvalidAnswer", "dana")
+            message = ignored["message"]
+        else:
+            error = await refused(invocation, {"amuont": 5})
+            assert isinstance(error, InvalidAnswer)
+            message = str(error)
+        assert "do not fit 'pay': it has no parameter 'amuont'; parameter 'amount' is missing" in message
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+    assert told(agent) == [("pay", {"paid": 500})]
+
+
+async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
+    """Who may approve small amounts cannot make a large one of them; the other way it is theirs to say."""
+    large, small = (
+        ApprovalPolicy(approvers=("eve",), verified=False),
+        ApprovalPolicy(approvers=("dana",), verified=False),
+    )
+    rules = [ApprovalRule(large, over={"amount": 1000}), ApprovalRule(small, over={"amount": 100})]
+    agent = clerk(pay, {"amount": 500}, approval_rules=rules)
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        error = await refused(invocation, {"amount": 5000}, by="dana")
+        assert isinstance(error, NotAllowed)
+        assert "is for others to approve" in str(error)
+        await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
+        await invocation.result()
+    assert told(agent) == [("pay", {"paid": 99})]
+
+
+async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -> None:
+    """Authority comes before content."""
+    policy = ApprovalPolicy(approvers=("dana",), verified=False)
+    agent = clerk(FunctionTool(pay, approval=policy), {"amount": 500})
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        error = await refused(invocation, {"amuont": 5}, by="mallory")
+        assert isinstance(error, NotAllowed)
+        assert "amount" not in str(error)
+        await invocation.reject("fc-1", by="dana")
+        await invocation.result()
+
+
+class Remote(BaseTool):
+    """A tool that a schema describes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="remote", description="Remote.")
+
+    def _get_declaration(self) -> JsonObject | None:
+        properties = {"count": {"type": "integer", "maximum": 10}}
+        return {"name": "remote", "parametersJsonSchema": {"type": "object", "properties": properties}}
+
+    async def run_async(self, *, args: JsonObject, tool_context: Any) -> Any:
+        return args
+
+
+class Remotes(BaseToolset):
+    """A toolset, whose tools rules are about too."""
+
+    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+        return [Remote()]
+
+
+async def test_the_arguments_of_other_tools_fit_their_schema(serve: Serve) -> None:
+    """Here those of a toolset, gated by a rule."""
+    agent = clerk(Remotes(), {"count": 1}, "remote", approval_rules=[ApprovalRule(ApprovalPolicy(), tools="rem*")])
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
+        await invocation.answer("edit", "fc-1", args={"count": 9})
+        await invocation.result()
+    assert told(agent) == [("remote", {"count": 9})]
+
+
+def pay_with_fee(amount: int, fee: int = 0) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount + fee}
+
+
+pay_with_fee.__name__ = "pay"
+
+AGENT_GONE = Agent(name="other", model="x")
+TOOL_GONE = Agent(name="clerk", model="x", tools=[Remote()])
+NO_MODEL = SequentialAgent(name="clerk", sub_agents=[Agent(name="other", model="x")])
+TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, require_confirmation=True)])
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "problem"),
+    [
+        (AGENT_GONE, InvalidAnswer, "No agent is named 'clerk'"),
+        (TOOL_GONE, InvalidAnswer, "agent 'clerk' has no tool 'pay' now"),
+        (NO_MODEL, InvalidAnswer, "agent 'clerk' has no tools now"),
+        (TOOL_CHANGED, DigestMismatch, "The parameters of 'pay' were changed after call 'fc-1' was made"),
+    ],
+    ids=["agent-gone", "tool-gone", "no-model", "tool-changed"],
+)
+async def test_after_a_deploy_an_edit_is_refused_with_a_reason(
+    serve: Serve, after: Agent | SequentialAgent, kind: type[AnswerRefused], problem: str
+) -> None:
+    """And the call waits on: it can be rejected."""
+    async with serve(clerk(FunctionTool(pay, require_confirmation=True), {"amount": 5}), verify=False) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(after, task_queue=env.client.task_queue, verify=False):
+        error = await refused(invocation, {"amount": 6})
+        assert isinstance(error, kind)
+        assert problem in str(error)
+        await waiting(invocation, "fc-1")
+        await invocation.cancel()

@@ -1,0 +1,178 @@
+"""What waits is found in the whole namespace, from visibility and memos alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, refusal, until, waiting
+from waystation.agents import Agent
+from waystation.client.wanted import wanting
+from waystation.core.answer import PendingCall
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def pending(**fields: Any) -> PendingCall:
+    """Return a call that has waited since the time 100."""
+    given = {"function_call_id": "fc-1", "invocation_id": "inv", "agent": "payer", "tool": "pay", "args": {}}
+    times = {"kind": "confirmation", "digest": "d", "requested_at": 100.0, "deadline": 900.0, "user_id": "dana"}
+    return PendingCall.model_validate({**given, **times, **fields})
+
+
+async def test_what_waits_is_found_by_agent_tool_user_and_session_while_every_worker_is_down(serve: Serve) -> None:
+    """Nobody has to know a workflow id, and no worker is asked."""
+    till = Till()
+    async with serve(asker("buyer"), payer(till.pay, "cashier"), verify=False) as env:
+        queue = env.client.task_queue
+        bought = await env.client.start("buyer", "go", user_id=f"{queue}-dana", session_id="s1")
+        paid = await env.client.start("cashier", "go", user_id=f"{queue}-dana", session_id="s2")
+        other = await env.client.start("cashier", "go", user_id=f"{queue}-emil")
+        await listed(env.client, 2, user_id=f"{queue}-dana")
+        await listed(env.client, 1, user_id=f"{queue}-emil")
+    dana: dict[str, Any] = {"user_id": f"{queue}-dana"}
+    assert ids(await listed(env.client, 2, **dana)) == [f"{paid.id}/fc-1", f"{bought.id}/fc-1"]
+    assert ids(await listed(env.client, 1, tool="ask", **dana)) == [f"{bought.id}/fc-1"]
+    assert ids(await listed(env.client, 1, agent="cashier", **dana)) == [f"{paid.id}/fc-1"]
+    assert ids(await listed(env.client, 1, session_id="s1", **dana)) == [f"{bought.id}/fc-1"]
+    assert await listed(env.client, 0, older_than=timedelta(hours=1), **dana) == []
+    assert await listed(env.client, 0, user_id='it\'s "nobody"') == []
+    [call] = await listed(env.client, 1, agent="cashier", **dana)
+    assert await env.client.approvals.get(call.approval_id) == call
+    for invocation in (bought, paid, other):
+        await invocation.handle.terminate()
+
+
+async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
+    """The server keeps the beginning of such a name."""
+    name = f"a{'b' * 240}"
+    async with serve(asker(name)) as env:
+        invocation = await env.client.start(name, "go")
+        assert ids(await listed(env.client, 1, agent=name)) == [f"{invocation.id}/fc-1"]
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve: Serve) -> None:
+    """Each part says where the next begins, also when what it ended with was answered meanwhile."""
+    async with serve(asker()) as env:
+        user = env.client.task_queue
+        started = [await env.client.start("asker", str(n), user_id=user) for n in range(5)]
+        await listed(env.client, 5, user_id=user)
+        first = await env.client.approvals.list(limit=2, user_id=user)
+        assert ids(first.calls) == [f"{each.id}/fc-1" for each in (started[4], started[3])]
+        await started[3].approve()
+        await started[3].result()
+        second = await env.client.approvals.list(limit=2, user_id=user, page=first.next)
+        third = await env.client.approvals.list(limit=2, user_id=user, page=second.next)
+        assert ids(second.calls + third.calls) == [f"{each.id}/fc-1" for each in started[2::-1]]
+        assert (bool(second.next), third.next) == (True, None)
+        for invocation in (*started[:3], started[4]):
+            await invocation.approve()
+            await invocation.result()
+
+
+async def test_a_place_in_no_list_is_refused(serve: Serve) -> None:
+    """It is a mistake of the caller, and says so."""
+    async with serve(asker()) as env:
+        with pytest.raises(ValueError, match="'yesterday' is no place in a list"):
+            await env.client.approvals.list(page="yesterday")
+
+
+async def test_what_waits_below_an_invocation_is_of_its_tree(serve: Serve) -> None:
+    """Somebody else's workflow whose id looks as if it were called by it is not listed."""
+    async with serve(boss(asker()), asker()) as env:
+        top = await env.client.start("boss", "go")
+        below = await listed(env.client, 1, below=top.id)
+        assert ids(below) == [f"{top.id}/fc-1/fc-1"]
+        stranger = await env.client.start("asker", "go", id=f"{top.id}/fc-2", user_id=top.id)
+        await listed(env.client, 1, user_id=top.id)
+        assert await listed(env.client, 1, below=top.id) == below
+        for approval_id in (*ids(below), f"{stranger.id}/fc-1"):
+            await env.client.approvals.approve(approval_id)
+        await top.result()
+        await stranger.result()
+
+
+async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(serve: Serve) -> None:
+    """A memo holds only small ones; the approver sees all of what will run."""
+    hurried = Agent(
+        name="hurried",
+        model=asks_once("ask", {"purpose": "x"}),
+        tools=[LongRunningFunctionTool(ask, deadline=timedelta(seconds=0.2))],
+    )
+    async with serve(asker(purpose="x" * 3_000), hurried) as env:
+        approvals = env.client.approvals
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        assert (await approvals.get(f"{invocation.id}/fc-1")).args == {"purpose": "x" * 3_000}
+        assert await refusal(approvals.get(f"{invocation.id}/fc-2")) == "UnknownCall"
+        assert await refusal(approvals.get("no-such/fc-1")) == "UnknownCall"
+        assert await refusal(approvals.get("fc-1")) == "UnknownCall"
+        await approvals.reject(f"{invocation.id}/fc-1", by="dana")
+        await invocation.result()
+        assert await refusal(approvals.get(f"{invocation.id}/fc-1")) == "AlreadyAnswered"
+        late = await env.client.start("hurried", "go")
+        await late.result()
+        assert await refusal(approvals.get(f"{late.id}/fc-1")) == "Expired"
+
+
+async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: Serve) -> None:
+    """Hazard: a decision for a closed invocation. It leaves the list, and whoever answers it hears why."""
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
+        [call] = await listed(env.client, 1, user_id=env.client.task_queue)
+        await invocation.cancel()
+        await listed(env.client, 0, user_id=env.client.task_queue)
+        await until(lambda: _ended(invocation), "the end")
+        for asked in (env.client.approvals.get, env.client.approvals.approve):
+            with pytest.raises(Exception, match="the invocation is cancelled") as refused:
+                await asked(call.approval_id)
+            assert type(refused.value).__name__ == "UnknownCall"
+
+
+async def _ended(invocation: Any) -> bool:
+    return (await invocation.log()).ended is not None
+
+
+ASKED = ApprovalPolicy(
+    approvers=("alice", "role:finance"),
+    not_requester=True,
+    escalation=(Escalation(after=timedelta(hours=1), to=("bob",)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("person", "fields", "concerned"),
+    [
+        ("alice", {"policy": ASKED}, True),
+        ("emil", {"policy": ASKED}, False),
+        (("emil", "role:finance"), {"policy": ASKED}, True),
+        ("bob", {"policy": ASKED}, False),
+        ("bob", {"policy": ASKED, "level": 1}, True),
+        ("alice", {"policy": ASKED, "requester": "alice"}, False),
+        ("dana", {"policy": ApprovalPolicy(not_requester=True)}, False),
+        ("emil", {"policy": ASKED, "claimed_by": "emil"}, True),
+        ("alice", {"policy": ASKED, "approved_by": ["alice"]}, False),
+        ("emil", {}, True),
+    ],
+)
+def test_a_person_is_shown_what_she_may_answer_or_has_claimed(person: Any, fields: Any, concerned: bool) -> None:
+    """As the policy and the escalations say; a call that anybody may answer concerns everybody."""
+    wanted = wanting(person=person)
+    assert wanted.is_met_by(pending(**fields), searchable=True, now=1_000.0) is concerned
+
+
+def test_age_is_counted_from_when_the_call_began_to_wait() -> None:
+    """One that has waited for exactly as long is old enough."""
+    old = wanting(older_than=timedelta(seconds=60))
+    assert old.is_met_by(pending(), searchable=True, now=160.0)
+    assert not old.is_met_by(pending(), searchable=True, now=159.0)
+
+
+def test_without_search_attributes_an_agent_is_known_by_who_calls() -> None:
+    """A namespace may lack them; the list then says less, and the call itself says who makes it."""
+    assert not wanting(agent="buyer").is_met_by(pending(), searchable=False, now=0.0)
+    assert wanting(agent="payer").is_met_by(pending(), searchable=False, now=0.0)

@@ -1,0 +1,119 @@
+"""Besides deciding: somebody takes a call on, gives it back, looks at it; an operator waives or cancels it."""
+
+from typing import Any
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, refusal, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+
+
+def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays 5 once somebody has confirmed it, and its model."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
+    given = settings or {"require_confirmation": True}
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, **given)]), model
+
+
+async def begun(env: AgentEnvironment) -> Invocation:
+    """Start the agent, and wait until the call waits."""
+    invocation = await env.client.start("payer", "pay 5")
+    await waiting(invocation, "fc-1")
+    return invocation
+
+
+def told(invocation_events: list[Any]) -> list[JsonObject]:
+    """Return what events tell of approvals."""
+    return [e.custom_metadata["approval"] for e in invocation_events if "approval" in (e.custom_metadata or {})]
+
+
+async def test_a_call_that_somebody_has_taken_on_is_not_answered_by_others(serve: Serve) -> None:
+    """Everybody sees by whom; once it is given back, others may answer."""
+    till = Till()
+    async with serve(payer(till)[0]) as env:
+        invocation = await begun(env)
+        await invocation.answer("claim", by="ann")
+        (pending,) = await invocation.pending()
+        assert pending.claimed_by == "ann"
+        assert await refusal(invocation.approve(by="bob")) == "NotAllowed"
+        assert await refusal(invocation.answer("claim", by="bob")) == "NotAllowed"
+        # Ann may be on holiday.
+        await invocation.answer("release", by="bob")
+        await invocation.approve(by="bob")
+        await invocation.result()
+        events = (await invocation.log()).events
+    assert [(each["action"], each["by"]) for each in told(events)] == [("claim", "ann"), ("release", "bob")]
+    assert till.paid == [5]
+
+
+async def test_whoever_takes_a_call_on_says_who_they_are(serve: Serve) -> None:
+    """And whoever looks at it, or it would be no record."""
+    async with serve(payer(Till())[0]) as env:
+        invocation = await begun(env)
+        for action in ("claim", "release", "view"):
+            assert await refusal(invocation.answer(action)) == "NotAllowed"
+        await invocation.answer("view", by="ann")
+        await invocation.reject(by="bob")
+        await invocation.result()
+        log = await invocation.log()
+    assert list(log.calls["fc-1"].viewed_by) == ["ann"]
+
+
+async def test_an_operator_waives_what_the_policy_asks_for(serve: Serve) -> None:
+    """The call runs, and it is on record who let it."""
+    till = Till()
+    agent, _ = payer(till, approval=ApprovalPolicy(quorum=3, verified=False))
+    async with serve(agent) as env:
+        invocation = await begun(env)
+        await invocation.answer("waive", by="op", comment="the policy was changed")
+        await invocation.result()
+        events = (await invocation.log()).events
+    assert [(each["action"], each["by"], each["comment"]) for each in told(events)] == [
+        ("waive", "op", "the policy was changed")
+    ]
+    assert till.paid == [5]
+
+
+async def test_where_people_are_verified_only_operators_waive_or_cancel(serve: Serve) -> None:
+    """An answer without an identity is nobody's."""
+    agent, _ = payer(Till(), approval=ApprovalPolicy(approvers=("role:finance",)))
+    async with serve(agent) as env:
+        invocation = await begun(env)
+        for action in ("waive", "cancel", "approve", "reject", "claim"):
+            assert await refusal(invocation.answer(action, by="op")) == "NotAllowed"
+        await invocation.cancel()
+
+
+async def test_a_cancelled_call_is_told_to_the_model_and_does_not_run(serve: Serve) -> None:
+    """With what the operator says of it."""
+    till = Till()
+    agent, model = payer(till)
+    async with serve(agent) as env:
+        invocation = await begun(env)
+        await invocation.answer("cancel", by="op", comment="out of date")
+        await invocation.result()
+        assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
+    said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", "comment": "out of date"}
+    assert responses(model.requests[1]) == [("pay", said)]
+    assert till.paid == []
+
+
+async def test_a_policy_says_which_actions_there_are_and_what_an_answer_needs(serve: Serve) -> None:
+    """A comment, the digest of what was shown, and no more than it allows."""
+    till = Till()
+    policy = ApprovalPolicy(actions=("approve", "reject"), comment=True, digest=True)
+    async with serve(payer(till, approval=policy)[0]) as env:
+        invocation = await begun(env)
+        (pending,) = await invocation.pending()
+        assert await refusal(invocation.approve(comment="ok")) == "DigestMismatch"
+        assert await refusal(invocation.approve(digest=pending.digest, comment=" ")) == "InvalidAnswer"
+        edited = invocation.answer("edit", args={"amount": 1}, digest=pending.digest, comment="less")
+        assert await refusal(edited) == "InvalidAnswer"
+        assert await refusal(invocation.approve(digest=pending.digest, comment="ok", remember=True)) == "InvalidAnswer"
+        await invocation.approve(digest=pending.digest, comment="ok")
+        await invocation.result()
+    assert till.paid == [5]

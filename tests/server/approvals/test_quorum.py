@@ -1,0 +1,149 @@
+"""Several people have to approve a call: different ones, who may, all of them what will run."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, cut, refusal, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.policy import ApprovalPolicy
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def payer(till: Till, **policy: Any) -> Agent:
+    """Return an agent that pays 5 once two people have approved it; who they are is what they say."""
+    given = ApprovalPolicy(**{"quorum": 2, "verified": False, **policy})
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
+
+
+async def begun(env: AgentEnvironment, **given: Any) -> Invocation:
+    """Start the agent, and wait until the call waits."""
+    invocation = await env.client.start("payer", "pay 5", **given)
+    await waiting(invocation, "fc-1")
+    return invocation
+
+
+async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:
+    """The first is told how many lack, and everybody sees who has approved."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await begun(env)
+        first = await invocation.approve(by="ann")
+        (pending,) = await waiting(invocation, "fc-1")
+        assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
+        assert pending.approved_by == ("ann",)
+        assert till.paid == []
+        await invocation.approve(by="bob")
+        await invocation.result()
+    assert till.paid == [5]
+
+
+SEQUENCES: list[tuple[list[tuple[str, str | None]], str]] = [
+    ([("approve", "ann"), ("approve", "ann")], "AlreadyAnswered"),
+    ([("approve", None)], "NotAllowed"),
+    ([("approve", "user")], "NotAllowed"),
+    ([("approve", "mallory")], "NotAllowed"),
+    ([("approve", "ann"), ("respond", "bob")], "InvalidAnswer"),
+]
+
+
+@pytest.mark.parametrize(("answers", "refused"), SEQUENCES)
+async def test_a_quorum_is_of_different_people_who_may(
+    serve: Serve, answers: list[tuple[str, str | None]], refused: str
+) -> None:
+    """Nobody counts twice, nor somebody who says nothing of themselves, who asked for it, or who was not named."""
+    till = Till()
+    async with serve(payer(till, approvers=("ann", "bob", "user"), not_requester=True)) as env:
+        invocation = await begun(env, user_id="user")
+        *before, (action, by) = answers
+        for earlier, name in before:
+            await invocation.answer(earlier, "fc-1", by=name)  # type: ignore[arg-type]
+        assert await refusal(invocation.answer(action, "fc-1", by=by, response={})) == refused  # type: ignore[arg-type]
+        await invocation.cancel()
+    assert till.paid == []
+
+
+async def test_one_who_rejects_ends_it(serve: Serve) -> None:
+    """However many have approved."""
+    till = Till()
+    async with serve(payer(till, quorum=3)) as env:
+        invocation = await begun(env)
+        await invocation.approve(by="ann")
+        await invocation.approve(by="bob")
+        await invocation.reject(by="cy")
+        await invocation.result()
+        assert await refusal(invocation.approve("fc-1", by="dan")) == "AlreadyAnswered"
+    assert till.paid == []
+
+
+async def test_whoever_changes_the_arguments_is_the_first_to_approve_the_changed_call(serve: Serve) -> None:
+    """Those who approved the call as it was have to look again: the digest that they saw is no longer its own."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await begun(env)
+        (before,) = await invocation.pending()
+        await invocation.approve(by="ann")
+        told = await invocation.answer("edit", "fc-1", by="bob", args={"amount": 4})
+        (after,) = await waiting(invocation, "fc-1")
+        assert (after.args, after.approved_by) == ({"amount": 4}, ("bob",))
+        assert told["digest"] == after.digest != before.digest
+        assert await refusal(invocation.approve(by="ann", digest=before.digest)) == "DigestMismatch"
+        await invocation.approve(by="ann", digest=after.digest)
+        await invocation.result()
+    assert till.paid == [4]
+
+
+async def test_what_was_approved_so_far_outlives_a_run(serve: Serve) -> None:
+    """The invocation goes on in a further run between two approvals."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        handle = await env.client.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "payer", "message": "go", "cut_after": 20},
+            id=f"cut-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        invocation = Invocation(env.client, handle)
+        await waiting(invocation, "fc-1")
+        await invocation.approve(by="ann")
+        await cut(invocation)
+        (pending,) = await waiting(invocation, "fc-1")
+        assert pending.approved_by == ("ann",)
+        assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
+        await invocation.approve(by="bob")
+        await invocation.result()
+    assert till.paid == [5]
+
+
+async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
+    """It is approved when the last of them has approved; progress is told meanwhile."""
+
+    def ask(purpose: str) -> dict[str, str]:
+        """Ask somebody."""
+        return {"status": "asked"}
+
+    policy = ApprovalPolicy(quorum=2, verified=False)
+    model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Asked."), says("Approved."))
+    agent = Agent(name="payer", model=model, tools=[LongRunningFunctionTool(ask, approval=policy)])
+    async with serve(agent) as env:
+        invocation = await begun(env)
+        await invocation.approve(by="ann")
+        await invocation.approve(by="bob")
+        result = await invocation.result()
+    assert result.text == "Approved."
+
+
+async def test_whoever_triggered_the_invocation_may_be_kept_from_answering(serve: Serve) -> None:
+    """Not the user whom the agent serves, when somebody else did."""
+    till = Till()
+    async with serve(payer(till, quorum=1, not_requester=True)) as env:
+        invocation = await begun(env, user_id="ann", requester="bob")
+        assert await refusal(invocation.approve(by="bob")) == "NotAllowed"
+        await invocation.approve(by="ann")
+        await invocation.result()
+    assert till.paid == [5]

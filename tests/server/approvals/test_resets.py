@@ -1,0 +1,127 @@
+"""An operator resets an invocation to a moment before somebody answered."""
+
+import pytest
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+
+from tests.server.conftest import Serve
+from tests.server.workflows import outside
+from tests.server.workflows.outside import waiting
+from waystation.agents import Agent
+from waystation.audit.gathering import of_invocation
+from waystation.client.agent_client import Invocation
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+ANSWERS = (
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+)
+
+
+class Cashier:
+    """Pays, and counts what is paid under each key once, as a provider with idempotency keys does."""
+
+    def __init__(self) -> None:
+        self.paid: dict[str, int] = {}
+        self.runs = 0
+
+    def pay(self, amount: int, tool_context: ToolContext) -> dict[str, int]:
+        """Pay."""
+        self.runs += 1
+        self.paid[tool_context.idempotency_key] = amount
+        return {"paid": amount}
+
+
+async def reset(
+    env: AgentEnvironment, invocation: Invocation, task: int, *, without: tuple[int, ...] = ()
+) -> Invocation:
+    """Have an invocation do its `task`th workflow task anew, and what follows.
+
+    Its call begins to wait in the second, and the third takes the answer; `without` says what is not sent again.
+    """
+    await outside.reset(env.temporal, await invocation.history(), task, without=without)
+    return env.client.invocation(invocation.id)
+
+
+def payer(cashier: Cashier) -> Agent:
+    """Return an agent that pays 5 once somebody has confirmed it."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."), says("Paid."), says("Paid."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(cashier.pay, require_confirmation=True)])
+
+
+@pytest.mark.parametrize("signal", [True, False])
+async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve: Serve, signal: bool) -> None:
+    """The tool runs under the key that it had, which holds no run id; whoever is paid knows the key."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1", signal=signal)
+        await invocation.result()
+        again = await reset(env, invocation, 3)
+        assert (await again.result()).text == "Paid."
+    assert cashier.runs == 2
+    assert cashier.paid == {f"{invocation.id}/fc-1": 5}
+
+
+@pytest.mark.parametrize("signal", [True, False])
+async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Serve, signal: bool) -> None:
+    """The server sends it again before the run knows of the call: recorded as ignored, and somebody is asked again."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1", signal=signal)
+        await invocation.result()
+        again = await reset(env, invocation, 2)
+        await waiting(again, "fc-1")
+        assert cashier.runs == 1
+        await again.reject("fc-1")
+        await again.result()
+    assert cashier.runs == 1
+
+
+async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
+    """As `temporal workflow reset --reapply-exclude All` does: somebody is asked again."""
+    cashier = Cashier()
+    async with serve(payer(cashier), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        again = await reset(env, invocation, 3, without=ANSWERS)
+        await waiting(again, "fc-1")
+        assert cashier.runs == 1
+        await again.reject("fc-1")
+        await again.result()
+    assert cashier.runs == 1
+
+
+async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve: Serve) -> None:
+    """The run that was followed was terminated; the invocation was not."""
+    async with serve(payer(Cashier()), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        was_reset = False
+        async for log in invocation.follow():
+            if log.pending() and not was_reset:
+                again, was_reset = await reset(env, invocation, 2), True
+                await waiting(again, "fc-1")
+                await again.approve("fc-1")
+        assert log.ended is not None
+        assert log.result().text == "Paid."
+
+
+async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None:
+    """So that nobody takes the account of the new run for all that was ever done."""
+    async with serve(payer(Cashier()), tasks_may_fail=True) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        before = (await invocation.handle.describe()).run_id
+        again = await reset(env, invocation, 2)
+        await waiting(again, "fc-1")
+        await again.approve("fc-1")
+        await again.result()
+        told = (await of_invocation(env.client, invocation.id)).accounts[invocation.id]
+        assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
+        assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]

@@ -1,0 +1,224 @@
+"""What an activity finds of an answer: whose token it carries, and whether its response is what the tool takes."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.server.approvals.asking import asks_once
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import waiting
+from tests.unit.identity.conftest import Installation, installed
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.answer import Answer
+from waystation.core.entry import AnswerReviewed
+from waystation.core.errors import AlreadyAnswered, IdentityUnavailable, InvalidAnswer, NotAllowed
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Verified
+from waystation.core.review import Review
+from waystation.testing import AgentEnvironment
+from waystation.testing.fake_openid import FakeOpenId
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+POLICY = ApprovalPolicy(approvers=("dana@example.com",))
+
+
+@pytest.fixture(scope="module")
+def openid() -> Iterator[FakeOpenId]:
+    with FakeOpenId() as provider:
+        yield provider
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    return installed(tmp_path / "identity", openid)
+
+
+class Ruling(BaseModel):
+    granted: bool
+
+
+def ask(purpose: str) -> None:
+    """Ask somebody."""
+
+
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
+PAYER = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=POLICY)])
+RULED = LongRunningFunctionTool(ask, response_schema=Ruling)
+ASKER = Agent(name="asker", model=asks_once("ask", {"purpose": "x"}), tools=[RULED])
+
+
+async def begun(env: AgentEnvironment, agent: str = "payer") -> Invocation:
+    """Return an invocation that waits for a person."""
+    invocation = await env.client.start(agent, "go")
+    await waiting(invocation, "fc-1")
+    return invocation
+
+
+async def reviews(invocation: Invocation) -> list[Review]:
+    return [e.body.review for e in (await invocation.log()).entries if isinstance(e.body, AnswerReviewed)]
+
+
+async def test_who_answered_is_verified_and_recorded(serve: Serve, there: Installation) -> None:
+    """The subject and the roles; the token is in no history but encrypted."""
+    async with serve(PAYER, identity=there.worker) as env:
+        invocation = await begun(env)
+        client = AgentClient(
+            env.temporal,
+            task_queue=env.client.task_queue,
+            blobs=env.client.blobs,
+            identity=there.folder / "clients.toml",
+        )
+        token = there.provider.token()
+        await client.invocation(invocation.id).approve("fc-1", token=token, by="mallory")
+        assert "'paid': 5" in (await invocation.result()).text
+        (review,) = await reviews(invocation)
+        history = (await invocation.history()).to_json()
+    assert review.who is not None
+    assert (review.who.subject, review.refused) == ("dana@example.com", None)
+    assert token not in history
+
+
+async def test_a_token_for_another_call_is_refused(serve: Serve, there: Installation) -> None:
+    """It was sealed for one answer to one call."""
+    async with serve(PAYER, identity=there.worker) as env:
+        first, second = await begun(env), await begun(env)
+        answer = {"function_call_id": "fc-1", "action": "approve"}
+        sealed = there.sealer.seal(
+            there.provider.token(), namespace="default", approval_id=f"{first.id}/fc-1", answer=answer
+        )
+        with pytest.raises(NotAllowed):
+            await second.approve("fc-1", token=sealed)
+        await first.approve("fc-1", token=sealed)
+        await second.cancel()
+        await first.result()
+
+
+async def test_without_a_configuration_a_token_proves_nothing(serve: Serve, there: Installation) -> None:
+    """The refusal says what to do; the call waits on."""
+    async with serve(PAYER) as env:
+        invocation = await begun(env)
+        answer = {"function_call_id": "fc-1", "action": "approve"}
+        sealed = there.sealer.seal("token", namespace="default", approval_id=f"{invocation.id}/fc-1", answer=answer)
+        with pytest.raises(NotAllowed, match="start them with --identity FILE"):
+            await invocation.approve("fc-1", token=sealed)
+        await waiting(invocation, "fc-1")
+        await invocation.cancel()
+
+
+class Provider:
+    """An identity provider that fails at first, in a way that passes or does not."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return Verified(subject="dana@example.com"), "n-1"
+
+
+def sealed(there: Installation) -> str:
+    return there.seal("token")
+
+
+async def test_an_identity_provider_that_is_away_is_asked_again(serve: Serve, there: Installation) -> None:
+    """The answer is neither lost nor refused."""
+    async with serve(PAYER, identity=Provider(IdentityUnavailable("It is away."))) as env:
+        invocation = await begun(env)
+        await invocation.approve("fc-1", token=sealed(there))
+        assert "'paid': 5" in (await invocation.result()).text
+
+
+class SlowProvider(Provider):
+    """An identity provider that does not answer until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
+        self.asked.set()
+        await self.let.wait()
+        return await super().verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
+
+
+async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_one_stands(
+    serve: Serve, there: Installation
+) -> None:
+    """Not that an update failed: the server knows nothing of answers when an invocation ends before one is taken."""
+    provider = SlowProvider()
+    confirmed = FunctionTool(pay, require_confirmation=True)
+    agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[confirmed])
+    async with serve(agent, identity=provider) as env:
+        invocation = await begun(env)
+        slow = asyncio.create_task(invocation.approve("fc-1", token=sealed(there)))
+        await provider.asked.wait()
+        await invocation.reject("fc-1", by="erin")
+        await invocation.result()
+        with pytest.raises(AlreadyAnswered, match="already answered by 'erin': reject"):
+            await slow
+        provider.let.set()
+
+
+async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, there: Installation) -> None:
+    """A forged token must not keep the activity busy."""
+    async with serve(PAYER, identity=Provider(ZeroDivisionError("secret"))) as env:
+        invocation = await begun(env)
+        with pytest.raises(NotAllowed, match=r"could not be verified \(ZeroDivisionError\)"):
+            await invocation.approve("fc-1", token=sealed(there))
+        await invocation.approve("fc-1", token=sealed(there))
+        await invocation.result()
+
+
+async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, there: Installation) -> None:
+    """Authority comes before content, once it is known who answers."""
+    policy = ApprovalPolicy(approvers=("eve@example.com",))
+    agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
+    async with serve(agent, identity=Provider()) as env:
+        invocation = await begun(env)
+        with pytest.raises(NotAllowed, match=r"'dana@example\.com' may not answer"):
+            await invocation.answer("edit", "fc-1", args={"amuont": 5}, token=sealed(there))
+        await invocation.cancel()
+
+
+@pytest.mark.parametrize(
+    ("action", "response", "problem"),
+    [
+        ("respond", {"granted": "maybe"}, "granted: 'maybe' is not of type 'boolean'"),
+        ("respond", {}, "'granted' is a required property"),
+        ("approve", {"granted": 5}, "granted: 5 is not of type 'boolean'"),
+    ],
+)
+async def test_a_response_has_to_be_what_the_tool_takes(
+    serve: Serve, action: Any, response: JsonObject, problem: str
+) -> None:
+    """The schema that was recorded with the call; the call waits on."""
+    async with serve(ASKER) as env:
+        invocation = await begun(env, "asker")
+        with pytest.raises(InvalidAnswer, match=problem):
+            await invocation.answer(action, "fc-1", response=response)
+        await invocation.respond({"granted": True}, "fc-1")
+        assert (await invocation.result()).text == "They said {'granted': True}."
+
+
+@pytest.mark.parametrize(
+    "answer", [{"action": "approve"}, {"action": "reject"}, {"action": "approve", "comment": "ok"}]
+)
+async def test_an_answer_without_a_response_needs_none(serve: Serve, answer: JsonObject) -> None:
+    """The schema is of the response, if there is one."""
+    async with serve(ASKER) as env:
+        invocation = await begun(env, "asker")
+        await invocation.answer(answer.pop("action"), "fc-1", **answer)
+        await invocation.result()
+        with pytest.raises(AlreadyAnswered):
+            await invocation.approve("fc-1")

@@ -1,0 +1,143 @@
+"""An approval that holds for further calls: like the one that was approved, for a while, in one conversation."""
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio.service import RPCError
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, until, waiting
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, StandingApproval
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+
+HOUR = timedelta(hours=1)
+
+
+def clerk(till: Till, *replies: Any, name: str = "clerk", **policy: Any) -> Agent:
+    """Return an agent that may be allowed to pay like amounts unasked."""
+    given = ApprovalPolicy(**{"remember": HOUR, **policy})
+    return Agent(name=name, model=ScriptedModel(*replies), tools=[FunctionTool(till.pay, approval=given)])
+
+
+def pays(amount: int) -> Any:
+    """Return a reply that pays."""
+    return calls(("pay", {"amount": amount}))
+
+
+async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> None:
+    """With other arguments, somebody is asked again."""
+    till = Till()
+    async with serve(clerk(till, pays(5), pays(5), pays(6), says("Done."))) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve(by="ann", remember=True)
+        await waiting(invocation, "fc-3")
+        assert till.paid == [5, 5]
+        await invocation.reject("fc-3")
+        await invocation.result()
+        log = await invocation.log()
+    told = [(e.custom_metadata or {})["approval"] for e in log.events if "approval" in (e.custom_metadata or {})]
+    assert told == [{"function_call_id": "fc-2", "action": "standing", "origin": f"{invocation.id}/fc-1"}]
+
+
+async def test_a_policy_says_which_arguments_have_to_be_alike(serve: Serve) -> None:
+    """None of them here: any amount may be paid from then on."""
+    till = Till()
+    async with serve(clerk(till, pays(5), pays(6), says("Done."), remember_args=())) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve(remember=True)
+        await invocation.result()
+    assert till.paid == [5, 6]
+
+
+async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> None:
+    """Whatever the policy allows."""
+    till = Till()
+    async with serve(clerk(till, pays(5), pays(5), says("Done."))) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await waiting(invocation, "fc-2")
+        await invocation.reject("fc-2")
+        await invocation.result()
+    assert till.paid == [5]
+
+
+async def test_it_ends_with_its_time(serve: Serve) -> None:
+    """The workflow's clock decides; here it is over before the next call is made."""
+    till = Till()
+    agent = clerk(till, pays(5), pays(5), says("Done."), remember=timedelta(microseconds=1))
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve(remember=True)
+        await waiting(invocation, "fc-2")
+        await invocation.reject("fc-2")
+        await invocation.result()
+    assert till.paid == [5]
+
+
+async def test_called_agents_hand_it_on(serve: Serve) -> None:
+    """What is allowed below holds for the next agent that is called, too."""
+    till = Till()
+    below = Agent(
+        name="below",
+        model=ScriptedModel(pays(5), says("Paid."), pays(5), says("Paid again.")),
+        tools=[FunctionTool(till.pay, approval=ApprovalPolicy(remember=HOUR))],
+    )
+    above = Agent(
+        name="above",
+        model=ScriptedModel(calls(("below", {"request": "a"})), calls(("below", {"request": "b"})), says("Done.")),
+        tools=[AgentTool(below)],
+    )
+    async with serve(above) as env:
+        invocation = await env.client.start("above", "go")
+        child = env.client.invocation(f"{invocation.id}/fc-1")
+        await waiting_below(env, child.id)
+        await child.approve("fc-1", remember=True)
+        await invocation.result()
+    assert till.paid == [5, 5]
+
+
+async def waiting_below(env: Any, invocation_id: str) -> None:
+    """Wait until a called agent waits."""
+
+    async def look() -> bool:
+        try:
+            return bool(await env.client.invocation(invocation_id).pending())
+        except RPCError:
+            return False
+
+    await until(look, f"a call waiting in {invocation_id}")
+
+
+async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Serve) -> None:
+    """They are taken only from the workflow that calls an agent."""
+    till = Till()
+    agent = clerk(till, pays(5), says("Done."))
+    async with serve(agent) as env:
+        first = await env.client.start("clerk", "go")
+        await waiting(first, "fc-1")
+        await first.approve(remember=True)
+        (genuine,) = (await first.log()).standing
+        await first.result()
+    assert isinstance(genuine, StandingApproval)
+    forged: JsonObject = genuine.model_dump(mode="json")
+    again = clerk(till, pays(5), says("Done."))
+    async with serve(again) as env:
+        handle = await env.client.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "clerk", "message": "go", "standing": [forged]},
+            id=f"forged-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        invocation = env.client.invocation(handle.id)
+        await waiting(invocation, "fc-1")
+        await invocation.reject("fc-1")
+        await invocation.result()
+    assert till.paid == [5]

@@ -1,0 +1,80 @@
+"""While nobody answers: people are reminded, further ones are asked, and in the end the call expires."""
+
+from datetime import timedelta
+from typing import Any
+
+from tests.server.workflows.outside import Till, refusal, waiting
+from tests.server.workflows.said import failure
+from tests.server.workflows.skipping import DAY, SkipTime
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import DeadlinePassed, NoticeDue
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+
+
+def payer(till: Till, **policy: Any) -> Agent:
+    """Return an agent that pays 5 when its policy lets it."""
+    given = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Told."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
+
+
+async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
+    """Return what time alone brought about, with the days since the call began to wait."""
+    log = await invocation.log()
+    began = log.calls["fc-1"].requested_at or 0.0
+    kinds = (NoticeDue, DeadlinePassed)
+    found = [(type(entry.body).__name__, entry.time) for entry in log.entries if isinstance(entry.body, kinds)]
+    return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in found]
+
+
+async def test_further_people_may_answer_once_they_are_asked(serve_and_skip: SkipTime) -> None:
+    """Not before; and those who were asked first still may."""
+    till, verified = Till(), list[Invocation]()
+    agent = payer(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        assert await refusal(invocation.approve(by="boss")) == "NotAllowed"
+        await clock.forward(invocation, 2 * DAY + timedelta(minutes=1))
+        await invocation.approve(by="boss")
+        await invocation.result()
+        assert await timeline(invocation) == [("NoticeDue", 2.0)]
+    assert till.paid == [5]
+
+
+async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve_and_skip: SkipTime) -> None:
+    """Seven days pass: each notice comes at its time, and nothing is approved."""
+    till, verified = Till(), list[Invocation]()
+    steps = (Escalation(after=5 * DAY, to=("chief",)), Escalation(after=3 * DAY, to=("boss",)))
+    agent = payer(till, reminders=(DAY, 4 * DAY), escalation=steps)
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        levels = []
+        for _ in range(6):
+            await clock.forward(invocation, DAY + timedelta(minutes=1))
+            levels.append((await invocation.log()).calls["fc-1"].level)
+        await clock.forward(invocation, 2 * DAY)
+        result = await invocation.result()
+        days = [("NoticeDue", 1.0), ("NoticeDue", 3.0), ("NoticeDue", 4.0), ("NoticeDue", 5.0), ("DeadlinePassed", 7.0)]
+        assert await timeline(invocation) == days
+    assert levels == [0, 0, 1, 1, 2, 2]
+    assert (result.text, till.paid) == ("Told.", [])
+
+
+async def test_a_policy_may_end_the_invocation_when_nobody_answers(serve_and_skip: SkipTime) -> None:
+    """It fails with a type of its own."""
+    till, verified = Till(), list[Invocation]()
+    async with serve_and_skip(payer(till, on_expiry="fail"), verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, 8 * DAY)
+        kind, message = await failure(invocation)
+    assert (kind, message) == ("Expired", "Nobody answered the call of 'pay' before its deadline.")
+    assert till.paid == []

@@ -1,0 +1,206 @@
+"""`waystation pending`, and the commands that answer."""
+
+from datetime import timedelta
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from tests.server.cli.conftest import Command
+from tests.server.cli.test_run import ask, asking, waits
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve, waystation: Command) -> None:
+    """The list of the namespace and that of the invocation agree with what the workflow holds."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go", user_id="dana")
+        call = await waits(invocation)
+        one = await waystation(env, "pending", invocation.id, "--json")
+        assert one.records == [call.model_dump(mode="json")]
+
+        async def every() -> bool:
+            return one.records[0] in (await waystation(env, "pending", "--json")).records
+
+        await until(every, "the call in the list of all")
+        shown = await waystation(env, "pending", invocation.id)
+        assert "asked by asker, for user dana" in shown.out
+        assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out
+        await invocation.approve()
+        await invocation.result()
+        assert (await waystation(env, "pending", invocation.id, "--json")).out == ""
+        assert "Nothing waits" in (await waystation(env, "pending", invocation.id)).out
+
+
+async def test_an_answer_carries_comment_person_and_response(serve: Serve, waystation: Command) -> None:
+    """All of it is recorded with the answer."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        options = ("--comment", "too dear", "--by", "dana", "--response", '{"limit": 50}')
+        ran = await waystation(env, "reject", invocation.id, "fc-1", *options, "--json")
+        assert ran.code == 0
+        assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "reject"}]
+        await invocation.result()
+        answer = (await invocation.log()).calls["fc-1"].answer
+        assert answer is not None
+        assert (answer.by, answer.comment, answer.response) == ("dana", "too dear", {"limit": 50})
+        assert answer.digest is not None
+
+
+async def test_a_confirmation_is_approved(serve: Serve, waystation: Command) -> None:
+    """A tool that needs a confirmation runs once it is given."""
+
+    def pay(amount: int) -> dict[str, int]:
+        return {"paid": amount}
+
+    agent = Agent(
+        name="payer",
+        model=ScriptedModel(calls(("pay", {"amount": 5})), says("paid")),
+        tools=[FunctionTool(pay, require_confirmation=True, hint="Really?")],
+    )
+    async with serve(agent) as env:
+        ran = await waystation(env, "run", "payer", "go", "--id", f"payer-{env.client.task_queue}", "--detach")
+        assert "hint     Really?" in ran.out
+        ran = await waystation(env, "approve", f"payer-{env.client.task_queue}")
+        assert ran.out.startswith("approved pay(amount=5) [fc-1]")
+        assert (await env.client.invocation(f"payer-{env.client.task_queue}").result()).text == "paid"
+
+
+async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> None:
+    """The tool runs with the other arguments, and what was asked and what runs is said."""
+
+    def pay(amount: int) -> dict[str, int]:
+        return {"paid": amount}
+
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("paid"))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "go")
+        await waits(invocation)
+        assert (await waystation(env, "edit", invocation.id)).code == 2
+        ran = await waystation(env, "edit", invocation.id, "--args", '{"amount": 3}', "--by", "dana")
+        assert ran.out.startswith("approved pay(amount=5) as pay(amount=3) [fc-1]")
+        await invocation.result()
+        response = (await invocation.log()).events[-2].content
+        assert response is not None
+        assert response["parts"][0]["functionResponse"]["response"] == {"paid": 3}
+
+
+async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serve, waystation: Command) -> None:
+    """Progress leaves it open, and calls the agent unless it is quiet; the response stands as it was given."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        told = await waystation(env, "progress", invocation.id, "--quiet", "--response", '{"status": "at customs"}')
+        assert told.out.startswith('told the progress of ask(purpose="x") [fc-1]')
+        [call] = await invocation.pending()
+        assert call.interim == {"status": "at customs"}
+        ran = await waystation(env, "respond", invocation.id, "--response", '{"status": "delivered"}', "--json")
+        assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "respond"}]
+        assert (await invocation.result()).text == "They said delivered."
+        given = (await invocation.log()).calls["fc-1"].answer
+        assert given is not None
+        assert given.response == {"status": "delivered"}
+
+
+async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, waystation: Command) -> None:
+    """And the call still waits; the message says what it takes."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        ran = await waystation(env, "edit", invocation.id, "--args", "{}")
+        assert (ran.code, "respond" in ran.err) == (2, True)
+        await invocation.approve()
+        await invocation.result()
+
+
+@pytest.mark.parametrize("call", [(), ("fc-1",)], ids=["the only call", "by id"])
+async def test_an_answered_call_exits_with_3(serve: Serve, waystation: Command, call: tuple[str, ...]) -> None:
+    """The first answer stands, also after the invocation is over, and the message says which it was."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        assert (await waystation(env, "approve", invocation.id, *call, "--by", "dana")).code == 0
+        await invocation.result()
+        ran = await waystation(env, "reject", invocation.id, *call)
+        assert (ran.code, ran.out) == (3, "")
+        assert "already answered by 'dana': approve" in ran.err
+
+
+async def test_an_expired_call_exits_with_4(serve: Serve, waystation: Command) -> None:
+    """An answer after the deadline does not count."""
+    agent = asking()
+    agent.tools = [LongRunningFunctionTool(ask, deadline=timedelta(seconds=0.5))]
+    async with serve(agent) as env:
+        invocation = await env.client.start("asker", "go")
+        assert (await invocation.result()).text == "They said expired."
+        ran = await waystation(env, "approve", invocation.id)
+        assert ran.code == 4
+        assert "deadline" in ran.err
+
+
+async def test_unknown_calls_and_invocations_exit_with_6(serve: Serve, waystation: Command) -> None:
+    """Also a call that never waited, and one of an invocation that was cancelled meanwhile."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        assert (await waystation(env, "approve", invocation.id, "fc-9")).code == 6
+        assert (await waystation(env, "approve", "no-such")).code == 6
+        assert (await waystation(env, "pending", "no-such")).code == 6
+        await invocation.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await invocation.result()
+        ran = await waystation(env, "approve", invocation.id, "fc-1")
+        assert (ran.code, "the invocation is cancelled" in ran.err) == (6, True)
+
+
+async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Command) -> None:
+    """Without an id nothing is answered, and the ids are named."""
+    agent = asking()
+    agent.model = ScriptedModel(calls(("ask", {"purpose": "x"}), ("ask", {"purpose": "y"})), says("asked"))
+    async with serve(agent) as env:
+        invocation = await env.client.start("asker", "go")
+        async for log in invocation.follow():
+            if len(log.waiting()) == 2 and not log.busy:
+                break
+        ran = await waystation(env, "approve", invocation.id)
+        assert ran.code == 6
+        assert "waiting in" in ran.err
+        assert "fc-1, fc-2" in ran.err
+        for call in ("fc-1", "fc-2"):
+            assert (await waystation(env, "approve", invocation.id, call)).code == 0
+        await invocation.result()
+
+
+async def test_an_answer_that_no_worker_confirms_exits_with_7(
+    serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said that the answer may still count, not that it failed."""
+    defaults = Invocation.answer.__kwdefaults__ or {}
+    assert defaults["confirm_within"] == timedelta(seconds=15)
+    monkeypatch.setitem(defaults, "confirm_within", timedelta(seconds=1))
+    async with serve(asking()) as env:
+        # The task queue is another one, so no worker ever takes it.
+        ran = await waystation(env, "run", "asker", "go", "--task-queue", "deserted", "--detach", "--json")
+        id = ran.records[0]["invocation_id"]
+        ran = await waystation(env, "approve", id, "fc-1")
+        assert ran.code == 7
+        assert "may still be applied" in ran.err
+        await env.client.invocation(id).handle.terminate()
+
+
+async def test_a_response_has_to_be_an_object(serve: Serve, waystation: Command) -> None:
+    """Otherwise it is a usage error and the call still waits."""
+    async with serve(asking()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waits(invocation)
+        assert (await waystation(env, "approve", invocation.id, "--response", "yes")).code == 2
+        assert len(await invocation.pending()) == 1
+        await invocation.approve()
+        await invocation.result()

@@ -1,0 +1,245 @@
+"""The interactive form of the commands that answer: the call is shown, and what is missing is asked for."""
+
+import asyncio
+import io
+import os
+import pty
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.paths import ROOT
+from tests.server.approvals.asking import asker, payer
+from tests.server.cli.test_pending import POLICY, call
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, until, waiting
+from waystation.cli import asking
+from waystation.cli.exits import Problem
+from waystation.cli.output import Output
+from waystation.cli.person import Person
+from waystation.cli.target import Target
+from waystation.core.answer import Action, PendingCall
+from waystation.core.payload import JsonObject
+
+
+class Types(Person):
+    """Somebody who types what the test wrote down, and whose editor does what it says."""
+
+    def __init__(self, *lines: str, editor: Callable[[str], str] | None = None) -> None:
+        self.prompts: list[str] = []
+        self.defaults: list[str] = []
+        self._lines, self._editor = iter(lines), editor
+
+    def ask(self, prompt: str, default: str = "") -> str:
+        """Return the next line."""
+        self.prompts.append(prompt)
+        self.defaults.append(default)
+        return next(self._lines) or default
+
+    def edited(self, text: str) -> str | None:
+        """Return what the editor makes of it."""
+        return self._editor(text) if self._editor else None
+
+
+def output() -> tuple[Output, io.StringIO]:
+    """Return a terminal, and what is written to it."""
+    stream = io.StringIO()
+    out = Output(page=80)
+    out.console = Console(file=stream, width=80, highlight=False, markup=False, emoji=False, color_system=None)
+    return out, stream
+
+
+def filled(person: Person, shown: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
+    """Return the fields of the answer, and what was written meanwhile."""
+    out, stream = output()
+    return asking.fill(person, out, shown, action, fields), stream.getvalue()
+
+
+def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
+    """Arguments in full, but for secrets; who asks, who may answer, until when."""
+    out, stream = output()
+    asking.show(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
+    shown = stream.getvalue()
+    assert "x" * 300 in shown.replace("\n", "")
+    assert "plum" not in shown
+    for text in ("fc-1 of payer-1", "payer, for dana", "alice@example.com, role:finance", "84d6209c", "in 24 hours"):
+        assert text in shown
+
+
+def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
+    """From an editor; what is no JSON can be mended."""
+    left = iter(['{"amount": 1', '{"amount": 1}'])
+    person = Types("y", "because", "y", editor=lambda _: next(left))
+    given, written = filled(person, call(), "edit")
+    assert given == {"args": {"amount": 1}, "comment": "because"}
+    assert "That is no JSON" in written
+    assert [line for line in written.splitlines() if line[:1] in "+-"] == [
+        *("--- asked", "+++ edited", '-  "amount": 9', '+  "amount": 1')
+    ]
+    assert person.prompts[-1] == "Send 'edit'? [y/N]"
+
+
+def test_without_an_editor_each_argument_is_asked_for() -> None:
+    """Texts as they are, anything else as JSON; an empty line keeps what there is."""
+    person = Types("", "two", "2", "", "y")
+    given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
+    assert given["args"] == {"to": "dana", "amount": 2}
+    assert "'two' is no JSON" in written
+
+
+def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
+    """Neither offered nor in the difference; an empty line keeps them."""
+    person = Types("", "2", "", "y")
+    given, written = filled(person, call(args={"api_key": "plum", "amount": 9}), "edit")
+    assert given["args"] == {"api_key": "plum", "amount": 2}
+    assert "plum" not in written + "".join(person.defaults)
+
+
+def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
+    """The command that sends them is named."""
+    with pytest.raises(Problem, match="`approve` has the call run"):
+        filled(Types("", editor=lambda text: text), call(), "edit")
+
+
+def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
+    """With their kinds; what is optional can be left out, and what does not fit is asked for again."""
+    schema = {
+        "properties": {
+            "decision": {"enum": ["yes", "no"], "description": "whether"},
+            "limit": {"type": "integer"},
+            "note": {"type": "string"},
+        },
+        "required": ["decision", "limit"],
+    }
+    person = Types("maybe", "yes", "many", "50", "", "", "y")
+    given, _ = filled(person, call(kind="long_running", response_schema=schema), "respond")
+    assert given["response"] == {"decision": "yes", "limit": 50}
+    assert person.prompts[0] == "  decision (whether; one of yes, no)"
+
+
+def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
+    """Also when it is JSON, but of another type: nothing of it would count."""
+    fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
+    schema = {"properties": fields, "required": list(fields)}
+    person = Types("yes", "1", "true", "true", "3", "dana", '["dana"]', "", "y")
+    given, written = filled(person, call(kind="long_running", response_schema=schema), "respond")
+    assert given["response"] == {"granted": True, "seats": 3, "guests": ["dana"]}
+    assert person.prompts[0] == "  granted (true or false)"
+    assert written.count("is no boolean; write true or false.") == 2
+    assert "'true' is no integer; write a whole number, such as 12." in written
+    assert '\'dana\' is no array; write JSON, such as ["one", "two"].' in written
+
+
+def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
+    """An object."""
+    person = Types("done", '{"status": "done"}', "", "y")
+    given, written = filled(person, call(kind="long_running"), "respond")
+    assert given["response"] == {"status": "done"}
+    assert "no JSON" in written
+
+
+def test_a_comment_that_the_policy_wants_is_insisted_on() -> None:
+    """And not for what settles nothing."""
+    given, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
+    assert given["comment"] == "fine"
+    assert filled(Types("", "y"), call(policy=POLICY), "claim")[0]["comment"] is None
+
+
+@pytest.mark.parametrize("said", ["", "n", "no", "maybe"])
+def test_nothing_is_sent_without_a_clear_yes(said: str) -> None:
+    """The person is told so."""
+    with pytest.raises(Problem, match=r"Nothing was sent\."):
+        filled(Types("", said), call(), "approve")
+
+
+@pytest.mark.parametrize("said", ["", "0", "3", "-1", "first"])
+def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
+    """Nothing is guessed."""
+    out, _ = output()
+    with pytest.raises(Problem, match="is none of them"):
+        asking.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
+
+
+def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
+    """The oldest; how the others are found is said."""
+    out, stream = output()
+    many = [call(invocation_id=f"payer-{n}") for n in range(60)]
+    assert asking.choose(Types("50"), out, Target(), many) == many[49]
+    assert "… and 10 more" in stream.getvalue()
+    with pytest.raises(Problem, match="is none of them"):
+        asking.choose(Types("51"), out, Target(), many)
+
+
+async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:
+    """Run a command in a terminal; type each line when its prompt is seen. Return the exit code and all that was shown.
+
+    The editor is a program that writes other arguments.
+    """
+    editor = folder / "editor"
+    editor.write_text(f'#!{sys.executable}\nimport sys\nopen(sys.argv[1], "w").write(\'{{"amount": 1}}\')\n')
+    editor.chmod(0o755)
+    parent, child = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "waystation.cli", "--address", address, *arguments),
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        cwd=folder,
+        env={**os.environ, "EDITOR": str(editor), "VISUAL": "", "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+        start_new_session=True,
+    )
+    os.close(child)
+    shown, left = b"", dict(lines)
+    while True:
+        try:
+            shown += await asyncio.to_thread(os.read, parent, 65_536)
+        except OSError:  # the program has ended
+            break
+        for prompt in [prompt for prompt in left if prompt.encode() in shown]:
+            os.write(parent, f"{left.pop(prompt)}\n".encode())
+    os.close(parent)
+    return await process.wait(), shown.decode()
+
+
+async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, tmp_path: Path) -> None:
+    """Without naming it; a real terminal, and the real command."""
+    till = Till()
+    async with serve(payer(till.pay), asker()) as env:
+        paid, asked = await env.client.start("payer", "go"), await env.client.start("asker", "go")
+        await waiting(paid, "fc-1")
+        await waiting(asked, "fc-1")
+        lines = {"Comment, if any": "fine", "Send 'approve'?": "y"}
+        code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
+        assert (code, "approved ask" in shown) == (0, True)
+        await asked.result()
+
+        async def listed() -> list[str]:
+            found = [each.invocation_id for each in await env.client.pending()]
+            return found if paid.id in found and asked.id not in found else []
+
+        found = await until(listed, "what waits still, and that only")
+        several = {"Which one": str(found.index(paid.id) + 1)} if len(found) > 1 else {}
+        code, shown = await typed(tmp_path, env.server.address, "approve", lines={**several, **lines})
+        assert code == 0, shown
+        assert "digest" in shown
+        await paid.result()
+        answer = (await paid.log()).calls["fc-1"].answer
+        assert answer is not None
+        assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
+
+
+async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: Serve, tmp_path: Path) -> None:
+    """And run as they were left, once the difference was agreed to."""
+    till = Till()
+    async with serve(payer(till.pay)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        lines = {"Comment, if any": "less", "Send 'edit'?": "y"}
+        code, shown = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
+        assert (code, '+  "amount": 1' in shown) == (0, True), shown
+        await invocation.result()
+        assert till.paid == [1]

@@ -1,0 +1,186 @@
+"""`waystation audit`: an audit is exported from live and exported histories alike, and verified."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from joserfc.jwk import OKPKey
+
+from tests.programs import command
+from tests.server.approvals.asking import asker, boss, listed, payer
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, cut, ignored, waiting
+from tests.unit.identity.conftest import installed
+from waystation.core.policy import ApprovalPolicy
+from waystation.testing.fake_openid import FakeOpenId
+from waystation.tools.function_tool import FunctionTool
+
+
+@pytest.fixture(scope="module")
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
+    serve: Serve, waystation: Command, tmp_path: Path
+) -> None:
+    """Hazard: no audit. It is the same byte for byte, with everybody who tried to answer."""
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve", "by": "mallory"})
+        await ignored(invocation, 1)
+        await invocation.approve(by="dana")
+        await invocation.result()
+        live = await waystation(env, "audit", "export", invocation.id)
+        saved = tmp_path / "history.json"
+        saved.write_text((await waystation(env, "history", invocation.id)).out)
+        exported = await command("audit", "export", str(saved))
+        assert (live.code, exported.code) == (0, 0)
+        assert exported.out == live.out
+        by_whom = [(each["kind"], each["by"]) for each in live.records if "by" in each]
+        assert by_whom == [("ignored", "mallory"), ("answered", "dana"), ("decided", "dana")]
+
+
+async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """One that was cut into runs is told from its beginning, live and from a file."""
+    async with serve(asker(), verify=False) as env:
+        handle = await env.client.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "asker", "message": "go", "cut_after": 30},
+            id=f"runs-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        invocation = env.client.invocation(handle.id)
+        await waiting(invocation, "fc-1")
+        await cut(invocation)
+        await invocation.approve(by="dana")
+        await invocation.result()
+        live = await waystation(env, "audit", "export", invocation.id, "--store", str(env.store))
+        kinds = [each["kind"] for each in live.records]
+        assert (kinds[1], kinds[-2:]) == ("began", ["ended", "end"])
+        assert {"requested", "ignored", "decided"} <= set(kinds)
+        (tmp_path / "h.json").write_text((await waystation(env, "history", invocation.id)).out)
+        assert (await command("audit", "export", str(tmp_path / "h.json"), "--store", str(env.store))).out == live.out
+
+
+async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
+    serve: Serve, waystation: Command, tmp_path: Path
+) -> None:
+    """Live all of the tree; of files those that are given."""
+    till = Till()
+    async with serve(boss(payer(till.pay))) as env:
+        top = await env.client.start("boss", "go")
+        [call] = await listed(env.client, 1, below=top.id)
+        await env.client.approvals.approve(call.approval_id, by="dana")
+        await top.result()
+        live = await waystation(env, "audit", "export", top.id)
+        assert live.records[0]["invocations"] == [top.id, f"{top.id}/fc-1"]
+        assert [each["kind"] for each in live.records if each.get("invocation") == f"{top.id}/fc-1"] == [
+            *("began", "requested", "answered", "decided", "started", "finished", "ended")
+        ]
+        for number, id in enumerate((top.id, f"{top.id}/fc-1")):
+            (tmp_path / f"{number}.json").write_text((await waystation(env, "history", id)).out)
+        both = await command("audit", "export", str(tmp_path / "0.json"), str(tmp_path / "1.json"))
+        assert both.out == live.out
+        alone = await command("audit", "export", str(tmp_path / "0.json"))
+        assert alone.records[0]["lacking"] == [f"{top.id}/fc-1"]
+        assert f"not there: {top.id}/fc-1" in alone.err
+
+
+async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
+    """In the order in which they began."""
+    async with serve(asker()) as env:
+        session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
+        await session.send("go")
+        await waiting(session.invocation(1), "fc-1")
+        await session.invocation(1).approve(by="dana")
+        await session.invocation(1).result()
+        await session.say("go on")
+        ran = await waystation(env, "audit", "export", session.id)
+        assert ran.records[0]["invocations"] == [f"{session.id}/1", f"{session.id}/2"]
+        assert [each["invocation"] for each in ran.records if each["kind"] == "decided"] == [f"{session.id}/1"]
+        assert [each["kind"] for each in ran.records].count("ended") == 2
+        assert ran.records[-1]["closed"] is False
+        await session.close()
+
+
+async def test_an_audit_says_who_was_verified_and_holds_no_token(
+    serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim beside it stays a claim; who may not is told with who that is."""
+    there = installed(tmp_path / "identity", openid)
+    till = Till()
+    policy = ApprovalPolicy(approvers=("dana@example.com",))
+    paying = payer(till.pay)
+    paying.tools = [FunctionTool(till.pay, approval=policy)]
+    (tmp_path / "token").write_text(token := openid.token())
+    (tmp_path / "other").write_text(other := openid.token(sub="mallory@example.com"))
+    monkeypatch.setenv("WAYSTATION_IDENTITY", str(there.folder / "clients.toml"))
+    async with serve(paying, identity=there.worker) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        id = f"{invocation.id}/fc-1"
+        assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / "other"))).code == 5
+        assert (await waystation(env, "approve", id, "--by", "x", "--token-file", str(tmp_path / "token"))).code == 0
+        await invocation.result()
+        ran = await waystation(env, "audit", "export", invocation.id)
+    told = [(each["kind"], each["verified"]["subject"]) for each in ran.records if "verified" in each]
+    assert told == [
+        *(("ignored", "mallory@example.com"), ("answered", "dana@example.com"), ("decided", "dana@example.com"))
+    ]
+    answered = next(each for each in ran.records if each["kind"] == "answered")
+    assert (answered["by"], till.paid) == ("x", [5])
+    assert not any(text in ran.out for text in (token, other))
+
+
+async def test_verify_says_what_was_altered_and_compares_with_the_history(
+    serve: Serve, waystation: Command, tmp_path: Path
+) -> None:
+    """Exit code 0 for a whole file, 1 and the line for another one, 2 for what cannot be read."""
+    file, key, public = tmp_path / "audit.jsonl", tmp_path / "key", tmp_path / "public"
+    pair = OKPKey.generate_key("Ed25519")
+    key.write_text(json.dumps(pair.as_dict(private=True)))
+    public.write_text(json.dumps(pair.as_dict(private=False)))
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        written = await waystation(env, "audit", "export", invocation.id, "-o", str(file), "--key", str(key))
+        assert (written.code, "still open, signed" in written.out) == (0, True)
+        await invocation.approve(by="dana")
+        await invocation.result()
+        whole = await waystation(
+            env, "audit", "verify", str(file), "--against", invocation.id, "--key", str(public), "--json"
+        )
+        assert whole.code == 0
+        [found] = whole.records
+        assert (found["whole"], found["signature_verified"], found["closed"]) == (True, True, False)
+        assert found["newer"] > 0
+        assert (await command("audit", "verify", str(file), "--head", found["head"])).code == 0
+        assert (await command("audit", "verify", str(file), "--head", "0" * 64)).code == 1
+        forged = file.read_text().replace('"purpose":"x"', '"purpose":"y"')
+        (tmp_path / "forged.jsonl").write_text(forged)
+        ran = await command("audit", "verify", str(tmp_path / "forged.jsonl"))
+        assert (ran.code, "line 3: it was altered" in ran.err) == (1, True)
+        ran = await command("audit", "verify", str(tmp_path / "forged.jsonl"), "--json")
+        assert (ran.code, ran.records[0]["line"]) == (1, 3)
+        assert (await command("audit", "verify", str(tmp_path / "none.jsonl"))).code == 2
+        assert (await command("audit", "verify", str(file), "--key", str(file))).code == 2
+        assert (await waystation(env, "audit", "export", "no-such")).code == 6
+
+
+async def test_an_audit_without_arguments_still_compares(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """Digests stand for what was asked for."""
+    async with serve(asker(purpose="medlar")) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve()
+        await invocation.result()
+        file = tmp_path / "audit.jsonl"
+        await waystation(env, "audit", "export", invocation.id, "--no-arguments", "-o", str(file))
+        assert "medlar" not in file.read_text()
+        assert (await waystation(env, "audit", "verify", str(file), "--against", invocation.id)).code == 0

@@ -1,0 +1,188 @@
+"""`waystation authorize`: log in, or give a key, for a call that waits for it."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until, waiting
+from waystation.agents import Agent
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.cli import answering
+from waystation.core.payload import JsonObject
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.services import CREDENTIALS, Services
+from waystation.tools.tool_context import ToolContext
+
+KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
+API_KEY = "key-9d0b81aa5e"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The file of the workers' credential store."""
+    return tmp_path / "credentials"
+
+
+def clerk(config: AuthConfig, *replies: JsonObject) -> Agent:
+    """Return an agent whose tool needs a credential."""
+
+    def look_up(what: str, tool_context: ToolContext) -> str:
+        """Look something up."""
+        if tool_context.get_auth_response(config) is None:
+            tool_context.request_credential(config)
+        return what
+
+    once = calls(("look_up", {"what": "it"}))
+    return Agent(name="clerk", model=ScriptedModel(once, says("Done.")), tools=[FunctionTool(look_up)])
+
+
+def services(kept: Path) -> Services:
+    """Return the services of a worker with that store."""
+    return Services(credentials=EncryptedFileCredentialService(kept))
+
+
+async def authorize(env: AgentEnvironment, kept: Path, given: str, *arguments: str) -> tuple[int, str, str]:
+    """Run the command as a program of its own, and give it a line on standard input."""
+    options = ("--address", env.server.address, "--credentials", str(kept))
+    command = [sys.executable, "-m", "waystation.cli", "authorize", *arguments, *options]
+    ran = await asyncio.to_thread(
+        subprocess.run, command, input=f"{given}\n", capture_output=True, text=True, timeout=60
+    )
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeOAuth, kept: Path) -> None:
+    """The link is shown; the address of the last page is read without being shown again."""
+    config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+    async with serve(clerk(config), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        (call,) = await waiting(invocation, "fc-1")
+        uri = call.payload["exchangedAuthCredential"]["oauth2"]["authUri"]
+        ended_at = provider.log_in(uri)
+        code, out, err = await authorize(env, kept, ended_at, invocation.id)
+        assert (code, out) == (0, f'authorized look_up(what="it") [fc-1] of {invocation.id}\n')
+        assert uri in err
+        assert ended_at not in out + err
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
+    serve: Serve, waystation: Command, provider: FakeOAuth
+) -> None:
+    """Each on a line of its own, after a label."""
+    config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+    async with serve(clerk(config)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        ran = await waystation(env, "pending", invocation.id)
+        labels = {line.split()[0]: line.split()[1:] for line in ran.out.splitlines() if line.startswith("  ")}
+        assert labels["authorize"][0].endswith("waystation")
+        assert labels["log"][1].startswith(f"{provider.url}/authorize?")
+
+
+async def test_approving_alone_says_where_the_credential_goes(serve: Serve, waystation: Command, kept: Path) -> None:
+    """The tool runs again and asks again, unless somebody has put it into the store by another way."""
+    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        ran = await waystation(env, "approve", invocation.id)
+        assert "asks anew unless the credential is in the workers' store" in ran.out
+        assert f"authorize {invocation.id} fc-1" in ran.out
+        await waiting(invocation, "fc-1")
+        await invocation.cancel()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "given"),
+    [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],
+)
+async def test_a_key_is_given_and_goes_into_the_store_only(
+    serve: Serve, kept: Path, scheme: AuthScheme, given: str
+) -> None:
+    """With `--json` the receipt is all that is written to standard output."""
+    async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        code, out, err = await authorize(env, kept, given, invocation.id, "fc-1", "--json", "--by", "ann")
+        assert code == 0
+        receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "look_up", "action": "approve"}
+        assert json.loads(out) == receipt
+        await invocation.result()
+        history = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
+        for place in (out.encode(), err.encode(), history, await asyncio.to_thread(kept.read_bytes)):
+            assert API_KEY.encode() not in place
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "exit", "said"),
+    [
+        ("", (), 2, "Nothing was given"),
+        (API_KEY, (), 2, "user:password"),
+        ("ann:x", ("fc-9",), 6, "Call 'fc-9' does not wait for a credential"),
+    ],
+)
+async def test_what_cannot_be_taken_is_said_in_one_line(
+    serve: Serve, kept: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
+) -> None:
+    """The call waits on, and what was given is not shown."""
+    async with serve(clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        code, out, err = await authorize(env, kept, given, invocation.id, *arguments)
+        assert (code, out) == (exit, "")
+        assert said in err
+        assert API_KEY not in err
+        await waiting(invocation, "fc-1")
+        await invocation.reject("fc-1")
+        await invocation.result()
+
+
+async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Path, tmp_path: Path) -> None:
+    """Otherwise the tool would run again and find nothing."""
+    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
+        assert code == 1
+        assert "is it the one that the workers use?" in err
+        await invocation.reject("fc-1")
+        await invocation.result()
+
+
+async def test_what_waits_for_a_credential_is_listed_with_its_command(
+    serve: Serve, waystation: Command, provider: FakeOAuth, kept: Path
+) -> None:
+    """Where to log in, and how to go on; for both lists and in the events."""
+    config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+    async with serve(clerk(config), services=services(kept)) as env:
+        invocation = await env.client.start("clerk", "look")
+        (call,) = await waiting(invocation, "fc-1")
+        shown = (await waystation(env, "pending", invocation.id)).out
+        assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(shown.split())
+        assert f"authorize {invocation.id} fc-1" in shown
+        assert f"reject {invocation.id} fc-1" in shown
+        assert "approve" not in shown
+
+        async def listed() -> str:
+            out = (await waystation(env, "pending", "--agent", "clerk")).out
+            return out if f"{invocation.id}/fc-1" in out else ""
+
+        assert " authorize clerk-" in await until(listed, "the call in the list")
+        assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
+        await invocation.reject("fc-1")
+        await invocation.result()
+        assert "gave no credential" in (await waystation(env, "events", invocation.id)).out
+
+
+def test_command_line_and_worker_mean_the_same_file() -> None:
+    """The command line knows it without loading tools."""
+    assert answering.CREDENTIALS == CREDENTIALS

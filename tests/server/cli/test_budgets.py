@@ -1,0 +1,81 @@
+"""`waystation run --budget`, and the answers to an agent that needs more."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.core.budget import Usage
+from waystation.models import LlmResponse
+from waystation.testing import ScriptedModel, calls, says
+
+
+def note(text: str) -> str:
+    """Note something."""
+    return text
+
+
+def agent(*replies: LlmResponse) -> Agent:
+    """Return an agent whose first reply notes something for 100 tokens, of which a million cost 1."""
+    usage = Usage(prompt_tokens=100, total_tokens=100)
+    first = replace(calls(("note", {"text": "x"})), usage=usage)
+    return Agent(name="clerk", model=ScriptedModel(first, *replies), tools=[note])
+
+
+async def test_a_budget_is_given_and_more_is_granted(serve: Serve, waystation: Command) -> None:
+    """The question reads like any other, and is answered by `approve`."""
+    async with serve(agent(says("Noted."))) as env:
+        id = f"budget-{env.client.task_queue}"
+        limits = ("--budget", "tokens=100", "--on-exhausted", "ask", "--detach")
+        ran = await waystation(env, "run", "clerk", "go", "--id", id, *limits)
+        assert (ran.code, ran.err) == (0, "")
+        assert "needs more budget: max_total_tokens: the limit of 100 tokens is used up." in " ".join(ran.out.split())
+        shown = await waystation(env, "pending", id, "--json")
+        assert [(call["function_call_id"], call["kind"]) for call in shown.records] == [("budget-1", "budget")]
+        wrong = await waystation(env, "approve", id, "--response", '{"tokens": 5}')
+        assert wrong.code == 2
+        assert "no such limit" in wrong.err
+        given = await waystation(env, "approve", id, "budget-1", "--response", '{"max_total_tokens": 5}')
+        assert (given.code, given.err) == (0, "")
+        assert (await env.client.invocation(id).result()).status == "completed"
+        told = await waystation(env, "events", id)
+        assert "user granted more" in told.out
+
+
+async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """A file, by model."""
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"*": {"prompt": 1, "output": 1}}))
+    async with serve(agent(says("Noted."))) as env:
+        limits = ("--budget", "cost=0.0001", "--prices", str(prices))
+        ran = await waystation(env, "run", "clerk", "go", *limits, "--json")
+    result = ran.records[-1]["result"]
+    assert (ran.code, result["status"], result["text"]) == (1, "stopped", "Noted.")
+    assert result["reason"] == "max_cost: the limit of 0.0001 of cost is used up"
+    assert result["spent"]["cost"] == pytest.approx(0.0001)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--budget", "token=5"], "'token=5' is no limit"),
+        (["--budget", "tokens=many"], "'tokens=many' is no limit; tokens takes a whole number, 1 or more"),
+        (["--budget", "tokens=0"], "'tokens=0' is no limit"),
+        (["--budget", "tool_calls=-1"], "tool_calls takes a whole number, 0 or more"),
+        (["--budget", "seconds=nan"], "seconds takes a number above 0"),
+        (["--budget", "model_calls=0"], "'model_calls=0' is no limit"),
+        (["--budget", "cost=1"], "needs prices to compute cost with: --prices FILE"),
+        (["--prices", "nowhere.json"], "nowhere.json"),
+        (["--on-exhausted", "panic"], "panic"),
+    ],
+)
+async def test_what_is_no_budget_is_refused_before_anything_starts(options: list[str], said: str) -> None:
+    """As a mistake in usage, which names the value."""
+    ran = await command("run", "clerk", "go", *options)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.replace("│", " ").split())

@@ -1,0 +1,200 @@
+"""`waystation chat`, `sessions` and `session`: conversations in a terminal and in scripts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from typer.testing import CliRunner
+
+from tests.programs import Ran, command
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.sessions.test_client import asking, waits
+from waystation.agents import Agent
+from waystation.cli.lines import prompt
+from waystation.cli.main import app
+from waystation.core.errors import ModelRefused
+from waystation.testing import AgentEnvironment, ScriptedModel, says
+
+
+async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
+    """Converse by piping lines in."""
+    where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+    command = [*where, "chat", "asker", *arguments]
+    result = await asyncio.to_thread(CliRunner().invoke, app, command, input=text, catch_exceptions=False)
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+def said(ran: Ran) -> list[str]:
+    """Return what was written, without times and what stands for nobody."""
+    return [line[10:] for line in ran.out.splitlines() if line[10:].startswith(("user: ", "asker: "))]
+
+
+async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
+    """Blank ones are passed over; a later command takes the conversation up again."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        first = await typed(env, "one\n\ntwo\n", "--session", name)
+        assert (first.code, said(first)) == (
+            0,
+            ["user: one", "asker: You said one.", "user: two", "asker: You said two."],
+        )
+        again = await typed(env, "three", "--session", name)
+        assert said(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
+
+
+async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
+    """Else it would be a command."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, "//etc/hosts // is what?\n")
+        assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
+
+
+async def test_the_first_line_may_answer_what_waits_since_long(serve: Serve) -> None:
+    """A conversation is taken up with what waits in it."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        assert (await typed(env, "buy\n", "--session", name)).code == 0
+        ran = await typed(env, "/approve fine\n", "--session", name)
+        assert (ran.code, said(ran)[-1]) == (0, "asker: They said approved.")
+        assert "/approve 1/fc-1" in ran.out
+
+
+async def test_another_agents_session_is_refused(serve: Serve) -> None:
+    """Else that agent would answer, whichever was asked for."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        await typed(env, "one\n", "--session", name)
+        where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+        ran = await command(*where, "chat", "asked", "--session", name)
+        assert (ran.code, "was begun with the agent 'asker', and not 'asked'" in ran.err) == (2, True)
+        assert (await command(*where, "chat", "asker", "--session", "")).code == 2
+
+
+async def test_a_store_that_cannot_be_asked_is_named_with_the_option(serve: Serve, waystation: Command) -> None:
+    """Where workers keep artifacts only they know."""
+    async with serve(asking(), verify=False) as env:
+        ran = await waystation(env, "session", "delete", "any", "--artifacts", "nowhere://x")
+        assert (ran.code, "nowhere://x" in ran.err, "--artifacts" in ran.err) == (1, True, True)
+
+
+async def test_a_message_may_have_several_lines() -> None:
+    """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("one\x1b\rtwo\x1b[200~\nthree\x1b[201~\rfour\r")
+        typing = prompt()
+        assert await typing.prompt_async() == "one\ntwo\nthree"
+        assert await typing.prompt_async() == "four"
+
+
+async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
+    """It is answered in place, and the invocation that waited says what it has to."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
+        assert ran.code == 0
+        assert said(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
+        assert ran.out.count("/approve 1/fc-1") == 2
+        assert "Nothing waits for a person in this conversation." in ran.out
+
+
+async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
+    """What was sent, events, what waits, what was answered; nothing else is on stdout."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, 'buy\n/respond {"status": "ok"}\n/state\n', "--json")
+        kinds = [next(iter(record)) for record in ran.records]
+        assert kinds[:2] == ["session", "sent"]
+        assert set(kinds) == {"session", "sent", "event", "pending", "answered", "state"}
+        told = [r["event"] for r in ran.records if "event" in r and r["event"]["author"] == "asker"]
+        assert told[-1]["content"]["parts"] == [{"text": "They said ok."}]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
+        ("/approve", 6, "Nothing waits for a person in this conversation."),
+        ("buy\n/respond nonsense", 2, "'nonsense' is no JSON object"),
+        ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
+    ],
+)
+async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int, text: str) -> None:
+    """With the line that says what is wrong."""
+    async with serve(asking(), verify=False) as env:
+        ran = await typed(env, f"{line}\nhello\n")
+        assert ran.code == code
+        assert text in ran.err
+        assert "You said hello" not in ran.out
+
+
+async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) -> None:
+    """A script hears of it by the exit code."""
+    model = ScriptedModel(ModelRefused("not this"), says("but that"))
+    async with serve(Agent(name="asker", model=model), verify=False) as env:
+        ran = await typed(env, "this\nthat\n")
+        assert (ran.code, "failed: ModelFailed" in ran.out, said(ran)[-1]) == (1, True, "asker: but that")
+
+
+async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
+    """Only a worker knows which there are; what is served is said, and nothing further is sent."""
+    async with serve(asking(), verify=False) as env:
+        where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
+        command = [*where, "chat", "nobody"]
+        result = await asyncio.to_thread(CliRunner().invoke, app, command, input="one\ntwo\n", catch_exceptions=False)
+        assert (result.exit_code, "user: two" in result.stdout) == (1, False)
+        assert result.stderr.endswith(
+            "waystation: No agent is named 'nobody'. This worker serves: asker. "
+            "No message here would be answered; begin with an agent that is served.\n"
+        )
+
+
+async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:
+    """While something in it still waits, and when it is over."""
+    async with serve(asking(), verify=False) as env:
+        name = env.client.task_queue
+        session = env.client.session(agent="asker", session_id=name)
+        await session.send("buy")
+        await waits(session, 1)
+        closed = await waystation(env, "session", "close", name)
+        assert (closed.code, closed.out) == (0, f"closed {name}; 1 still open in it, with which it ends\n")
+        refused = await typed(env, "hello\n", "--session", name)
+        assert (refused.code, "takes no further message" in refused.err) == (9, True)
+        await session.invocation(1).approve()
+        await session.handle.result()
+        over = await typed(env, "hello\n", "--session", name)
+        assert (over.code, "is over; begin another one" in over.err) == (9, True)
+        assert (await waystation(env, "session", "close", name)).code == 9
+
+
+async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: Command, tmp_path: Any) -> None:
+    """Under the name that it was given, as text and as JSON; then it is unknown."""
+    async with serve(asking(), verify=False) as env:
+        name = f"a/b {env.client.task_queue}"
+        session = env.client.session(agent="asker", session_id=name, user_id="dana", app=env.client.task_queue)
+        await session.send("buy")
+        await waits(session, 1)
+        who = ("--user", "dana", "--app", env.client.task_queue)
+        shown = await waystation(env, "session", "show", name, *who)
+        assert "user: buy" in shown.out
+        records = (await waystation(env, "session", "show", name, *who, "--json")).records
+        assert [next(iter(record)) for record in records] == [*["event"] * (len(records) - 2), "state", "pending"]
+        while not (listed := (await waystation(env, "sessions", *who, "--json")).records):
+            await asyncio.sleep(0.05)  # visibility lags
+        assert [(entry["session_id"], entry["agent"]) for entry in listed] == [(name, "asker")]
+        stores = ("--artifacts", str(tmp_path / "artifacts"), "--memory", str(tmp_path / "memory.db"))
+        deleted = await waystation(env, "session", "delete", name, *who, *stores)
+        assert deleted.out.splitlines()[0] == f"deleted {name}: 2 workflows, 0 artifacts, 0 memories"
+        wrong = await waystation(env, "session", "delete", name, *stores)
+        assert (wrong.code, "There is nothing of a session" in wrong.err) == (6, True)
+
+
+@pytest.mark.parametrize("verb", ["show", "close"])
+async def test_an_unknown_session_is_no_session(serve: Serve, waystation: Command, verb: str) -> None:
+    """The message names it."""
+    async with serve(asking(), verify=False) as env:
+        ran = await waystation(env, "session", verb, "nowhere")
+        assert (ran.code, "session/waystation/user/nowhere" in ran.err) == (6, True)
+        empty = await waystation(env, "session", verb, "")
+        assert (empty.code, "one of them is empty" in empty.err) == (2, True)

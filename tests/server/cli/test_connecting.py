@@ -1,0 +1,210 @@
+"""Where a command looks for the server, and what it says when there is none; `waystation setup`."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+
+from tests.paths import ROOT
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.cli.exits import Exit, problem_of
+from waystation.core import errors
+from waystation.core.wire import SEARCH_ATTRIBUTES
+from waystation.embedded import EmbeddedServer
+from waystation.testing import ScriptedModel
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [("127.0.0.1:1", "127.0.0.1:1"), ("no-such-host.invalid:7233", "no-such-host"), ("[::1]:1", "[::1]:1")],
+)
+async def test_without_a_server_a_command_exits_with_8(address: str, named: str) -> None:
+    """The line says where it looked, and how to start a server or to name another."""
+    for arguments in (["events", "x"], ["run", "a", "b"], ["pending"], ["approve", "x"], ["setup"], ["replay", "x"]):
+        ran = await command("--address", address, *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (8, "", 1), arguments
+        assert named in ran.err
+        assert "--embedded" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        ("http://localhost:8233", "is a URL; give the server's HOST:PORT, such as localhost:7233."),
+        ("", "is empty; give the server's HOST:PORT, such as localhost:7233."),
+        (" localhost:7233", "has a space in it; give the server's HOST:PORT, such as localhost:7233."),
+        ("temporal.example", "has no port; give HOST:PORT, such as temporal.example:7233."),
+        ("[::1]", "has no port; give HOST:PORT, such as [::1]:7233."),
+        (":7233", "has no host; give HOST:PORT, such as localhost:7233."),
+        ("::1:7233", "is no HOST:PORT; an IPv6 address stands in brackets, such as [::1]:7233."),
+        ("[", "has no port; give HOST:PORT, such as [:7233."),
+        ("localhost:99999", "has no port from 1 to 65535 after the colon; give the server's HOST:PORT, "),
+        ("localhost:web", "has no port from 1 to 65535 after the colon; give the server's HOST:PORT, "),
+    ],
+)
+async def test_what_is_no_address_is_named_with_what_is_wrong(address: str, fault: str) -> None:
+    """Nothing is asked there, since no server answers would be no help."""
+    ran = await command("--address", address, "pending")
+    assert (ran.code, f"The address of Temporal: {address!r} {fault}" in ran.err) == (2, True), ran.err
+
+
+async def test_where_a_wrong_address_stands_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the environment, which wins, or in the profile."""
+    (tmp_path / "temporal.toml").write_text('[profile.default]\naddress = "filed"')
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "exported")
+    assert "'exported' in TEMPORAL_ADDRESS has no port;" in (await command("pending")).err
+    monkeypatch.delenv("TEMPORAL_ADDRESS")
+    assert "'filed' in the profile has no port;" in (await command("pending")).err
+
+
+async def test_versions_are_said() -> None:
+    """Waystation's, of Temporal's SDK and of Python; no server has to be there."""
+    ran = await command("--version")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.fullmatch(r"waystation \d+\.\d+\S* \(temporalio 1\.\d+\S*, Python 3\.\d+\S*\)\n", ran.out)
+
+
+@pytest.mark.parametrize(
+    "given", ["pending", "events x", "approve x", "session show x", "session close x", "session delete x", "chat x"]
+)
+async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: str) -> None:
+    """The namespace is named, and nothing is said of what might be in it."""
+    ran = await command("--address", server.address, "--namespace", "elsewhere", *given.split())
+    assert (ran.code, ran.err.startswith("waystation: Namespace elsewhere is not found.")) == (8, True), ran.err
+
+
+async def test_what_is_no_temporal_server_is_called_so() -> None:
+    """Such as the Web UI, whose address is the one that people see."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as page:
+        ran = await command("--address", f"127.0.0.1:{page.sockets[0].getsockname()[1]}", "pending")
+    assert (ran.code, "what listens there is no Temporal server" in ran.err) == (8, True), ran.err
+
+
+async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile that does not exist, and a file that is no TOML."""
+    ran = await command("--profile", "nope", "pending")
+    assert (ran.code, "'nope'" in ran.err) == (2, True)
+    (tmp_path / "temporal.toml").write_text("address = [")
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+    ran = await command("pending")
+    assert (ran.code, "TOML" in ran.err) == (2, True)
+
+
+async def test_the_environment_says_where_the_server_is(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By variable or by profile; options win."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    assert (await command("pending", "--json")).code == 0
+    assert (await command("pending", "--address", "127.0.0.1:1")).code == 8
+    monkeypatch.delenv("TEMPORAL_ADDRESS")
+    (tmp_path / "temporal.toml").write_text(f'[profile.here]\naddress = "{server.address}"\n')
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+    assert (await command("--profile", "here", "pending")).code == 0
+
+
+async def test_global_options_may_follow_the_command(server: EmbeddedServer) -> None:
+    """In both spellings, and never after `--`, where values may look like options."""
+    assert (await command("pending", "--address", server.address)).code == 0
+    assert (await command("pending", f"--address={server.address}", "--json")).code == 0
+    ran = await command("--address", server.address, "events", "--", "--address")
+    assert (ran.code, "'--address'" in ran.err) == (6, True)
+    assert (await command("pending", "--address")).code == 2
+
+
+async def test_setup_creates_the_search_attributes_once(server: EmbeddedServer, serve: Serve) -> None:
+    """A second time changes nothing and succeeds."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
+        request = RegisterNamespaceRequest(namespace=f"setup-{os.getpid()}")
+        request.workflow_execution_retention_period.FromSeconds(86_400)
+        await env.temporal.workflow_service.register_namespace(request)
+        options = ("--address", server.address, "--namespace", request.namespace)
+        while (ran := await command(*options, "setup", "--json")).code == 8:  # not everywhere yet
+            pass
+        assert ran.code == 0
+        assert sorted(ran.records[0]["created"]) == sorted(SEARCH_ATTRIBUTES)
+        while (again := await command(*options, "setup", "--json")).records[0]["created"]:
+            assert again.code == 0  # the server tells of new ones with a delay
+        assert again.records[0]["present"] == list(SEARCH_ATTRIBUTES)
+        assert "already" in (await command(*options, "setup")).out
+
+
+def test_every_refusal_has_an_exit_code() -> None:
+    """A new kind of refusal has to be given one."""
+    kinds = {kind: kind("no") for kind in errors.AnswerRefused.__subclasses__()}
+    codes = {kind.__name__: problem_of(error, "here", None).exit for kind, error in kinds.items()}
+    assert codes == {
+        "UnknownCall": Exit.UNKNOWN,
+        "AlreadyAnswered": Exit.ALREADY_ANSWERED,
+        "Expired": Exit.EXPIRED,
+        "NotAllowed": Exit.NOT_ALLOWED,
+        "DigestMismatch": Exit.NOT_ALLOWED,
+        "InvalidAnswer": Exit.USAGE,
+    }
+
+
+def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> None:
+    """Help and errors, as a shell sees them."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "waystation.cli", *arguments]
+        return subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    shown = run("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "3 already" in shown.stdout
+    ran = run("--address", server.address, "state", "no-such", "--json")
+    assert (ran.returncode, ran.stdout, "'no-such'" in ran.stderr) == (6, "", True)
+    ran = run("evnts")
+    assert (ran.returncode, "Did you mean 'events'" in ran.stderr) == (2, True)
+
+
+async def test_text_that_is_none_in_this_locale_is_a_usage_error(waystation: Command) -> None:
+    """Arguments that the shell passed in bytes which are no UTF-8."""
+    ran = await command("run", "speaker", "caf\udce9")
+    assert (ran.code, "UTF-8" in ran.err) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_output_that_cannot_be_written_is_said() -> None:
+    """A full disk is one line, and an exit code that is not 0."""
+    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    program = [sys.executable, "-m", "waystation.cli", "replay", kept, "--json"]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert (ran.returncode, ran.stderr.count("\n"), "cannot be written" in ran.stderr) == (1, 1, True)
+
+
+async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """As the system does."""
+    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    ran = await command("audit", "export", kept, "--output", str(tmp_path))
+    assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_talk_about() -> None:
+    """As with `| head`."""
+    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, pipesize=4096
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert "Traceback" not in running.stderr.read()

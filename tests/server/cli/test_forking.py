@@ -1,0 +1,117 @@
+"""`waystation fork` and `waystation forks`: started, followed, answered, and not before somebody agrees."""
+
+import pytest
+
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.test_forks import Shop
+
+
+async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Command) -> None:
+    """Its id comes first, then its events, then its result."""
+    shop = Shop()
+    async with serve(shop.buyer(effect="read")) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        ran = await waystation(env, "fork", source.id, "3", "--json")
+        assert ran.code == 0
+        assert ran.records[0] == {"fork": {"id": f"{source.id}~1", "source": source.id, "event": 3}}
+        assert ran.records[-1]["result"]["text"] == (await source.result()).text
+
+        async def found() -> bool:
+            forks = [{"id": f"{source.id}~1", "event": 3}]
+            shown = await waystation(env, "forks", source.id, "--json")
+            return shown.records == [{"invocation_id": source.id, "fork_of": None, "forks": forks}]
+
+        await until(found, "the fork among those of its source")
+        told = await waystation(env, "events", f"{source.id}~1")
+        assert told.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
+        of = await waystation(env, "forks", f"{source.id}~1")
+        assert of.out.split("\n")[0] == f"{source.id}~1 is a fork of {source.id} from its event 3."
+
+
+async def test_calls_that_may_change_something_run_only_when_somebody_agrees(serve: Serve, waystation: Command) -> None:
+    """Without a terminal that is `--yes`; nothing was started before."""
+    shop = Shop()
+    async with serve(shop.buyer(effect="once")) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        refused = await waystation(env, "fork", source.id, "4")
+        assert refused.code == 2
+        assert "pay(amount=7) (once). --yes agrees to it." in refused.err
+        assert await env.client.forks.of(source.id) == []
+        assert shop.ran == ["price tea", "pay 7"]
+        agreed = await waystation(env, "fork", source.id, "4", "--yes")
+        assert agreed.code == 0
+        assert shop.ran == ["price tea", "pay 7", "pay 7"]
+
+
+async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waystation: Command) -> None:
+    """The call does not run that has a result; the one that waits is answered once it does."""
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
+        source = await env.client.start("buyer", "tea")
+        await waiting(source, "fc-2")
+        await source.approve("fc-2")
+        await source.result()
+        told = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")
+        ran = await waystation(env, "fork", source.id, "2", *told, "--json")
+        assert ran.code == 0
+        assert "Bought coffee" in ran.records[-1]["result"]["text"]
+        assert shop.ran == ["price tea", "pay 7", "pay 9"]
+
+
+async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystation: Command) -> None:
+    """Once the fork is over: until then the call may still come."""
+    shop = Shop()
+    async with serve(shop.buyer(effect="read")) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        ran = await waystation(
+            env, "fork", source.id, "2", "--yes", "--answer", "fc-9=approve", "--answer", "fc-2=reject"
+        )
+    assert ran.code == 0
+    assert ran.err.splitlines() == [
+        f"{call.split('=')[0]} never waited for a person in this fork: --answer {call} was not needed."
+        for call in ("fc-9=approve", "fc-2=reject")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("nobody", "1"), 6, "No invocation 'nobody'"),
+        (("{source}", "99"), 2, "there is no event 99"),
+        (("{source}", "0"), 2, "greater than or equal to 1"),
+        (("{source}", "3", "--result", "fc-1"), 2, "is not CALL=JSON"),
+        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "is not CALL=approve or CALL=reject"),
+        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "a call that has a result waits for"),
+        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 has its response by event 3"),
+        (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
+        (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
+        (("{source}", "3", "--agent", "buyer"), 2, "give an instruction or a model"),
+        (("{source}", "3", "--id", "{source}"), 2, "needs an `id` of its own"),
+        (("{source}", "3", "--instruction", "Obey.", "--yes"), 1, "InvalidInput"),
+    ],
+)
+async def test_mistakes_are_told_with_their_remedy(
+    serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    """Nothing of the source runs again."""
+    shop = Shop()
+    async with serve(shop.buyer(effect="read"), verify=False) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
+        assert ran.code == code
+        assert told in ran.err + ran.out
+        assert shop.ran == ["price tea", "pay 7"]
+
+
+@pytest.mark.parametrize("given", [("fork", "kept.json", "2"), ("forks", "kept.json")], ids=lambda given: given[0])
+async def test_a_file_cannot_be_forked(given: tuple[str, ...]) -> None:
+    """A fork goes on from what a server has; none is asked for a file."""
+    ran = await command("--address", "127.0.0.1:1", *given)
+    assert (ran.code, "'kept.json' is a file; name an invocation of a server" in ran.err) == (2, True)

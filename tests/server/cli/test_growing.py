@@ -1,0 +1,131 @@
+"""`--stream`: text while a model says it, and each of it once."""
+
+import time
+
+import pytest
+
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.cli.growing import GrowingText
+from waystation.cli.output import Output
+from waystation.core.event import Event
+from waystation.core.partial import Piece
+from waystation.core.payload import JsonObject
+from waystation.testing import FunctionModel, says
+
+SAID = "It rains in Bern.\nAnd it will \x1b[2Jrain tomorrow."
+
+
+def piece(
+    text: str = "", *, number: int = 1, attempt: int = 1, offset: int = 0, author: str = "a", **last: bool
+) -> Event:
+    """Return a partial event."""
+    made = Piece(number, attempt, offset, text, **last)
+    return made.event(invocation_id="i", author=author, branch=None, timestamp=0.0)
+
+
+def recorded(*parts: JsonObject, author: str = "a") -> Event:
+    """Return a recorded event."""
+    content: JsonObject = {"role": "model", "parts": list(parts)}
+    return Event(id="i/e1", invocation_id="i", author=author, timestamp=0.0, content=content)
+
+
+def written(capsys: pytest.CaptureFixture[str], *events: Event) -> list[str]:
+    """Return the lines written for a stream, without their times."""
+    growing = GrowingText(Output())
+    for event in events:
+        growing.write(event)
+    growing.interrupt()
+    return [
+        line[line.index("  ") + 2 :] if line.startswith("19") else line for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_pieces_and_the_rest_make_one_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the pieces said is not written again; calls beside the text are."""
+    call = {"functionCall": {"name": "add", "args": {"a": 1}, "id": "fc-1"}}
+    assert written(
+        capsys,
+        piece("It "),
+        piece("rai", offset=3),
+        piece(offset=6, complete=True),
+        recorded({"text": "It rains."}, call),
+    ) == ["a: It rains.", "a calls add(a=1) [fc-1]"]
+
+
+def test_void_text_is_said_to_be_void(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the next attempt says begins on a line of its own."""
+    assert written(
+        capsys,
+        piece("It sn"),
+        piece(offset=5, void=True),
+        piece("It ", attempt=2),
+        piece(attempt=2, offset=3, complete=True),
+        recorded({"text": "It rains."}),
+    ) == ["a: It sn", "          void: attempt 1 was given up", "a: It rains."]
+
+
+def test_text_of_two_agents_does_not_mix(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each piece begins a line; what was torn apart is written whole once it is recorded."""
+    assert written(
+        capsys,
+        piece("one "),
+        piece("eins ", number=2, author="b"),
+        piece(offset=4, complete=True),
+        recorded({"text": "one two"}),
+        piece(number=2, offset=5, complete=True, author="b"),
+        recorded({"text": "eins zwei"}, author="b"),
+    ) == ["a: one ", "b: eins ", "a: one two", "b: eins zwei"]
+
+
+def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The recorded text is then written whole."""
+    assert written(
+        capsys, piece("rains", offset=3), piece(offset=8, complete=True), recorded({"text": "It rains."})
+    ) == ["a: …rains", "a: It rains."]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1_000])
+def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
+    """Like a recorded one, however it is cut into pieces; only what is longer than a line is broken."""
+    text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
+    growing = GrowingText(Output(page=38))
+    today = {"timestamp": time.time()}
+    for at in range(0, len(text), size):
+        growing.write(piece(text[at : at + size], offset=at).model_copy(update=today))
+    growing.write(piece(offset=len(text), complete=True))
+    growing.write(recorded({"text": text}))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[10:] for line in lines] == [
+        "a: It rains in Bern, and it",
+        "will go on to rain.",
+        "  -",
+        "雨" * 14,
+        "雨雨",
+        "",
+        "https://example.com/weather/",
+        "bern/2026",
+    ]
+
+
+async def test_run_with_stream_writes_the_text_once(serve: Serve, waystation: Command) -> None:
+    """For people in lines that cannot steer the terminal, for programs as partial events."""
+    model = FunctionModel(lambda _: says(SAID), pace_s=0.05)
+    async with serve(Agent(name="speaker", model=model)) as env:
+        ran = await waystation(env, "run", "speaker", "go", "--stream")
+        assert (ran.code, ran.err) == (0, "")
+        assert [line[10:] for line in ran.out.splitlines()[2:4]] == [
+            "speaker: It rains in Bern.",
+            "And it will \\x1b[2Jrain tomorrow.",
+        ]
+        assert ran.out.count("Bern") == 1
+        ran = await waystation(env, "run", "speaker", "go", "--stream", "--json", "--id", f"j-{env.client.task_queue}")
+        events = [record["event"] for record in ran.records if "event" in record]
+        partial = [event for event in events if event.get("partial")]
+        text = "".join(part["text"] for event in partial if "content" in event for part in event["content"]["parts"])
+        assert text != ""
+        assert SAID.startswith(text)
+        assert [event["author"] for event in events if not event.get("partial")] == ["user", "speaker"]
+        after = await waystation(env, "events", f"j-{env.client.task_queue}", "--stream", "--json")
+        assert after.records == [event for event in events if not event.get("partial")]

@@ -1,0 +1,158 @@
+"""Commands that show invocations whose large values are kept beside the history."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.cli.shell import Shell
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import heard_events, new_session
+from tests.server.streams.test_web import stream_of
+from tests.server.web.sites import site
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.connect import connect
+from waystation.storage import Blobs
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
+
+LARGE = 3_000_000
+SHORT = "[offloaded: 3.0 MB, sha256 "
+
+
+def read(tool_context: ToolContext) -> str:
+    """Read something large."""
+    tool_context.state["title"] = "y" * 300_000
+    return "x" * LARGE
+
+
+def reader() -> Agent:
+    """Return an agent whose tool gives 3 MB."""
+    return Agent(name="reader", model=ScriptedModel(calls(("read", {})), says("Read.")), tools=[read])
+
+
+async def done(env: AgentEnvironment) -> Invocation:
+    """Have it read."""
+    invocation = await env.client.start("reader", "read")
+    assert (await invocation.result()).text == "Read."
+    return invocation
+
+
+async def test_without_the_store_events_show_short_forms(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """All events are there, also as JSON; on standard error is said what is short, and what to do."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        for given in ((), ("--json",), ("--follow",)):
+            ran = await waystation(env, "events", invocation.id, "--store", str(tmp_path), *given)
+            assert (ran.code, SHORT in ran.out, len(ran.out) < 15_000) == (0, True, True)
+            assert ran.err.startswith("2 large values are shown in short form; --store says where workers keep them. ")
+        assert "reader: Read." in (await waystation(env, "events", invocation.id, "--store", str(tmp_path))).out
+        shown = await waystation(env, "state", invocation.id, "--store", str(tmp_path), "--json")
+        assert shown.records[0]["title"].startswith("[offloaded: 300.0 kB, sha256 ")
+
+
+async def test_with_the_store_people_are_shown_the_beginning_and_programs_all_of_it(
+    serve: Serve, waystation: Command, payload_store: Path
+) -> None:
+    """Of the store the option may stand before the command or after it."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        ran = await waystation(env, "--store", str(payload_store), "events", invocation.id)
+        assert ("reader: Read." in ran.out, len(ran.out) < 2_000, "offloaded" in ran.out, ran.err) == (
+            *(True, True, False),
+            "",
+        )
+        whole = await waystation(env, "events", invocation.id, f"--store={payload_store}", "--json")
+        [response] = [
+            part for event in whole.records for part in event["content"]["parts"] if "functionResponse" in part
+        ]
+        assert len(response["functionResponse"]["response"]["result"]) == LARGE
+        state = await waystation(env, "state", invocation.id, "--store", str(payload_store))
+        assert "y… (300,000 characters)" in state.out
+
+
+async def test_a_history_is_replayed_only_with_all_of_its_values(
+    serve: Serve, waystation: Command, payload_store: Path, tmp_path: Path
+) -> None:
+    """Without the store its states are shown in short form, and that it was not replayed; so with a file."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        file = tmp_path / "history.json"
+        file.write_text((await invocation.history()).to_json())
+        for source in (invocation.id, str(file)):
+            ran = await waystation(env, "replay", source, "--store", str(tmp_path / "other"))
+            assert (ran.code, ran.out.startswith(f"not replayed  {source}")) == (1, True)
+            assert "2 of its large values cannot be had; --store says where workers keep them." in ran.out
+            assert "[offloaded: " in ran.out
+            with_store = await waystation(env, "replay", source, "--store", str(payload_store), "--json")
+            assert (with_store.code, with_store.records[0]["replays"]) == (0, True)
+
+
+async def test_a_session_is_shown_without_the_store(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """Its messages in short form; and they are read as a whole by the agents, message after message."""
+    model = ScriptedModel(says("First."), says("Second."))
+    async with serve(Agent(name="clerk", model=model), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("z" * 300_000)
+        await session.say("and?")
+        assert len(str(model.requests[1].contents[0])) > 300_000
+        await heard_events(session)
+        named = ("session", "show", session.given.session_id, "--user", "ann")
+        ran = await waystation(env, *named, "--store", str(tmp_path))
+        assert (ran.code, "clerk: Second." in ran.out, len(ran.out) < 5_000) == (0, True, True)
+        assert "user: [offloaded: 300.0 kB, sha256 " in ran.out
+        assert "in short form" in ran.err
+
+
+async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) -> None:
+    """A page is complete without the store, and a stream has every event."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        temporal = await connect(address=env.server.address, store=tmp_path, short_forms=True)
+        client = AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(tmp_path))
+        async with site(client) as web, web.program() as program:
+            page = await program.get(f"/invocations/{invocation.id}", headers={"Accept": "text/html"})
+            assert ("[offloaded: " in page.text, "Read." in page.text, len(page.text) < 10_000) == (True, True, True)
+            fields = await stream_of(program, f"/invocations/{invocation.id}/events")
+            assert [field.get("id") for field in fields] == ["0", "1", "2", "3", None]
+            assert any(SHORT in field["data"] for field in fields)
+
+
+async def test_a_page_whose_values_have_no_short_form_says_which_store_it_needs(serve: Serve, tmp_path: Path) -> None:
+    """As from a client that was not made for showing only."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path)
+        async with site(other) as web, web.program() as program:
+            answer = await program.get(f"/invocations/{invocation.id}/events.json")
+            assert (answer.status_code, answer.json()["error"]["type"]) == (503, "StoreFailed")
+            assert "--store" in answer.json()["error"]["message"]
+
+
+async def test_another_process_reads_what_one_has_put_aside(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
+    """With the same store, given as an option or in the environment."""
+    async with serve(reader()) as env:
+        invocation = await done(env)
+        shell = Shell.at(tmp_path, env.server.address)
+        whole = f'{{"result": "{"x" * LARGE}"}}'
+        for line, environment in (
+            (f"waystation events {invocation.id} --json --store {payload_store}", {}),
+            (f"waystation events {invocation.id} --json", {"WAYSTATION_STORE": str(payload_store)}),
+        ):
+            code, out = await shell.run(line, **environment)
+            events = [json.loads(text) for text in out.splitlines()]
+            responses = [p.get("functionResponse") for e in events for p in e["content"]["parts"]]
+            assert (code, json.dumps(responses[2]["response"])) == (0, whole)
+
+
+@pytest.mark.parametrize(
+    "named", [("events", "x"), ("sessions",), ("session", "show", "x"), ("chat", "clerk"), ("web",)]
+)
+async def test_every_command_takes_the_store(named: tuple[str, ...]) -> None:
+    """One option for all, wherever it stands."""
+    for arguments in (("--store", "s3://bucket", *named), (*named, "--store", "s3://bucket")):
+        ran = await command("--address", "127.0.0.1:1", *arguments)
+        assert (ran.code, "No Temporal server answers" in ran.err) == (8, True), ran

@@ -1,0 +1,178 @@
+"""`waystation pending`: what waits, for people and for programs."""
+
+import asyncio
+import io
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.server.approvals.asking import asker, boss, listed, payer
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, waiting
+from waystation.cli.exits import Problem
+from waystation.cli.output import Output
+from waystation.cli.target import Target
+from waystation.cli.waiting import duration, listing
+from waystation.core.answer import PendingCall
+from waystation.core.policy import ApprovalPolicy
+from waystation.presentation import policy_terms
+
+POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=2, not_requester=True, comment=True)
+
+
+def call(**fields: Any) -> PendingCall:
+    """Return a call that has waited for two hours, and may be answered for a day."""
+    now = time.time()
+    given = {"function_call_id": "fc-1", "invocation_id": "payer-1", "agent": "payer", "tool": "pay"}
+    times = {"requested_at": now - 7_200, "deadline": now + 86_400.5, "user_id": "dana"}
+    what = {"args": {"amount": 9}, "kind": "confirmation", "digest": "d"}
+    return PendingCall.model_validate({**given, **times, **what, **fields})
+
+
+def shown(calls: list[PendingCall], width: int) -> list[str]:
+    """Return the lines of a list in a terminal of that width."""
+    stream = io.StringIO()
+    out = Output(page=width)
+    out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    listing(out, Target(), calls)
+    return stream.getvalue().splitlines()
+
+
+def offered(**fields: Any) -> list[str]:
+    """Return the commands that are offered for a call: those of this program, and Temporal's."""
+    stream = io.StringIO()
+    out = Output(page=400)
+    out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
+    out.waits([call(**fields)], Target(temporal="temporal"))
+    return [line.split(maxsplit=1)[1] for line in stream.getvalue().splitlines() if "payer-1 " in line]
+
+
+def told(**fields: Any) -> str:
+    """Return all that is shown of a call."""
+    stream = io.StringIO()
+    out = Output(page=400)
+    out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
+    out.waits([call(**fields)], Target(temporal="temporal"))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None:
+    """What is asked, for how long, how long is left, and who may answer."""
+    long = {"reason": "asked to be forgotten, by e-mail, on Tuesday"}
+    lines = shown([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
+    assert max(map(len, lines)) <= width
+    first, second = (next(line for line in lines if id in line) for id in ("payer-1/fc-1", "clerk-2/fc-1"))
+    assert all(text in first for text in ("pay(amount=9)", "2 h", "24 h", "anybody"))
+    assert "alice" in second
+    assert ("payer, for dana" in first) is (width == 120)
+    assert lines[-1].endswith("waystation approve payer-1/fc-1")
+
+
+def test_an_id_that_leaves_no_room_has_a_line_of_its_own() -> None:
+    """It is never cut, nor broken over lines."""
+    lines = shown([call(invocation_id="session/waystation/dana%40example.com/a-long-conversation/3")], 80)
+    assert "  session/waystation/dana%40example.com/a-long-conversation/3/fc-1" in lines
+
+
+def test_texts_of_agents_cannot_steer_the_terminal() -> None:
+    """Control characters and directions are shown as what they are."""
+    lines = shown([call(args={"to": "\x1b[2J\u202egnp"}, claimed_by="\x1b[31mmallory")], 120)
+    assert not any(char in "".join(lines) for char in ("\x1b", "\u202e"))
+
+
+def test_the_terms_of_a_policy_are_told() -> None:
+    """Everything that a refusal would otherwise be about."""
+    told = dict(policy_terms.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
+    assert told == {
+        "taken on": "by alice@example.com",
+        "may": "alice@example.com, role:finance",
+        "may not": "dana, for whom it is asked",
+        "needs": "2 people who approve; so far bob",
+        "answer": "with a verified identity (--token-file), a comment (--comment)",
+    }
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
+def test_a_length_of_time_is_written_with_its_unit(text: str, seconds: float) -> None:
+    """Whole numbers of seconds, minutes, hours or days."""
+    assert duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    """With what to write instead."""
+    with pytest.raises(Problem, match="write such as"):
+        duration(text)
+
+
+async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> None:
+    """By agent, tool, person, age, and what an invocation has started."""
+    till = Till()
+    async with serve(boss(asker("buyer")), payer(till.pay, "cashier")) as env:
+        top = await env.client.start("boss", "go", user_id=env.client.task_queue)
+        paid = await env.client.start("cashier", "go", user_id=env.client.task_queue)
+        await listed(env.client, 2, user_id=env.client.task_queue)
+
+        async def found(*options: str) -> set[str]:
+            ran = await waystation(env, "pending", *options, "--json")
+            assert ran.code == 0
+            mine = (each for each in ran.records if each["user_id"] == env.client.task_queue)
+            return {each["invocation_id"] for each in mine}
+
+        below = f"{top.id}/fc-1"
+        assert await found() == await found("--person", "dana,role:finance") == {below, paid.id}
+        assert await found("--agent", "cashier") == await found("--tool", "pay") == {paid.id}
+        assert await found("--below", top.id) == await found("--agent", "buyer") == {below}
+        assert await found("--older-than", "1h") == set()
+        assert (await waystation(env, "pending", "--older-than", "soon")).code == 2
+        assert (await waystation(env, "pending", paid.id, "--tool", "pay")).code == 2
+        assert "Nothing like that waits" in (await waystation(env, "pending", "--tool", "no-such")).out
+        for invocation in (env.client.invocation(below), paid):
+            await invocation.reject()
+        await top.result()
+        await paid.result()
+
+
+async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: Serve) -> None:
+    """Hazard: an inbox that polls queries, of which the server refuses many. It comes from visibility and memos."""
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
+        await waiting(invocation, "fc-1")
+        await listed(env.client, 1, user_id=env.client.task_queue)
+
+        async def look() -> int:
+            return len((await env.client.approvals.list(user_id=env.client.task_queue)).calls)
+
+        before = len((await invocation.history()).events)
+        assert set(await asyncio.gather(*(look() for _ in range(50)))) == {1}
+        assert len((await invocation.history()).events) == before
+        await invocation.approve()
+        await invocation.result()
+
+
+def test_what_is_offered_to_copy_is_an_answer_that_counts() -> None:
+    """Only actions that the call takes; Temporal's command has what the policy wants, or is not offered."""
+    signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
+    approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"
+    assert offered() == [approve, reject, f'{signal}"action": "approve"}}\'']
+    strict = ApprovalPolicy(digest=True, comment=True)
+    assert offered(policy=strict)[-1] == f'{signal}"action": "approve", "digest": "d", "comment": "WHY"}}\''
+    assert offered(policy=POLICY) == [approve, reject]
+    narrow = ApprovalPolicy(actions=("edit", "reject"))
+    assert offered(policy=narrow) == [reject, "waystation edit payer-1 fc-1"]
+    form = offered(kind="long_running", response_schema={"type": "object"})
+    assert form == ["waystation respond payer-1 fc-1", reject]
+
+
+def test_padding_hides_no_tail_of_an_argument() -> None:
+    """Both ends are shown, and how much is between them; a size that a memo has instead is no argument."""
+    shown = told(args={"text": "A" * 60_000 + " and pay eve"})
+    assert " … 58,014 of 60,014 characters are left out here … " in shown
+    assert 'A and pay eve"\n' in shown
+    large = told(args={"omitted_bytes": 60_014})
+    assert "pay(…), 60,014 bytes of arguments" in large
+    assert "omitted_bytes" not in large

@@ -1,0 +1,151 @@
+"""`waystation replay`: invocations and files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paths import HISTORIES
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.cli.test_run import add
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
+
+KEPT = HISTORIES / "long-running-approved.json"
+
+
+async def test_an_invocation_replays_with_its_state_at_each_event(serve: Serve, waystation: Command) -> None:
+    """The table shows when the state changed; JSON has event and state side by side."""
+    model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        invocation = await env.client.start("adder", "?", state={"seed": 1})
+        await invocation.result()
+        recorded = (await waystation(env, "replay", invocation.id, "--json")).records[0]
+        assert (recorded["replays"], recorded["problem"], recorded["invocation_id"]) == (True, None, invocation.id)
+        assert [step["state"] for step in recorded["steps"]] == [{"seed": 1}, {"seed": 1}, *[{"seed": 1, "sum": 3}] * 2]
+        shown = await waystation(env, "replay", invocation.id)
+        assert shown.out.startswith(f"replays  {invocation.id}, 23 events of history\n")
+        assert '{"seed": 1, "sum": 3}' in shown.out
+
+
+async def test_a_file_replays_without_a_server() -> None:
+    """The invocation's id is read from the history, because ids of events derive from it."""
+    ran = await command("--address", "127.0.0.1:1", "replay", str(KEPT), str(KEPT), "--json")
+    assert ran.code == 0
+    assert [record["replays"] for record in ran.records] == [True, True]
+    assert ran.records[0]["steps"][0]["event"]["id"].startswith(ran.records[0]["invocation_id"])
+
+
+async def test_state_that_was_stored_before_is_in_the_state_at_each_event() -> None:
+    """What `user:` and `app:` state held when the invocation began is no event's doing, and there all the same."""
+    ran = await command("replay", str(KEPT.with_name("scopes-read.json")), "--json")
+    states = [step["state"] for step in ran.records[0]["steps"]]
+    assert states[:2] == [{}, {"app:guests": 2, "user:called": ["Ada", "Bo"]}]
+
+
+async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: Path) -> None:
+    """It is said what differs; other histories given with it are replayed all the same."""
+    changed = tmp_path / "changed.json"
+    changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
+    ran = await command("replay", str(changed), str(KEPT), "--json")
+    assert ran.code == 1
+    assert [record["replays"] for record in ran.records] == [False, True]
+    problem = ran.records[0]["problem"]
+    assert "call.another_model" in problem
+    assert "Failure {" not in problem
+    assert "differs" in (await command("replay", str(changed))).out
+
+
+def _decoded(value: Any) -> Any:
+    """Return a history as the Web UI writes it when payloads are decoded: plain values where payloads were."""
+    if isinstance(value, dict):
+        return {"x": 1} if set(value) == {"metadata", "data"} else {k: _decoded(v) for k, v in value.items()}
+    return [_decoded(item) for item in value] if isinstance(value, list) else value
+
+
+async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_replayed(tmp_path: Path) -> None:
+    """Each such is named; its exit code comes before that of those that differ."""
+    changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
+    changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
+    empty.touch()
+    given = (str(empty), str(changed), str(tmp_path / "missing.json"), str(KEPT))
+    ran = await command("--address", "127.0.0.1:1", "replay", *given, "--json")
+    assert [(record["source"], record["replays"]) for record in ran.records] == [(given[1], False), (given[3], True)]
+    assert [line.split("waystation: ")[1][:11] for line in ran.err.splitlines()] == [
+        f"{given[0]!r}"[:11],
+        "Cannot read",
+    ]
+    assert ran.code == 2
+    assert (await command("--address", "127.0.0.1:1", "replay", "an-id", str(empty), str(KEPT))).code == 8
+
+
+@pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
+async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
+    """By its path no server is asked for it."""
+    given = [str(tmp_path)] * (2 if name == "diff" else 1)
+    ran = await command("--address", "127.0.0.1:1", name, *given)
+    assert (ran.code, f"{str(tmp_path)!r} is a folder; name a file" in ran.err) == (2, True), ran.err
+
+
+async def test_a_folder_without_a_path_is_an_invocation_first(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder `trip` may lie where somebody looks at the invocation `trip`; if there is none, it is said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trip").mkdir()
+    async with serve(Agent(name="adder", model=ScriptedModel(says("three")))) as env:
+        lost = await waystation(env, "events", "trip")
+        assert (lost.code, "The folder 'trip' is none; name a file in it." in lost.err) == (6, True)
+        assert "'trip' is none" in (await waystation(env, "replay", "trip")).err
+        await (await env.client.start("adder", "?", id="trip")).result()
+        assert "three" in (await waystation(env, "events", "trip")).out
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "it is empty"),
+        ("[" * 100_000, "it is cut off"),
+        ("{}", "no list of `events`"),
+        ("[]", "no list of `events`"),
+        ('{"events": []}', "no list of `events`"),
+        ('{"events": [1]}', "it cannot be read"),
+        ('{"events": [{"eventType": "NoSuchThing"}]}', "its first event is not"),
+        (KEPT.read_text().replace('"AgentInvocation"', '"Other"'), "a history of 'Other'"),
+        (json.dumps(_decoded(json.loads(KEPT.read_text()))), "history"),
+        (json.dumps({"events": json.loads(KEPT.read_text())["events"][4:]}), "not the workflow's start"),
+        (json.dumps({"events": [e for e in json.loads(KEPT.read_text())["events"] if e["eventId"] != "7"]}), "event 7"),
+        (KEPT.read_text().replace('"originalExecutionRunId"', '"firstExecutionRunId"'), "originalExecutionRunId"),
+    ],
+    ids=[
+        "empty",
+        "deep",
+        "object",
+        "list",
+        "no events",
+        "number",
+        "type",
+        "foreign",
+        "decoded",
+        "beginning lost",
+        "event lost",
+        "no run id",
+    ],
+)
+async def test_a_file_that_is_no_history_of_ours_exits_with_2(tmp_path: Path, text: str, named: str) -> None:
+    """One line names the file and what is wrong with it."""
+    path = tmp_path / "given.json"
+    path.write_text(text)
+    ran = await command("replay", str(path))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert named in ran.err
+    assert "given.json" in ran.err
+
+
+async def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
+    """What ends in `.json` is a file, not the id of an invocation."""
+    ran = await command("replay", str(tmp_path / "missing.json"))
+    assert (ran.code, "No such file" in ran.err) == (2, True)

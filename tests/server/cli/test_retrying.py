@@ -1,0 +1,197 @@
+"""What fails and is tried again is told to whoever follows; no history says so before it is over."""
+
+import asyncio
+import re
+
+import pytest
+
+from tests.server.cli.conftest import Command
+from tests.server.cli.test_chat import typed
+from tests.server.cli.test_run import ask, waits
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.cli import retrying
+from waystation.cli.output import Output
+from waystation.cli.retrying import Retrying
+from waystation.core.errors import ModelOverloaded
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+AT = r"\d\d:\d\d:\d\d"
+THEN = rf"(next try at {AT}|it is being tried again now)\."
+
+
+class Told:
+    """What was remarked of failures, and a moment from which on a model may speak."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.any = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+
+    def take(self, text: str) -> None:
+        """Note a remark; commands have loops of their own."""
+        self.lines.append(text)
+        self.loop.call_soon_threadsafe(self.any.set)
+
+
+@pytest.fixture
+async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """What is told soon after nothing came; it is still written."""
+    told, remark = Told(), Output.remark
+
+    def remarked(out: Output, text: str) -> None:
+        remark(out, text)
+        if " failed " in text or " has waited " in text:
+            told.take(text)
+
+    monkeypatch.setattr(Output, "remark", remarked)
+    monkeypatch.setattr(retrying, "QUIET_S", 0.1)
+    return told
+
+
+def struggling(told: Told, name: str = "asker") -> Agent:
+    """Return an agent whose model fails twice, and then speaks once somebody was told of it."""
+    failures = [ModelOverloaded("Busy now", retry_after_s=0.01)] * 2
+
+    async def reply(_request: LlmRequest) -> LlmResponse:
+        if failures:
+            raise failures.pop()
+        await told.any.wait()
+        return says("At last.")
+
+    return Agent(name=name, model=FunctionModel(reply))
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)])
+async def test_who_runs_an_agent_is_told_why_nothing_comes(
+    serve: Serve, waystation: Command, told: Told, json: tuple[str, ...]
+) -> None:
+    """Whose model, how often it failed and why; on stderr, since it is no result."""
+    async with serve(struggling(told), verify=False) as env:
+        ran = await waystation(env, "run", "asker", "hi", *json)
+        assert (ran.code, told.lines[0] in ran.err, "failed" in ran.out) == (0, True, False)
+        [line] = told.lines
+        assert re.fullmatch(
+            rf"The model of asker failed twice \(8 tries at most\); {THEN} ModelUnavailable: Busy now", line
+        )
+
+
+async def test_who_converses_is_told(serve: Serve, told: Told) -> None:
+    """As for one invocation."""
+    async with serve(struggling(told), verify=False) as env:
+        ran = await typed(env, "hi\n")
+        assert (ran.code, "asker: At last." in ran.out) == (0, True)
+        assert [line.split(" (")[0] for line in told.lines] == ["The model of asker failed twice"]
+
+
+async def test_who_follows_is_told_of_called_agents_too(serve: Serve, waystation: Command, told: Told) -> None:
+    """They are named by their invocation, which other commands take."""
+    called = struggling(told, "asked")
+    model = ScriptedModel(calls(("asked", {"request": "go on"})), says("done"))
+    async with serve(Agent(name="asker", model=model, tools=[AgentTool(called)]), verify=False) as env:
+        invocation = await env.client.start("asker", "hi")
+        ran = await waystation(env, "events", invocation.id, "--follow")
+        assert (ran.code, told.lines[0].split(" (")[0]) == (0, f"The model of {invocation.id}/fc-1 failed twice")
+
+
+async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
+    serve: Serve, waystation: Command, told: Told
+) -> None:
+    """With the time of the next try; also by commands that do not follow."""
+    model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=300))
+    async with serve(Agent(name="asker", model=model), verify=False) as env:
+        invocation = await env.client.start("asker", "hi")
+        await failed(env, invocation.id)
+        for command in ("events", "pending"):
+            ran = await waystation(env, command, invocation.id)
+            line = rf"The model of \S+ failed once \(8 tries at most\); next try at {AT}\. ModelUnavailable: Busy now\n"
+            assert re.fullmatch(line, ran.err), ran.err
+        await invocation.handle.terminate()
+
+
+async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
+    serve: Serve, waystation: Command, told: Told
+) -> None:
+    """What it raised is named by its class alone, as in history."""
+
+    def pay() -> str:
+        """Pay."""
+        raise ConnectionError("with the password")
+
+    model = ScriptedModel(calls(("pay", {})))
+    async with serve(Agent(name="asker", model=model, tools=[FunctionTool(pay, retries=9)]), verify=False) as env:
+        invocation = await env.client.start("asker", "hi")
+        looking = Retrying(env.client, Output(), invocation.id)
+        while not told.lines:
+            await looking.look()
+            await asyncio.sleep(0.05)
+        assert re.fullmatch(
+            rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it is tried again\.",
+            told.lines[0],
+        )
+        await looking.look()
+        assert len(told.lines) == 1
+        await invocation.handle.terminate()
+
+
+async def test_a_next_try_that_no_worker_takes_is_told(
+    serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a crash: with the time since when it waits, and not as if it ran."""
+    monkeypatch.setattr(retrying, "SOON_S", 0.2)
+    model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=2))
+    async with serve(Agent(name="asker", model=model), verify=False) as env:
+        invocation = await env.client.start("asker", "hi")
+        await failed(env, invocation.id)
+    line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {AT}\."
+    while not any(re.match(line, each) for each in told.lines):
+        await Retrying(env.client, Output(), invocation.id).look()
+        await asyncio.sleep(0.2)
+    await invocation.handle.terminate()
+
+
+async def test_a_first_try_that_no_worker_takes_is_told(
+    serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the task queue, which may be one of the tool's own that nobody polls."""
+
+    def draw() -> None:
+        """Draw."""
+
+    monkeypatch.setattr(retrying, "SOON_S", 0.2)
+    tool = FunctionTool(draw, task_queue="with-graphics")
+    async with serve(Agent(name="artist", model=ScriptedModel(calls(("draw", {}))), tools=[tool])) as env:
+        invocation = await env.client.start("artist", "hi")
+        looking = Retrying(env.client, Output(), invocation.id)
+        async for log in invocation.follow():
+            looking.came(log)
+            if log.calls:
+                break
+        while not told.lines:
+            await looking.look()
+            await asyncio.sleep(0.05)
+        await invocation.cancel()
+    line = rf"artist's call draw \[fc-1\] has waited since {AT} for a worker that polls 'with-graphics'\."
+    assert re.fullmatch(line, told.lines[-1])
+
+
+async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told: Told) -> None:
+    """It costs nothing, however long it waits."""
+    model = ScriptedModel(calls(("ask", {"purpose": "x"})))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:
+        invocation = await env.client.start("asker", "hi")
+        await waits(invocation)
+        assert (await Retrying(env.client, Output(), invocation.id).look(), told.lines) == (None, [])
+
+
+async def failed(env: AgentEnvironment, id: str) -> None:
+    """Wait until an activity has failed once."""
+    while True:
+        described = await env.client.invocation(id).handle.describe()
+        if any(each.attempt > 1 for each in described.raw_description.pending_activities):
+            return
+        await asyncio.sleep(0.02)

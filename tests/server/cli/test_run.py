@@ -1,0 +1,226 @@
+"""`waystation run`: start an invocation and follow it."""
+
+import asyncio
+import json
+import signal
+import sys
+
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
+from waystation.models import LlmResponse
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
+    """Add two numbers."""
+    tool_context.state["sum"] = a + b
+    return {"sum": a + b}
+
+
+def ask(purpose: str) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "pending", "purpose": purpose}
+
+
+def asking() -> Agent:
+    """Return an agent that asks somebody, and then says what was answered."""
+
+    model = FunctionModel(
+        lambda request: (
+            says(f"They said {said[-1][1]['status']}.")
+            if (said := responses(request))
+            else calls(("ask", {"purpose": "x"}))
+        )
+    )
+    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
+
+
+async def waits(invocation: Invocation) -> PendingCall:
+    """Wait until a call waits."""
+    async for log in invocation.follow():
+        if log.waiting() and not log.busy:
+            return log.pending()[0]
+    raise AssertionError("the invocation ended")
+
+
+async def test_an_invocation_is_followed_to_its_end(serve: Serve, waystation: Command) -> None:
+    """People read who said what, calls, responses, state and the end."""
+    model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        ran = await waystation(env, "run", "adder", "one and two?", "--id", f"run-{env.client.task_queue}")
+        assert (ran.code, ran.err) == (0, "")
+        told = [line[10:] for line in ran.out.splitlines()]
+        assert told[1:] == [
+            "user: one and two?",
+            "adder calls add(a=1, b=2) [fc-1]",
+            'add answers {"sum": 3}',
+            "state: sum = 3",
+            "adder: three",
+            "",
+        ]
+        assert ran.out.splitlines()[-1] == "completed"
+
+
+async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, waystation: Command) -> None:
+    """The id first, then events, then the result; nothing else is on stdout."""
+    model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        ran = await waystation(env, "run", "adder", "?", "--state", '{"k": [1]}', "--user", "dana", "--json")
+        assert ran.code == 0
+        assert [next(iter(record)) for record in ran.records] == ["invocation_id", *["event"] * 4, "result"]
+        assert ran.records[-1]["result"]["state_delta"] == {"sum": 3}
+        invocation = env.client.invocation(ran.records[0]["invocation_id"])
+        log = await invocation.log()
+        assert log.input is not None
+        assert (log.input.user_id, log.input.state) == ("dana", {"k": [1]})
+        assert [record["event"] for record in ran.records[1:5]] == [event.to_json() for event in log.events]
+
+
+async def test_what_waits_is_told_with_the_ways_to_answer_it(serve: Serve, waystation: Command) -> None:
+    """With --detach the command returns when a call waits; the commands that it shows are complete."""
+    async with serve(asking()) as env:
+        id = f"waits-{env.client.task_queue}"
+        ran = await waystation(env, "run", "asker", "go", "--id", id, "--detach")
+        assert ran.code == 0
+        assert 'waits for a person  ask(purpose="x")' in ran.out
+        assert f"--address {env.server.address}" in ran.out
+        assert f"approve {id} fc-1" in ran.out
+        assert '\'{"function_call_id": "fc-1", "action": "approve"}\'' in ran.out
+        answered = await waystation(env, "approve", id)
+        assert answered.code == 0
+        assert (await env.client.invocation(id).result()).text == "They said approved."
+
+
+async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Serve, waystation: Command) -> None:
+    """Without --detach the command stays, and an answer from elsewhere lets it finish."""
+    async with serve(asking()) as env:
+        id = f"followed-{env.client.task_queue}"
+        running = asyncio.create_task(waystation(env, "run", "asker", "go", "--id", id, "--json"))
+        while not running.done():
+            if any(call.invocation_id == id for call in await env.client.pending()):
+                await waits(env.client.invocation(id))
+                await env.client.invocation(id).reject(comment="no")
+                break
+            await asyncio.sleep(0.05)
+        ran = await running
+        assert ran.code == 0
+        assert [r["pending"][0]["tool"] for r in ran.records if "pending" in r] == ["ask"]
+        assert ran.records[-1]["result"]["text"] == "They said rejected."
+
+
+async def test_ctrl_c_ends_the_following_and_not_the_invocation(serve: Serve) -> None:
+    """The command says how to follow again; its exit code is that of an interrupted program."""
+    async with serve(asking()) as env:
+        id = f"interrupted-{env.client.task_queue}"
+        target = ("--address", env.server.address, "--task-queue", env.client.task_queue)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "waystation.cli", *target, "run", "asker", "go", "--id", id, "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        while b'"pending"' not in await process.stdout.readline():
+            assert process.returncode is None
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        assert process.returncode == 130
+        assert f"events {id} --follow" in said.decode()
+        assert "Traceback" not in said.decode()
+        await env.client.invocation(id).approve()
+        assert (await env.client.invocation(id).result()).text == "They said approved."
+
+
+async def test_the_waits_of_a_called_agent_are_told(serve: Serve, waystation: Command) -> None:
+    """They are not in the caller's history, yet the person who follows the caller has to hear of them."""
+    parent = Agent(
+        name="boss",
+        model=ScriptedModel(calls(("asker", {"request": "please"})), says("done")),
+        tools=[AgentTool(agent=asking())],
+    )
+    async with serve(parent) as env:
+        id = f"boss-{env.client.task_queue}"
+        ran = await waystation(env, "run", "boss", "go", "--id", id, "--detach", "--json")
+        assert ran.code == 0
+        assert ran.records[-1]["pending"][0]["invocation_id"] == f"{id}/fc-1"
+        listed = await waystation(env, "pending", id, "--json")
+        assert [record["invocation_id"] for record in listed.records] == [f"{id}/fc-1"]
+        assert (await waystation(env, "approve", f"{id}/fc-1")).code == 0
+        assert (await env.client.invocation(id).result()).text == "done"
+
+
+async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: Command) -> None:
+    """Running the same command twice does not run the agent twice, also when the first is over."""
+    model = ScriptedModel(says("once"), says("twice"))
+    async with serve(Agent(name="speaker", model=model)) as env:
+        id = f"same-{env.client.task_queue}"
+        first = await waystation(env, "run", "speaker", "one", "--id", id, "--json")
+        second = await waystation(env, "run", "speaker", "two", "--id", id, "--json")
+        assert (first.records[0]["existed"], second.records[0]["existed"]) == (False, True)
+        assert first.records[1:] == second.records[1:]
+        assert "was started before" in second.err
+
+
+async def test_a_failed_invocation_exits_with_1_and_says_why(serve: Serve, waystation: Command) -> None:
+    """An agent that nobody serves is named together with those that are."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
+        ran = await waystation(env, "run", "nobody", "hello")
+        assert ran.code == 1
+        assert "UnknownAgent: No agent is named 'nobody'. This worker serves: speaker." in ran.out
+        recorded = await waystation(env, "run", "nobody", "hello", "--json")
+        assert (recorded.code, recorded.records[-1]["error"]["type"]) == (1, "UnknownAgent")
+
+
+async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, waystation: Command) -> None:
+    """The model refused: there is a result, but not the one that was asked for."""
+    model = ScriptedModel(LlmResponse(error_code="SAFETY", error_message="blocked"))
+    async with serve(Agent(name="speaker", model=model)) as env:
+        ran = await waystation(env, "run", "speaker", "hello")
+        assert ran.code == 1
+        assert ran.out.splitlines()[-1] == "stopped: blocked"
+
+
+async def test_without_a_worker_the_user_is_told(serve: Serve, waystation: Command) -> None:
+    """The invocation is started and kept; it is said that nobody runs it."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
+        ran = await waystation(env, "run", "speaker", "hello", "--detach", "--json", "--task-queue", "deserted")
+        assert ran.code == 0
+        assert "no worker polls 'deserted'" in ran.err
+        await env.client.invocation(ran.records[0]["invocation_id"]).handle.terminate()
+
+
+async def test_mistakes_in_options_are_usage_errors(serve: Serve, waystation: Command) -> None:
+    """Each names the option and the value, and nothing is started."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
+        for arguments, named in {
+            ("--state", "{"): "--state",
+            ("--state", "[1]"): "no JSON object",
+            ("--state", '{"a": NaN}'): "no JSON",
+            ("--id", ""): "--id",
+        }.items():
+            ran = await waystation(env, "run", "speaker", "hello", *arguments)
+            assert (ran.code, named in ran.err, ran.out) == (2, True, ""), arguments
+
+
+async def test_a_pipe_gets_plain_text(serve: Serve, waystation: Command) -> None:
+    """No colours, no wrapping, where nobody looks at a terminal."""
+    text = "word " * 60
+    async with serve(Agent(name="speaker", model=ScriptedModel(says(text)))) as env:
+        ran = await waystation(env, "run", "speaker", "hello")
+        assert "\x1b" not in ran.out
+        assert f"speaker: {text.strip()}" in ran.out
+
+
+async def test_events_are_json_as_clients_in_other_languages_read_it(serve: Serve, waystation: Command) -> None:
+    """Characters that could steer a terminal are escaped in JSON too, and read back as they were."""
+    text = "\x1b]0;owned\x07 \u202e \x9b2J é 漢"
+    async with serve(Agent(name="speaker", model=ScriptedModel(says(text)))) as env:
+        ran = await waystation(env, "run", "speaker", "hello", "--json")
+        assert not set("\x1b\x07\u202e\x9b") & set(ran.out)
+        assert "é 漢" in ran.out
+        assert json.loads(ran.out.splitlines()[-1])["result"]["text"] == text

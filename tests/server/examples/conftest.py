@@ -1,0 +1,33 @@
+"""The packages in `examples`, found as a worker finds them."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.paths import EXAMPLES
+from waystation.agents.registry import Registry, discover
+from waystation.core.event import Event, text_of
+from waystation.core.payload import JsonObject
+
+
+@pytest.fixture(scope="session")
+def examples() -> Registry:
+    """All of them; none has a mistake in it."""
+    registry, problems = discover([EXAMPLES])
+    assert [str(problem) for problem in problems] == []
+    return registry
+
+
+def called(events: Sequence[Event]) -> list[tuple[str, JsonObject]]:
+    """Return the calls that models made, each a name and its arguments."""
+    return [(call["name"], call["args"]) for event in events for call in event.function_calls()]
+
+
+def answered(events: Sequence[Event]) -> list[JsonObject]:
+    """Return what tools and people answered, in the order of the events."""
+    return [response["response"] for event in events for response in event.function_responses()]
+
+
+def texts(events: Sequence[Event]) -> list[str]:
+    """Return what agents said."""
+    return [text for event in events if event.author != "user" and (text := text_of(event.content))]

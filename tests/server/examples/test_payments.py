@@ -1,0 +1,81 @@
+"""The payments agent: how many people have to agree follows from the amount."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import answered
+from tests.server.workflows.outside import refusal, waiting
+from waystation.agents.registry import Registry
+from waystation.apps import App
+from waystation.client.agent_client import Invocation
+from waystation.testing import AgentEnvironment
+
+
+@pytest.fixture
+def app(examples: Registry) -> App:
+    """The agent, with its stand-in for a model."""
+    root = examples.roots["payments_agent"]
+    assert root.demo_model is not None
+    return App(name="payments", root_agent=root.agent.clone({"model": root.demo_model}))
+
+
+async def begun(env: AgentEnvironment, message: str) -> Invocation:
+    """Return an invocation whose call waits."""
+    invocation = await env.client.start("payments_agent", message)
+    await waiting(invocation, "fc-1")
+    return invocation
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("Pay 100 to Rose for flowers", "100 euros are paid to Rose."),
+        ("What is the balance?", "There are 12000 euros in the account."),
+        ("Hello", "Tell me what to pay, as in: Pay 500 to Rose for the rent"),
+    ],
+)
+async def test_nobody_is_asked_about_small_payments_and_about_reading(
+    serve: Serve, app: App, message: str, text: str
+) -> None:
+    """By the rules of the agent."""
+    async with serve(app) as env:
+        assert (await env.client.run("payments_agent", message)).text == f"[offline stand-in] {text}"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("Pay 500 to Rose for the rent", "500 euros are paid to Rose."),
+        ("Freeze the account of Rose", "The account of Rose is frozen."),
+    ],
+)
+async def test_one_person_agrees_and_says_why(serve: Serve, app: App, message: str, text: str) -> None:
+    """By a rule, and by the tool's own policy."""
+    async with serve(app) as env:
+        invocation = await begun(env, message)
+        assert await refusal(invocation.approve(by="dana")) == "InvalidAnswer"
+        await invocation.approve(by="dana", comment="as agreed")
+        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+
+
+async def test_two_people_agree_to_a_large_payment(serve: Serve, app: App) -> None:
+    """Different ones, of those who are named; who makes it smaller has approved the smaller one."""
+    async with serve(app) as env:
+        invocation = await begun(env, "Pay 5000 to Rose for the roof")
+        await invocation.approve(by="ann")
+        assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
+        assert await refusal(invocation.approve(by="dana")) == "NotAllowed"
+        smaller = {"payee": "Rose", "amount": 500, "purpose": "the roof"}
+        await invocation.answer("edit", args=smaller, by="cleo")
+        await invocation.approve(by="ann")
+        assert (await invocation.result()).text == "[offline stand-in] 500 euros are paid to Rose."
+
+
+async def test_one_who_refuses_ends_it(serve: Serve, app: App) -> None:
+    """And the agent says so."""
+    async with serve(app) as env:
+        invocation = await begun(env, "Pay 5000 to Rose for the roof")
+        await invocation.reject(by="ben", comment="no roof")
+        assert "rejected" in (await invocation.result()).text
+        *_, last = answered((await invocation.log()).events)
+        assert last["comment"] == "no roof"

@@ -1,0 +1,142 @@
+"""The reimbursement agent, with a scripted model and with its offline stand-in."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.paths import EXAMPLES
+from tests.server.conftest import Serve
+from waystation.agents import LlmAgent
+from waystation.agents.registry import Root, discover
+from waystation.core.payload import JsonObject
+from waystation.models import BaseLlm, LlmRequest
+from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
+
+MEALS = {"purpose": "meals", "amount": 200.0}
+
+
+@pytest.fixture(scope="module")
+def root() -> Root:
+    """The package, found as a worker finds it."""
+    registry, problems = discover([EXAMPLES])
+    assert problems == []
+    return registry.roots["reimbursement_agent"]
+
+
+@pytest.fixture
+def stand_in(root: Root) -> BaseLlm:
+    """What the package brings instead of a model."""
+    assert root.demo_model is not None
+    return root.demo_model
+
+
+async def attended(env: AgentEnvironment, message: str, *answers: JsonObject | str) -> tuple[str, list[str]]:
+    """Return what the agent says in the end to a message, and the tools that it called, when a person answers so."""
+    invocation = await env.client.start("reimbursement_agent", message)
+    events = await ScriptedHuman(*answers).attend(invocation)
+    return (await invocation.result()).text, [call["name"] for event in events for call in event.function_calls()]
+
+
+async def test_a_model_drives_it(serve: Serve, root: Root) -> None:
+    """The tools answer as in ADK's documentation, and the ticket is the same over attempts."""
+    model = ScriptedModel(
+        calls(("ask_for_approval", MEALS)), says("I asked."), calls(("reimburse", MEALS)), says("Reimbursed.")
+    )
+    async with serve(root.agent, model=model) as env:
+        human = ScriptedHuman("approve")
+        invocation = await env.client.start("reimbursement_agent", "200$ for meals")
+        await human.attend(invocation)
+        assert (await invocation.result()).text == "Reimbursed."
+        ticket = f"ticket-{invocation.id}/fc-1"
+        assert human.asked[0].interim == {"status": "pending", "approver": "Sean Zhou", **MEALS, "ticket-id": ticket}
+        assert await invocation.state() == {"ticket": ticket}
+        assert [tool["name"] for tool in model.requests[0].tools] == ["reimburse", "ask_for_approval"]
+        assert "amount is less than $100" in (model.requests[0].system_instruction or "")
+
+
+@pytest.mark.parametrize(
+    ("message", "answers", "text", "called"),
+    [
+        ("Please reimburse 50$ for meals", (), "50$ for meals: reimbursed.", ["reimburse"]),
+        (
+            "Please reimburse 200$ for meals",
+            ("approve",),
+            "200$ for meals: reimbursed.",
+            ["ask_for_approval", "reimburse"],
+        ),
+        (
+            "Please reimburse 200$ for meals",
+            ({"action": "reject", "comment": "too dear"},),
+            "200$ for meals: rejected, with the comment: too dear.",
+            ["ask_for_approval"],
+        ),
+        (
+            "Please reimburse $1,200.50 for a chair.",
+            ({"action": "progress", "response": {"at": "Sean's desk"}}, "approve"),
+            "1200.5$ for a chair: reimbursed.",
+            ["ask_for_approval", "reimburse"],
+        ),
+        (
+            "100 dollars for books",
+            ({"action": "respond", "response": {"status": "approved"}},),
+            "100$ for books: reimbursed.",
+            ["ask_for_approval", "reimburse"],
+        ),
+        ("Hello", (), "I need an amount, as in: Please reimburse 50$ for meals", []),
+    ],
+    ids=["small", "approved", "rejected", "progress", "answered freely", "no amount"],
+)
+async def test_the_stand_in_follows_its_rules(
+    serve: Serve,
+    root: Root,
+    stand_in: BaseLlm,
+    message: str,
+    answers: tuple[JsonObject, ...],
+    text: str,
+    called: list[str],
+) -> None:
+    """And says of itself that it is one."""
+    async with serve(root.agent, model=stand_in) as env:
+        assert await attended(env, message, *answers) == (f"[offline stand-in] {text}", called)
+
+
+async def test_the_stand_in_tells_of_an_expired_approval(serve: Serve, root: Root, stand_in: BaseLlm) -> None:
+    """Nothing is reimbursed because time ran out."""
+    agent = LlmAgent(**dict(root.agent))
+    asking = next(tool for tool in agent.tools if getattr(tool, "name", "") == "ask_for_approval")
+    before, asking.deadline = asking.deadline, timedelta(seconds=0.3)
+    try:
+        async with serve(agent, model=stand_in) as env:
+            text, called = await attended(env, "Please reimburse 200$ for meals")
+    finally:
+        asking.deadline = before
+    assert text == "[offline stand-in] 200$ for meals: not reimbursed, because nobody answered in time."
+    assert called == ["ask_for_approval"]
+
+
+async def test_the_stand_in_is_a_function_of_the_request(stand_in: BaseLlm) -> None:
+    """Also of the last message alone, when there were several."""
+
+    def said(text: str) -> JsonObject:
+        return {"role": "user", "parts": [{"text": text}]}
+
+    answered = {"functionResponse": {"name": "reimburse", "response": {"status": "ok"}}}
+    request = LlmRequest(
+        model="any", contents=[said("50$ for meals"), {"role": "user", "parts": [answered]}, said("60$ for tea")]
+    )
+    first, second = [await stand_in.generate(request) for _ in range(2)]
+    assert first == second
+    assert first.content == {
+        "role": "model",
+        "parts": [{"functionCall": {"name": "reimburse", "args": {"purpose": "tea", "amount": 60.0}}}],
+    }
+
+
+def test_asking_twice_makes_one_ticket(root: Root) -> None:
+    """The ticket derives from the key that is the same over attempts."""
+    assert isinstance(root.agent, LlmAgent)
+    asking = next(tool for tool in root.agent.tools if getattr(tool, "name", "") == "ask_for_approval")
+    contexts = [ToolContext(idempotency_key="i/fc-1", attempt=attempt) for attempt in (1, 2)]
+    first, second = [asking.func(purpose="meals", amount=200.0, tool_context=context) for context in contexts]
+    assert first == second

@@ -1,0 +1,69 @@
+"""The stock price agent: what types and docstring say to the model, and what becomes of wrong arguments."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import answered
+from waystation.agents.registry import Registry, Root
+from waystation.testing import ScriptedModel, calls, says
+
+
+@pytest.fixture
+def root(examples: Registry) -> Root:
+    """The package."""
+    return examples.roots["stock_price_agent"]
+
+
+async def test_the_model_is_told_types_ranges_and_descriptions(serve: Serve, root: Root) -> None:
+    """All of it from the signature and the docstring."""
+    model = ScriptedModel(calls(("get_stock_price", {"symbol": "beta", "days_ago": 1.0})), says("42.35 dollars."))
+    async with serve(root.agent, model=model) as env:
+        invocation = await env.client.start("stock_price_agent", "What did BETA cost yesterday?")
+        assert (await invocation.result()).text == "42.35 dollars."
+        events = [event async for event in invocation.events()]
+    assert answered(events) == [{"symbol": "BETA", "price": 42.35, "currency": "USD"}]
+    (tool,) = model.requests[0].tools
+    schema = tool["parametersJsonSchema"]
+    assert schema["required"] == ["symbol"]
+    properties = schema["properties"]
+    assert properties["symbol"] == {
+        "title": "Symbol",
+        "type": "string",
+        "description": "Ticker symbol, such as ALPH.",
+    }
+    assert (properties["days_ago"]["minimum"], properties["days_ago"]["maximum"]) == (0, 2)
+    assert properties["currency"]["default"] == "USD"
+    assert properties["currency"]["description"] == "What the price is told in."
+    assert schema["$defs"]["Currency"]["enum"] == ["USD", "EUR"]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("What does ALPH cost in EUR?", "ALPH: 90.6 EUR."),
+        ("What did ALPH cost 2 days ago?", "ALPH: 182.75 USD."),
+        ("hello", "I need a symbol in capitals, as in: What does ALPH cost in EUR?"),
+        ("What does NOPE cost?", "No price. No stock has the symbol 'NOPE'; known are ALPH, BETA."),
+    ],
+    ids=["in another currency", "on another day", "no symbol", "a tool that raises"],
+)
+async def test_the_stand_in_follows_its_rules(serve: Serve, root: Root, message: str, text: str) -> None:
+    """And says of itself that it is one."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        result = await env.client.run("stock_price_agent", message)
+        assert result.text == f"[offline stand-in] {text}"
+
+
+@pytest.mark.parametrize(
+    ("message", "parameter"),
+    [("What did ALPH cost 9 days ago?", "days_ago"), ("What does ALPH cost in GBP?", "currency")],
+)
+async def test_arguments_that_do_not_fit_are_told_to_the_model(
+    serve: Serve, root: Root, message: str, parameter: str
+) -> None:
+    """The function does not run, and the invocation goes on."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        invocation = await env.client.start("stock_price_agent", message)
+        assert (await invocation.result()).text.startswith("[offline stand-in] No price. Invoking `get_stock_price()`")
+        (answer,) = answered([event async for event in invocation.events()])
+        assert f"Parameter '{parameter}'" in answer["error"]

@@ -1,0 +1,46 @@
+"""The summariser: an agent as a tool, whose answer is the answer."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import called, texts
+from waystation.agents.registry import Registry, Root
+from waystation.testing import ScriptedModel, calls, says
+
+TEXT = "It rained. Nobody came. The band played on."
+
+
+@pytest.fixture
+def root(examples: Registry) -> Root:
+    """The package."""
+    return examples.roots["summarizer_agent"]
+
+
+async def test_the_answer_of_the_called_agent_stands(serve: Serve, root: Root) -> None:
+    """The calling agent's model is called once; the other's answer is the result, and the invocation's text."""
+    model = ScriptedModel(calls(("summary_agent", {"request": TEXT})), says("A wet and lonely concert."))
+    async with serve(root.agent, model=model) as env:
+        invocation = await env.client.start("summarizer_agent", f"Summarise: {TEXT}")
+        assert (await invocation.result()).text == "A wet and lonely concert."
+        events = [event async for event in invocation.events()]
+        child = [event async for event in env.client.invocation(f"{invocation.id}/fc-1").events()]
+    assert events[-1].actions.skip_summarization is True
+    assert events[-1].function_responses()[0]["response"] == {"result": "A wet and lonely concert."}
+    assert texts(child) == ["A wet and lonely concert."]
+    outer, inner = model.requests
+    assert [tool["name"] for tool in outer.tools] == ["summary_agent"]
+    assert outer.tools[0]["description"] == "Summarises the text in its request."
+    assert "at most two sentences" in (inner.system_instruction or "")
+    assert inner.contents == [{"role": "user", "parts": [{"text": TEXT}]}]
+
+
+async def test_the_stand_in_plays_both_models(serve: Serve, root: Root) -> None:
+    """And says of itself that it is one, in either part."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        invocation = await env.client.start("summarizer_agent", f"Please summarize: {TEXT}")
+        text = "[offline stand-in] 8 words, which begin: It rained."
+        assert (await invocation.result()).text == text
+        events = [event async for event in invocation.events()]
+        assert called(events) == [("summary_agent", {"request": TEXT})]
+        other = await env.client.run("summarizer_agent", "Good morning")
+        assert other.text == "[offline stand-in] I need a text, as in: Summarise: It rained. Nobody came."

@@ -1,0 +1,53 @@
+"""The transfer: a tool decides who goes on."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import called, texts
+from waystation.agents.registry import Registry, Root
+from waystation.testing import ScriptedModel, calls, says
+
+URGENT = "URGENT: the dashboard is empty"
+
+
+@pytest.fixture
+def root(examples: Registry) -> Root:
+    """The package."""
+    return examples.roots["main_agent"]
+
+
+async def test_the_other_agent_goes_on_in_the_same_conversation(serve: Serve, root: Root) -> None:
+    """It is told what the user said and, quoted, what the main agent did; nobody calls the main agent's model again."""
+    model = ScriptedModel(calls(("check_and_transfer", {"query": URGENT})), says("Support here."))
+    async with serve(root.agent, model=model) as env:
+        invocation = await env.client.start("main_agent", URGENT)
+        result = await invocation.result()
+        events = [event async for event in invocation.events()]
+    assert (result.text, result.next_agent) == ("Support here.", "support_agent")
+    assert [event.author for event in events] == ["user", "main_agent", "main_agent", "support_agent"]
+    assert events[2].actions.transfer_to_agent == "support_agent"
+    first, second = model.requests
+    assert [tool["name"] for tool in first.tools] == ["transfer_to_agent", "check_and_transfer"]
+    assert list(second.tools) == []
+    assert "You are the support agent." in (second.system_instruction or "")
+    assert second.contents[0] == {"role": "user", "parts": [{"text": URGENT}]}
+    assert "[main_agent] called tool `check_and_transfer`" in str(second.contents[1:])
+
+
+@pytest.mark.parametrize(
+    ("message", "author", "text"),
+    [
+        (URGENT, "support_agent", f"The support agent takes over: {URGENT}"),
+        ("Where is the manual?", "main_agent", "The main agent answers: Where is the manual?"),
+    ],
+    ids=["urgent", "not urgent"],
+)
+async def test_the_stand_in_plays_both_models(serve: Serve, root: Root, message: str, author: str, text: str) -> None:
+    """And says of itself that it is one."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        invocation = await env.client.start("main_agent", message)
+        await invocation.result()
+        events = [event async for event in invocation.events()]
+    assert called(events) == [("check_and_transfer", {"query": message})]
+    assert texts(events) == [f"[offline stand-in] {text}"]
+    assert events[-1].author == author

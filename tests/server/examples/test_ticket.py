@@ -1,0 +1,87 @@
+"""The ticket agent: news of a long-running call from outside, and the final answer."""
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from tests.paths import EXAMPLES
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import answered, texts
+from tests.server.workflows.outside import asked, until, waiting
+from waystation.agents.registry import Registry, Root
+from waystation.core.event import Event
+from waystation.testing import ScriptedModel, calls, responses, says
+
+PRINTER = {"summary": "The printer smells burnt.", "urgency": "high"}
+
+
+@pytest.fixture
+def root(examples: Registry) -> Root:
+    """The package."""
+    return examples.roots["ticket_agent"]
+
+
+@pytest.fixture(scope="module")
+def desk() -> ModuleType:
+    """The program that plays the help desk."""
+    spec = importlib.util.spec_from_file_location("desk", EXAMPLES / "ticket" / "desk.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_model_hears_of_each_news_but_the_quiet_one(serve: Serve, root: Root, desk: ModuleType) -> None:
+    """The quiet one is recorded in its place; the final answer ends the wait."""
+    model = ScriptedModel(
+        calls(("create_ticket", PRINTER)), says("Opened."), says("A fuse is coming."), says("It is mended.")
+    )
+    async with serve(root.agent, model=model) as env:
+        invocation = await env.client.start("ticket_agent", "The printer smells burnt!")
+        await asked(model, 2)
+        (call,) = await waiting(invocation, "fc-1")
+        assert (call.kind, call.tool, call.args) == ("long_running", "create_ticket", PRINTER)
+        await desk.assign(invocation, "Ada takes it")
+        await desk.report(invocation, "a new fuse is on its way")
+        await asked(model, 3)
+        await desk.close(invocation, "the fuse was changed")
+        assert (await invocation.result()).text == "It is mended."
+        events = [event async for event in invocation.events()]
+    ticket = {"status": "open", "ticket_id": f"ticket-{invocation.id}/fc-1", "urgency": "high"}
+    news = [
+        ticket,
+        {"status": "assigned", "message": "Ada takes it"},
+        {"status": "in progress", "message": "a new fuse is on its way"},
+        {"status": "closed", "resolution": "the fuse was changed"},
+    ]
+    assert answered(events) == news
+    assert texts(events) == ["Opened.", "A fuse is coming.", "It is mended."]
+    assert [responses(request)[-1][1] for request in model.requests[1:]] == [news[0], news[2], news[3]]
+
+
+@pytest.mark.parametrize(("message", "urgency"), [("The door squeaks", "normal"), ("Fire! Come at once", "high")])
+async def test_the_stand_in_repeats_the_news(
+    serve: Serve, root: Root, desk: ModuleType, message: str, urgency: str
+) -> None:
+    """And says of itself that it is one."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        invocation = await env.client.start("ticket_agent", message)
+
+        async def said(count: int) -> list[str]:
+            events: list[Event] = [event async for event in invocation.events(follow=False)]
+            return texts(events) if len(texts(events)) == count else []
+
+        await until(lambda: said(1), "the stand-in's first sentence")
+        (call,) = await invocation.pending()
+        assert call.args == {"summary": message, "urgency": urgency}
+        await desk.report(invocation, "somebody is on the way")
+        await until(lambda: said(2), "the stand-in's second sentence")
+        await desk.close(invocation, "done")
+        await invocation.result()
+        assert await said(3) == [
+            f"[offline stand-in] open: ticket-{invocation.id}/fc-1.",
+            "[offline stand-in] in progress: somebody is on the way.",
+            "[offline stand-in] closed: done.",
+        ]

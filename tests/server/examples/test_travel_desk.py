@@ -1,0 +1,35 @@
+"""The travel desk: a conversation with its offline stand-in."""
+
+from tests.server.conftest import Serve
+from tests.server.sessions.test_client import waits
+from waystation.agents.registry import Registry
+
+
+async def test_the_talk_goes_on_while_a_trip_waits(serve: Serve, examples: Registry) -> None:
+    """Earlier messages are known, also to the message that comes while the manager decides."""
+    root = examples.roots["travel_desk"]
+    async with serve(root.agent, model=root.demo_model, verify=False) as env:
+        app = env.client.task_queue
+        session = env.client.session(agent="travel_desk", session_id="monday", app=app)
+        assert "Hello Ann" in (await session.say("I am Ann")).text
+        assert "You travel from Oslo" in (await session.say("I live in Oslo.")).text
+        trip = await session.send("I need a trip to Lima")
+        call = await waits(session, 3)
+        assert call.interim is not None
+        assert (call.interim["from"], call.interim["to"]) == ("Oslo", "Lima")
+        assert (await session.say("Who am I?")).text == "[offline stand-in] You are Ann; you live in Oslo."
+        await trip.reject(comment="too far")
+        assert (await trip.result()).text == "[offline stand-in] Your manager rejected the trip: too far"
+        assert await session.state() == {"trips": ["Lima"], "user:home": "Oslo"}
+
+
+async def test_another_conversation_knows_what_is_the_users(serve: Serve, examples: Registry) -> None:
+    """The city, which is in `user:` state; not the name, which was only said."""
+    root = examples.roots["travel_desk"]
+    async with serve(root.agent, model=root.demo_model, verify=False) as env:
+        app = env.client.task_queue
+        first, second = (env.client.session(agent="travel_desk", session_id=name, app=app) for name in "ab")
+        await first.say("I am Ann")
+        await first.say("I live in Oslo")
+        text = (await second.say("Who am I?")).text
+        assert text == "[offline stand-in] You have not said who you are; you live in Oslo."

@@ -1,0 +1,78 @@
+"""The preferences: state that belongs to the user, written and read by tools."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.examples.conftest import answered
+from waystation.agents.registry import Registry, Root
+from waystation.testing import ScriptedModel, calls, says
+
+
+@pytest.fixture
+def root(examples: Registry) -> Root:
+    """The package."""
+    return examples.roots["user_preferences_agent"]
+
+
+async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> None:
+    """The whole is recorded under its key, and is in the result."""
+    model = ScriptedModel(
+        calls(("update_user_preference", {"preference": "theme", "value": "dark"})),
+        calls(("update_user_preference", {"preference": "theme", "value": "light"})),
+        calls(("list_user_preferences", {})),
+        says("Light."),
+    )
+    async with serve(root.agent, model=model) as env:
+        given = {"user:preferences": {"language": "Welsh"}}
+        app = env.client.task_queue
+        invocation = await env.client.start("user_preferences_agent", "Dark. No, light!", state=given, app=app)
+        result = await invocation.result()
+        events = [event async for event in invocation.events()]
+        assert await invocation.state() == {"user:preferences": {"language": "Welsh", "theme": "light"}}
+    assert result.state_delta == {"user:preferences": {"language": "Welsh", "theme": "light"}}
+    assert answered(events)[-1] == {"language": "Welsh", "theme": "light"}
+
+
+@pytest.mark.parametrize(
+    ("message", "state", "text", "after"),
+    [
+        (
+            "My theme is dark and my language is Welsh.",
+            None,
+            "Remembered: theme, language.",
+            {"user:preferences": {"theme": "dark", "language": "Welsh"}},
+        ),
+        (
+            "My favourite colour is dark blue!",
+            {"user:preferences": {"theme": "dark"}},
+            "Remembered: colour.",
+            {"user:preferences": {"theme": "dark", "colour": "dark blue"}},
+        ),
+        (
+            "What do you know?",
+            {"user:preferences": {"theme": "dark"}},
+            "theme: dark.",
+            {"user:preferences": {"theme": "dark"}},
+        ),
+        ("What do you know?", None, "I know nothing about you.", {}),
+    ],
+    ids=["two at once", "one more", "asked", "asked before anything was told"],
+)
+async def test_the_stand_in_follows_its_rules(
+    serve: Serve, root: Root, message: str, state: dict[str, object] | None, text: str, after: dict[str, object]
+) -> None:
+    """And says of itself that it is one."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        app = env.client.task_queue  # of its own: preferences outlive a test
+        invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
+        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert await invocation.state() == after
+
+
+async def test_the_next_invocation_finds_what_an_earlier_one_was_told(serve: Serve, root: Root) -> None:
+    """It belongs to the user, not to a conversation."""
+    async with serve(root.agent, model=root.demo_model) as env:
+        app = env.client.task_queue
+        await env.client.run("user_preferences_agent", "My theme is dark.", app=app, session_id="one")
+        result = await env.client.run("user_preferences_agent", "What do you know?", app=app, session_id="two")
+    assert result.text == "[offline stand-in] theme: dark."

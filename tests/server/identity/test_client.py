@@ -1,0 +1,163 @@
+"""Answers with a token, as clients and the command line send them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.programs import command
+from tests.server.approvals.asking import asker
+from tests.server.conftest import Serve
+from tests.unit.identity.conftest import Installation
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core import ids
+from waystation.core.answer import Answer, parse_answer
+from waystation.core.errors import InvalidConfiguration, NotAllowed
+from waystation.core.payload import JsonObject
+from waystation.core.sealed import IDENTITY_ENV, is_sealed
+from waystation.testing import AgentEnvironment
+
+
+async def waiting(env: AgentEnvironment) -> Invocation:
+    """Return an invocation that waits for a person."""
+    invocation = await env.client.start("asker", "go")
+    async for _ in invocation.follow():
+        if await invocation.pending():
+            break
+    return invocation
+
+
+async def sent(invocation: Invocation) -> Answer:
+    """Return the answer that was sent, as the history has it."""
+    for event in (await invocation.history()).events:
+        accepted = event.workflow_execution_update_accepted_event_attributes.accepted_request
+        for payloads in (
+            event.workflow_execution_signaled_event_attributes.input.payloads,
+            accepted.input.args.payloads,
+        ):
+            if payloads:
+                return parse_answer(payloads[0].data)
+    raise AssertionError("No answer was sent.")
+
+
+def client_of(env: AgentEnvironment, identity: Any) -> AgentClient:
+    """Return a client with an identity."""
+    return AgentClient(env.temporal, task_queue=env.client.task_queue, blobs=env.client.blobs, identity=identity)
+
+
+async def verified(there: Installation, invocation: Invocation) -> str:
+    """Return who sent the answer, as a worker finds it in the history, where nothing of the token may be read."""
+    answer = await sent(invocation)
+    assert answer.token is not None
+    assert is_sealed(answer.token)
+    history = json.dumps(json.loads((await invocation.history()).to_json()))
+    assert not any(secret in history for secret in there.provider.secrets)
+    approval_id = ids.approval(invocation.id, "fc-1")
+    who, _ = await there.worker.verify(answer.token, namespace="default", approval_id=approval_id, answer=answer)
+    return who.subject
+
+
+async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installation) -> None:
+    """For this answer to this call; the history holds nothing that anybody could use."""
+    async with serve(asker(), verify=False) as env:
+        invocation = await waiting(env)
+        client = client_of(env, there.folder / "clients.toml")
+        given: JsonObject = {"response": {"said": "yes"}, "by": "somebody", "comment": None}
+        token = there.provider.token()
+        await client.invocation(invocation.id).answer("respond", "fc-1", token=token, signal=True, **given)
+        assert await verified(there, invocation) == "dana@example.com"
+
+
+async def test_the_gateway_signs_for_the_very_answer(serve: Serve, there: Installation) -> None:
+    """The client hands it the answer, and seals what it signed."""
+    async with serve(asker(), verify=False) as env:
+        invocation = await waiting(env)
+        client = client_of(env, there.folder / "gateway.toml")
+        token = there.gateway.signer("eve", ["finance"])
+        await client.invocation(invocation.id).reject("fc-1", comment="no", token=token, signal=True)
+        assert await verified(there, invocation) == "eve"
+
+
+async def test_a_token_that_is_sealed_is_sent_as_it_is(serve: Serve, there: Installation) -> None:
+    """By somebody else, who has the key; this client needs none."""
+    async with serve(asker(), verify=False) as env:
+        invocation = await waiting(env)
+        answer = {"function_call_id": "fc-1", "action": "reject"}
+        sealed = there.sealer.seal(
+            there.provider.token(),
+            namespace="default",
+            approval_id=ids.approval(invocation.id, "fc-1"),
+            answer=answer,
+        )
+        await invocation.reject("fc-1", token=sealed, signal=True)
+        assert await verified(there, invocation) == "dana@example.com"
+
+
+async def test_a_token_is_never_sent_readable(
+    serve: Serve, there: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the workers' key nothing is sent at all; nor a token that is too long."""
+    monkeypatch.delenv(IDENTITY_ENV, raising=False)
+    async with serve(asker(), verify=False) as env:
+        invocation = await waiting(env)
+        with pytest.raises(InvalidConfiguration, match="WAYSTATION_IDENTITY: is not set"):
+            await invocation.reject("fc-1", token=there.provider.token())
+        with pytest.raises(NotAllowed, match="at most 16000"):
+            await client_of(env, there.sealer).invocation(invocation.id).reject("fc-1", token="t" * 17_000)
+        assert await invocation.pending()
+        with pytest.raises(AssertionError, match="No answer"):
+            await sent(invocation)
+
+
+@pytest.mark.parametrize("source", ["file", "variable"])
+async def test_the_command_line_takes_a_token_from_a_file_or_a_variable(
+    serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """And never as an argument, which every user of the machine could read."""
+    monkeypatch.setenv(IDENTITY_ENV, str(there.folder / "clients.toml"))
+    options: tuple[str, ...] = ()
+    if source == "file":
+        (tmp_path / "token").write_text(there.provider.token() + "\n")
+        options = ("--token-file", str(tmp_path / "token"))
+    else:
+        monkeypatch.setenv("WAYSTATION_TOKEN", there.provider.token())
+    async with serve(asker(), identity=there.worker) as env:
+        invocation = await waiting(env)
+        where = ("--address", env.server.address, "--task-queue", env.client.task_queue)
+        ran = await command(*where, "reject", invocation.id, "fc-1", "--comment", "no", *options)
+        assert (ran.code, ran.err) == (0, "")
+        assert await verified(there, invocation) == "dana@example.com"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "No such file"), ("", "holds no token"), ("é", "holds no token")]
+)
+async def test_a_file_without_a_token_is_a_mistake_in_usage(
+    serve: Serve, there: Installation, tmp_path: Path, content: str | None, problem: str
+) -> None:
+    """The answer is not sent without it: then it would be somebody's claim."""
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    async with serve(asker(), verify=False) as env:
+        invocation = await waiting(env)
+        where = ("--address", env.server.address, "--task-queue", env.client.task_queue)
+        ran = await command(*where, "approve", invocation.id, "fc-1", "--token-file", str(file))
+        assert ran.code == 2
+        assert problem in ran.err
+        assert await invocation.pending()
+
+
+async def test_keys_are_made_by_a_command_which_shows_none_and_overwrites_nothing(tmp_path: Path) -> None:
+    """`waystation identity init`."""
+    ran = await command("identity", "init", str(tmp_path / "keys"))
+    assert ran.code == 0
+    assert "workers.toml" in ran.out
+    for file in ("envelope-private.json", "gateway-signing.json", "links.key"):
+        text = (tmp_path / "keys" / file).read_text().strip()
+        secret = json.loads(text)["d"] if text.startswith("{") else text
+        assert secret not in ran.out + ran.err
+    again = await command("identity", "init", str(tmp_path / "keys"))
+    assert again.code == 2
+    assert "exists already" in again.err

@@ -1,0 +1,212 @@
+"""Who may decide: whole answers on a real server, with workers that verify them."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+
+from tests.server.approvals.asking import asks_once
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until
+from tests.unit.identity.conftest import Installation, installed
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.unconfirmed import refusal
+from waystation.core import ids
+from waystation.core.entry import AnswerIgnored
+from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Verified
+from waystation.core.wire import ANSWER_SIGNAL, ANSWER_UPDATE
+from waystation.testing import AgentEnvironment
+from waystation.testing.fake_openid import FakeOpenId
+from waystation.tools import FunctionTool
+
+FINANCE = ApprovalPolicy(approvers=("dana@example.com", "role:finance"))
+NOBODY = "eve@example.com"
+
+
+def pay(amount: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+def payer(policy: ApprovalPolicy = FINANCE) -> Agent:
+    """Return an agent that pays once those agree whom a policy names."""
+    return Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
+
+
+async def asked(env: AgentEnvironment, agent: str = "payer") -> Invocation:
+    """Return an invocation that waits."""
+    invocation = await env.client.start(agent, "go", user_id="user-1")
+    await until(invocation.pending, "that it waits")
+    return invocation
+
+
+def client_of(env: AgentEnvironment, there: Installation) -> AgentClient:
+    """Return a client that seals tokens."""
+    file = there.folder / "clients.toml"
+    return AgentClient(env.temporal, task_queue=env.client.task_queue, blobs=env.client.blobs, identity=file)
+
+
+def sealed(there: Installation, invocation: Invocation, token: str, **answer: Any) -> JsonObject:
+    """Return an answer to an invocation's call, with its token."""
+    given = {"function_call_id": "fc-1", "action": "approve"} | answer
+    call = ids.approval(invocation.id, "fc-1")
+    return given | {"token": there.sealer.seal(token, namespace="default", approval_id=call, answer=given)}
+
+
+async def no_secret(there: Installation, *invocations: Invocation) -> None:
+    """See that no history holds anything that somebody could use."""
+    for invocation in invocations:
+        text = (await invocation.history()).to_json()
+        data = text + "".join(base64.b64decode(part).decode(errors="replace") for part in _payloads(json.loads(text)))
+        assert not any(secret in data for secret in there.provider.secrets)
+
+
+def _payloads(value: Any) -> list[str]:
+    match value:
+        case {"data": str(data), "metadata": _}:
+            return [data]
+        case dict():
+            return [found for item in value.values() for found in _payloads(item)]
+        case list():
+            return [found for item in value for found in _payloads(item)]
+        case _:
+            return []
+
+
+async def test_whoever_the_policy_names_decides_with_a_token(serve: Serve, there: Installation) -> None:
+    """By subject or by role; who it was is recorded, the token is not."""
+    async with serve(payer(), identity=there.worker) as env:
+        client = client_of(env, there)
+        by_name, by_role = await asked(env), await asked(env)
+        token = there.provider.token("dana@example.com", roles=[])
+        await client.invocation(by_name.id).approve(token=token)
+        signer = there.gateway.signer("frank", ["finance"])
+        await client.invocation(by_role.id).approve(token=signer, by="somebody else")
+        for invocation in (by_name, by_role):
+            assert (await invocation.result()).text == "They said {'result': 'paid'}."
+        who = [(await invocation.log()).calls["fc-1"].decided_by for invocation in (by_name, by_role)]
+        assert who[0] == Verified(subject="dana@example.com", issuer=there.provider.url)
+        assert who[1] == Verified(subject="frank", roles=("finance",), issuer="https://approvals.example.com")
+        await no_secret(there, by_name, by_role)
+
+
+async def test_a_token_of_somebody_else_decides_nothing(serve: Serve, there: Installation) -> None:
+    """Though it proves who they are."""
+    async with serve(payer(), identity=there.worker) as env:
+        invocation = await asked(env)
+        token = there.provider.token(NOBODY, roles=["interns"])
+        with pytest.raises(NotAllowed):
+            await client_of(env, there).invocation(invocation.id).approve(token=token)
+        assert await invocation.pending()
+        await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
+        await invocation.result()
+
+
+async def test_an_identity_that_is_only_claimed_decides_nothing(serve: Serve, there: Installation) -> None:
+    """Neither the client's identity, nor a header of the request, nor any field of the answer is proof."""
+    async with serve(payer(), identity=there.worker) as env:
+        invocation = await asked(env)
+        posing = await Client.connect(
+            env.server.address,
+            identity="dana@example.com",
+            rpc_metadata={"authorization": f"Bearer {there.provider.token()}", "x-user": "dana@example.com"},
+            data_converter=env.temporal.data_converter,
+        )
+        forger = AgentClient(posing, task_queue=env.client.task_queue).invocation(invocation.id)
+        who = {"subject": "dana@example.com", "roles": ["finance"]}
+        bodies: list[JsonObject] = [
+            {"by": "dana@example.com"},
+            {"by": "role:finance"},
+            {"who": who, "verified": who, "decided_by": who},
+            {"roles": ["finance"], "subject": "dana@example.com", "issuer": there.provider.url},
+            {"review": {"who": who, "nonce": "n"}, "nonce": "n"},
+        ]
+        for body in bodies:
+            with pytest.raises(NotAllowed):
+                await forger.approve("fc-1", **body)
+            await forger.approve("fc-1", signal=True, **body)
+        call = (await invocation.pending())[0]
+        assert call.approved_by == ()
+        await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
+        assert (await invocation.result()).status == "completed"
+        log = await invocation.log()
+        assert sum(isinstance(entry.body, AnswerIgnored) for entry in log.entries) == len(bodies)
+
+
+async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, there: Installation) -> None:
+    """Neither for the next call, nor for another invocation, nor a second time where two have to agree."""
+    two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+    async with serve(payer(two), identity=there.worker) as env:
+        first, second = await asked(env), await asked(env)
+        answer = sealed(there, first, there.provider.token("dana@example.com"))
+        fields = {name: value for name, value in answer.items() if name not in ("function_call_id", "action")}
+        await first.approve("fc-1", **fields)
+        for invocation, change in ((first, {}), (second, {}), (first, {"comment": "another"}), (first, {"by": "gus"})):
+            with pytest.raises((NotAllowed, AlreadyAnswered)):
+                await invocation.approve("fc-1", **{**fields, **change})
+            await invocation.approve("fc-1", signal=True, **{**fields, **change})
+        assert (await first.pending())[0].approved_by == ("dana@example.com",)
+        assert (await second.pending())[0].approved_by == ()
+        for invocation in (first, second):
+            await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token("gus"))
+            await invocation.result()
+        await no_secret(there, first, second)
+
+
+async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
+    serve: Serve, there: Installation
+) -> None:
+    """By update it leaves no trace. By signal it does, which nobody can prevent, and the record says what to do."""
+    async with serve(payer(), identity=there.worker) as env:
+        invocation = await asked(env)
+        plain = {"function_call_id": "fc-1", "action": "approve", "token": there.provider.token("dana@example.com")}
+        before = len((await invocation.history()).events)
+        with pytest.raises(WaystationError, match="not encrypted"):
+            await _sent_as_it_is(invocation, plain)
+        assert plain["token"] not in (await invocation.history()).to_json()
+        assert len((await invocation.history()).events) <= before + 3
+        await invocation.handle.signal(ANSWER_SIGNAL, plain)
+
+        async def ignored() -> AnswerIgnored | None:
+            found = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
+            return found[0] if found else None
+
+        seen = await until(ignored, "that the signal was ignored")
+        assert seen is not None
+        assert "revoke it" in seen.message
+        assert (await invocation.pending())[0].approved_by == ()
+        await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
+        await invocation.result()
+
+
+async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
+    """Send an answer as a client does that seals nothing."""
+    try:
+        await invocation.handle.execute_update(ANSWER_UPDATE, answer)
+    except WorkflowUpdateFailedError as error:
+        raise refusal(error) from None
+
+
+async def test_an_answer_waits_for_a_provider_that_is_down(
+    serve: Serve, tmp_path: Path, own_openid: FakeOpenId
+) -> None:
+    """It is not refused, and counts once the provider can be asked."""
+    there = installed(tmp_path / "identity", own_openid)
+    own_openid.keys_down = True
+    async with serve(payer(), identity=there.worker) as env:
+        invocation = await asked(env)
+        client = client_of(env, there)
+        await client.invocation(invocation.id).approve("fc-1", token=own_openid.token(), signal=True)
+
+        async def tried() -> bool:
+            return own_openid.key_reads > 0
+
+        await until(tried, "that the provider was asked")
+        own_openid.keys_down = False
+        assert (await invocation.result()).text == "They said {'result': 'paid'}."

@@ -1,0 +1,62 @@
+"""Hazard 18: any web page in a developer's browser can post to the HTTP API of a development server."""
+
+import base64
+import json
+
+import httpx2
+import psutil
+
+from tests.server.conftest import Serve
+from tests.server.identity.test_deciding import asked, client_of, payer
+from tests.server.workflows.outside import until
+from tests.unit.identity.conftest import Installation
+from waystation.core.entry import AnswerIgnored
+from waystation.embedded import EmbeddedServer
+
+
+async def http_api(server: EmbeddedServer) -> str:
+    """Return the address of the server's HTTP API, whose port is a random one that no option tells."""
+    process = psutil.Process(server.pid)
+    listening = {
+        found.laddr.port
+        for each in (process, *process.children(recursive=True))
+        for found in each.net_connections(kind="tcp")
+        if found.status == psutil.CONN_LISTEN
+    }
+    async with httpx2.AsyncClient(timeout=5) as client:
+        for port in sorted(listening):
+            try:
+                answer = await client.get(f"http://127.0.0.1:{port}/api/v1/namespaces/default")
+            except httpx2.HTTPError:  # something else listens there
+                continue
+            if "namespaceInfo" in answer.text:
+                return f"http://127.0.0.1:{port}/api/v1/namespaces/default"
+    raise AssertionError("The server has no HTTP API any more: then this hazard is gone.")
+
+
+async def test_a_web_page_that_posts_an_answer_decides_nothing(serve: Serve, there: Installation) -> None:
+    """The server takes the request, as it was seen to; the workflow does not take it for an approval."""
+    async with serve(payer(), identity=there.worker) as env:
+        invocation = await asked(env)
+        answer = {"function_call_id": "fc-1", "action": "approve", "by": "dana@example.com"}
+        encoded = {
+            "metadata": {"encoding": base64.b64encode(b"json/plain").decode()},
+            "data": base64.b64encode(json.dumps(answer).encode()).decode(),
+        }
+        async with httpx2.AsyncClient(timeout=5) as browser:
+            posted = await browser.post(
+                f"{await http_api(env.server)}/workflows/{invocation.id}/signal/answer",
+                # What a page may send to another origin without asking first.
+                headers={"content-type": "text/plain", "origin": "https://mallory.example"},
+                content=json.dumps({"input": {"payloads": [encoded]}}),
+            )
+        assert posted.status_code == 200
+
+        async def ignored() -> list[AnswerIgnored]:
+            return [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
+
+        (seen,) = await until(ignored, "that the answer was ignored")
+        assert seen.reason == "NotAllowed"
+        assert (await invocation.pending())[0].approved_by == ()
+        await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
+        await invocation.result()

@@ -1,0 +1,19 @@
+"""How a worker process reads the configuration of identities."""
+
+from pathlib import Path
+
+from tests.programs import logged, run
+from waystation.identity.init import write
+
+
+def test_a_worker_looks_at_its_configuration_before_it_serves(tmp_path: Path) -> None:
+    """`worker.py check`, too; the option wins over the variable."""
+    write(tmp_path)
+    mistaken = tmp_path / "mistaken.toml"
+    mistaken.write_text("[envelope]\n")
+    refused = run("check", "--only", "workflows", WAYSTATION_IDENTITY=str(mistaken))
+    assert refused.returncode == 1
+    assert "envelope.private_key: is missing" in str(logged(refused))
+    good = str(tmp_path / "workers.toml")
+    taken = run("check", "--only", "workflows", "--identity", good, WAYSTATION_IDENTITY=str(mistaken))
+    assert taken.returncode == 0, taken.stderr

@@ -1,0 +1,5 @@
+"""People who are notified by real servers on this machine."""
+
+from tests.unit.notices.conftest import other_receiver, receiver
+
+__all__ = ["other_receiver", "receiver"]

@@ -1,0 +1,361 @@
+"""People are told of calls that wait: on a real Temporal server, over real HTTP and SMTP."""
+
+import asyncio
+import socket
+from collections.abc import Iterator, MutableMapping
+from datetime import timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from aiosmtpd.controller import Controller
+from temporalio import activity
+
+from tests.server.approvals.asking import asks_once
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until
+from tests.server.workflows.said import failure
+from tests.unit.identity.conftest import KEY
+from tests.unit.notices.conftest import channels, webhook
+from waystation.activities.channels import Channel, Channels
+from waystation.activities.notices import Notice
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import Notified
+from waystation.core.notice import NoticeReport
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.identity import Links
+from waystation.testing.receiver import Received, WebhookReceiver
+from waystation.tools import FunctionTool
+
+TELLS = ApprovalPolicy(notify=("finance",))
+
+
+def pay(amount: int, password: str = "") -> str:
+    """Pay."""
+    return "paid"
+
+
+def payer(policy: ApprovalPolicy | None = TELLS, args: JsonObject | None = None, hint: str = "") -> Agent:
+    """Return an agent that pays once somebody agrees."""
+    tool = FunctionTool(pay, approval=policy, hint=hint) if policy else FunctionTool(pay, require_confirmation=True)
+    return Agent(name="payer", model=asks_once("pay", args or {"amount": 5}), tools=[tool])
+
+
+async def reported(invocation: Invocation, occasion: str = "asked") -> NoticeReport:
+    """Wait until the history says who was told on an occasion, and return it."""
+
+    async def look() -> NoticeReport | None:
+        said = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, Notified)]
+        return next((body.report for body in said if body.occasion == occasion), None)
+
+    found = await until(look, f"a report on {occasion}")
+    assert found is not None
+    return found
+
+
+async def told(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
+    """Wait until a receiver has taken so many notices, and return them."""
+
+    async def look() -> list[Received] | None:
+        return list(receiver.taken) if len(receiver.taken) >= count else None
+
+    found = await until(look, f"{count} notices")
+    assert found is not None
+    return found
+
+
+async def test_who_a_policy_names_is_told_once_that_a_call_waits(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """By a signed request with a link; the history knows the channel by its name, and nothing else of it."""
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver), inbox="https://approvals.example.com")
+    links = Links(KEY, namespace="default", lifetime=timedelta(days=1))
+    async with serve(payer(), channels=known, sign_link=links.sign) as env:
+        invocation = await env.client.start("payer", "go", user_id="dana")
+        report = await reported(invocation)
+        (call,) = await invocation.pending()
+        (got,) = receiver.requests
+        assert got.verified
+        assert got.body["type"] == "waystation.approval.asked"
+        data = got.body["data"]
+        page, _, token = data.pop("link").partition("#link=")
+        assert page == f"https://approvals.example.com/approvals/{quote(call.approval_id, safe='')}"
+        assert links.read(token).approval_id == call.approval_id
+        assert data == {
+            "approval_id": call.approval_id,
+            "namespace": "default",
+            "invocation_id": invocation.id,
+            "function_call_id": "fc-1",
+            "agent": "payer",
+            "tool": "pay",
+            "summary": "pay(amount=5)",
+            "digest": call.digest,
+            "user_id": "dana",
+            "requester": "dana",
+            "requested_at": call.requested_at,
+            "deadline": call.deadline,
+            "occasion": "asked",
+            "number": 0,
+        }
+        assert (report.delivered, report.failed) == (("finance",), {})
+        history = (await invocation.history()).to_json()
+        assert not any(secret in history for secret in (receiver.url, receiver.secret, token))
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_a_worker_has_people_told_of_whatever_waits(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """Its default channels, for calls whose policy names none or that have none; without a configuration nobody."""
+    known = channels(tmp_path, webhook(tmp_path, "all", receiver), default=["all"], inbox="https://inbox.example")
+    async with serve(payer(None), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await reported(invocation)).delivered == ("all",)
+        await invocation.approve(by="erin")
+        asked, decided = await told(receiver, 2)
+        # No key signs links here: whoever follows this one logs in first.
+        page = f"https://inbox.example/approvals/{quote(f'{invocation.id}/fc-1', safe='')}"
+        assert asked.body["data"]["link"] == page
+        assert decided.body["data"]["decision"] == {"action": "approve", "by": "erin", "verified": None}
+        await invocation.result()
+    async with serve(payer(None)) as env:
+        quiet = await env.client.start("payer", "go")
+        await until(quiet.pending, "that it waits")
+        await quiet.approve()
+        await quiet.result()
+        assert not any(isinstance(entry.body, Notified) for entry in (await quiet.log()).entries)
+
+
+async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_only_to_who_lacks_it(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> None:
+    """What was delivered is remembered from attempt to attempt, a channel's several addresses included."""
+    receiver.statuses = [503]
+    good = f'urls = ["{other_receiver.apprise_url}"]\n'
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
+    async with serve(payer(), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await reported(invocation)).delivered == ("finance",)
+        assert len(receiver.requests) == 2
+        assert len({request.id for request in receiver.requests}) == 1
+        assert len({str(request.body) for request in receiver.requests}) == 1
+        assert all(request.verified for request in receiver.requests)
+        assert len(other_receiver.requests) == 1
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_another_worker_goes_on_where_one_has_stopped(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> None:
+    """It knows who has been told, from the heartbeats that the server keeps."""
+    receiver.statuses = [503] * 99
+    good = f'urls = ["{other_receiver.apprise_url}"]\n'
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
+    async with serve(payer(), channels=known, task_queue="notices", verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+
+        async def tried() -> bool:
+            return bool(receiver.requests and other_receiver.taken)
+
+        await until(tried, "that both were tried")
+    receiver.statuses.clear()
+    async with serve(payer(), channels=known, task_queue="notices") as env:
+        going_on = env.client.invocation(invocation.id)
+        assert (await reported(going_on)).delivered == ("finance",)
+        assert len({request.id for request in receiver.requests}) == 1
+        assert (len(receiver.taken), len(other_receiver.taken)) == (1, 1)
+        await going_on.approve()
+        await going_on.result()
+
+
+async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """The call waits, a person is reminded, another one is asked, somebody answers."""
+    policy = ApprovalPolicy(
+        approvers=("dana", "role:finance"),
+        verified=None,
+        deadline=timedelta(hours=1),
+        reminders=(timedelta(milliseconds=300),),
+        escalation=(Escalation(after=timedelta(milliseconds=1200), to=("role:board",), notify=("board",)),),
+        notify=("finance",),
+    )
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", receiver))
+    async with serve(payer(policy), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        await reported(invocation, "escalation2")
+        await told(receiver, 3)
+        await invocation.handle.cancel()
+        kinds = [request.body["data"]["occasion"] for request in receiver.taken]
+        assert sorted(kinds) == ["asked", "escalation", "reminder"]
+        assert len({request.id for request in receiver.taken}) == 3
+
+
+async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """Nor does one that no worker knows keep anybody waiting; nothing of an address is told."""
+    receiver.statuses = [410] * 9
+    policy = ApprovalPolicy(notify=("finance", "nobody"))
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
+    async with serve(payer(policy), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        report = await reported(invocation)
+        assert (report.delivered, report.failed) == ((), {"finance": "Status410", "nobody": "UnknownChannel"})
+        assert len(receiver.requests) == 1
+        await invocation.approve()
+        assert (await invocation.result()).status == "completed"
+    assert receiver.url not in str(logs)
+
+
+async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_of_another(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> None:
+    """The one that is only down is; a program that said no would otherwise be knocked at for 50 minutes."""
+    receiver.statuses, other_receiver.statuses = [410], [503, 503]
+    policy = ApprovalPolicy(notify=("finance", "board"))
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", other_receiver))
+    async with serve(payer(policy), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        report = await reported(invocation)
+        assert (report.delivered, report.failed) == (("board",), {"finance": "Status410"})
+        assert (len(receiver.requests), len(other_receiver.requests)) == (1, 3)
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """The agent goes on, and ends, while a channel takes nothing."""
+    receiver.statuses = [503] * 999
+    known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
+    async with serve(payer(), channels=known) as env:
+        invocation = await env.client.start("payer", "go")
+        await until(invocation.pending, "that it waits")
+        await invocation.approve()
+        assert (await invocation.result()).text == "They said {'result': 'paid'}."
+        history = (await invocation.history()).to_json()
+        assert receiver.url not in history
+        assert receiver.secret not in history
+
+
+async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """The notice does not end with the invocation, and its record stands before the end."""
+    policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
+    async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await failure(invocation))[0] == "Expired"
+    assert sorted(got.body["data"]["occasion"] for got in await told(receiver, 2)) == ["asked", "expired"]
+    assert (await reported(invocation, "expired")).delivered == ("finance",)
+
+
+async def test_a_failure_waits_not_long_for_who_cannot_be_told(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """A channel that takes nothing is left behind."""
+    receiver.statuses = [503] * 999
+    policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
+    async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await failure(invocation))[0] == "Expired"
+    assert "expired" in [got.body["data"]["occasion"] for got in receiver.requests]
+    assert receiver.taken == []
+
+
+async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(serve: Serve) -> None:
+    """The server then knows nothing of the activity any more, and says so to its next heartbeat."""
+
+    class Slow:
+        """Has not taken a decision before the invocation has ended."""
+
+        taken = asyncio.Event()
+
+        async def deliver(self, notice: Notice, id: str) -> None:
+            """Take a notice."""
+            if notice.record["type"] == "waystation.approval.decided":
+                while not activity.is_cancelled():
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0)
+                self.taken.set()
+
+    async with serve(payer(), channels=Channels({"finance": Channel([Slow()])})) as env:
+        invocation = await env.client.start("payer", "go")
+        await until(invocation.pending, "that it waits")
+        await invocation.approve()
+        await invocation.result()
+        await Slow.taken.wait()
+
+
+async def test_a_summary_holds_no_secret_and_no_second_line(
+    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    """Whatever a model puts into its arguments."""
+    args = {"amount": 5, "password": "hunter22", "note\r\nBcc: x": "\u202eevil\nX-Header: 1"}
+    known = channels(tmp_path, f'[channels.finance]\nurls = "{receiver.apprise_url}"\n')
+    async with serve(payer(args=args, hint="Because\r\nI say so"), channels=known) as env:
+        invocation = await env.client.start("payer", "go", user_id="dana\nBcc: y")
+        (got,) = await told(receiver)
+        assert "hunter22" not in str(got.body)
+        assert "\u202e" not in str(got.body)
+        title, text = got.body["title"], got.body["message"]
+        assert "\n" not in title
+        assert "\r" not in title
+        lines = text.splitlines()
+        assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Why", "Until"]
+        await invocation.approve()
+        await invocation.result()
+
+
+class Mailbox:
+    """Takes what arrives by SMTP."""
+
+    def __init__(self) -> None:
+        self.taken: list[EmailMessage] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        """Take one message."""
+        self.taken.append(message_from_bytes(envelope.content, policy=policy.default))
+        return "250 OK"
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[Mailbox, int]]:
+    """An SMTP server, and its port."""
+    box = Mailbox()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port)
+    controller.start()
+    try:
+        yield box, port
+    finally:
+        controller.stop()
+
+
+async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tuple[Mailbox, int]) -> None:
+    """With the link of the person whose channel it is."""
+    box, port = mailbox
+    url = f"mailto://127.0.0.1:{port}?from=agents@example.com&to=dana@example.com&mode=insecure"
+    section = f'[channels.finance]\nurls = ["{url}"]\nperson = "dana@example.com"\n'
+    known = channels(tmp_path, section, inbox="https://approvals.example.com/")
+    links = Links(KEY, namespace="default", lifetime=timedelta(days=1))
+    async with serve(payer(), channels=known, sign_link=links.sign) as env:
+        invocation = await env.client.start("payer", "go")
+        assert (await reported(invocation)).delivered == ("finance",)
+        (mail,) = box.taken
+        assert mail["To"] == "dana@example.com"
+        assert mail["Subject"] == "Waits for you: pay(amount=5)"
+        body = mail.get_body(("plain", "html"))
+        assert body is not None
+        text = body.get_content()
+        assert "Agent: payer, for user" in text
+        token = text.split("#link=")[1].split()[0].split("<")[0]
+        assert links.read(token).person == "dana@example.com"
+        await invocation.approve()
+        await invocation.result()

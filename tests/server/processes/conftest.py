@@ -1,0 +1,31 @@
+"""A place for the worker processes of a test, and a client to it."""
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.server.processes.ledger import Ledger
+from tests.server.processes.workers import Place
+from waystation.client.agent_client import AgentClient
+from waystation.embedded import EmbeddedServer
+
+_queues = itertools.count()
+
+
+def new_place(server: EmbeddedServer, folder: Path) -> Place:
+    """Return a place on `server` with a task queue of its own."""
+    return Place(address=server.address, task_queue=f"processes-{os.getpid()}-{next(_queues)}", ledger=Ledger(folder))
+
+
+@pytest.fixture
+def place(server: EmbeddedServer, tmp_path: Path) -> Place:
+    """Where this test's workers work."""
+    return new_place(server, tmp_path)
+
+
+@pytest.fixture
+async def client(place: Place) -> AgentClient:
+    """A client that starts what this test's workers serve."""
+    return await place.client()

@@ -1,0 +1,359 @@
+"""Files and invocations that are not ours to read: each is refused in one line with the cause and the remedy."""
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import http.server
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import temporalio.converter
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.common import RawValue
+
+from tests.paths import HISTORIES, ROOT
+from tests.programs import command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import start_raw
+from tests.server.workflows.test_codec import Veil
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient
+from waystation.core.errors import ForeignHistory
+from waystation.embedded import EmbeddedServer
+from waystation.history import compatibility as foreign
+from waystation.history import files as history_files
+from waystation.replay import Recording
+from waystation.testing import ScriptedModel, calls, says
+from waystation.worker import create_worker
+from waystation.workflows import continuing, invocation, people, readings, session
+
+KEPT = HISTORIES / "long-running-approved.json"
+CORPUS = sorted(path for path in HISTORIES.glob("*.json") if not path.name.endswith(".held.json"))
+COMMANDS = [
+    ("replay",),
+    ("report", "--json"),
+    ("events", "--at", "1"),
+    ("state", "--at", "1"),
+    ("pending", "--at", "1"),
+    ("prompt", "--at", "1"),
+    ("audit", "export"),
+    ("history", "--redact", "text"),
+]
+"""Those that take a file."""
+
+
+def text_of(change: Callable[[str], str]) -> str:
+    """Return a kept history with something changed."""
+    changed = change(KEPT.read_text())
+    assert changed != KEPT.read_text()
+    return changed
+
+
+def without(number: str) -> str:
+    """Return a kept history without one event."""
+    found = json.loads(KEPT.read_text())
+    return json.dumps({"events": [event for event in found["events"] if event["eventId"] != number]})
+
+
+def recoded(encoding: str) -> str:
+    """Return a kept history as a codec leaves it."""
+    found = json.loads(KEPT.read_text())
+
+    def each(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"metadata", "data"}:
+            return {"metadata": {"encoding": base64.b64encode(encoding.encode()).decode()}, "data": "c2VjcmV0"}
+        if isinstance(value, dict):
+            return {name: each(held) for name, held in value.items()}
+        return [each(held) for held in value] if isinstance(value, list) else value
+
+    return json.dumps(each(found))
+
+
+def marked(mark: str) -> str:
+    """Return a kept history with a mark that `workflow.patched` leaves."""
+    found = json.loads(KEPT.read_text())
+    data = base64.b64encode(json.dumps({"id": mark, "deprecated": False}).encode()).decode()
+    payload = {"metadata": {"encoding": base64.b64encode(b"json/plain").decode()}, "data": data}
+    event = {
+        "eventId": str(len(found["events"]) + 1),
+        "eventTime": found["events"][-1]["eventTime"],
+        "eventType": "EVENT_TYPE_MARKER_RECORDED",
+        "markerRecordedEventAttributes": {
+            "markerName": "core_patch",
+            "details": {"patch-data": {"payloads": [payload]}},
+        },
+    }
+    found["events"].append(event)
+    return json.dumps(found)
+
+
+def edited(change: Callable[[list[Any]], None]) -> str:
+    """Return a kept history as somebody edited its events."""
+    found = json.loads(KEPT.read_text())
+    change(found["events"])
+    return json.dumps(found)
+
+
+def without_its_message(events: list[Any]) -> None:
+    """Leave out of the input what was said."""
+    [payload] = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"]
+    given = json.loads(base64.b64decode(payload["data"]))
+    del given["message"]
+    payload["data"] = base64.b64encode(json.dumps(given).encode()).decode()
+
+
+def of_another_activity(events: list[Any]) -> None:
+    """Have the first activity that began be one that was never scheduled."""
+    started = next(event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_STARTED")
+    started["activityTaskStartedEventAttributes"]["scheduledEventId"] = "1"
+
+
+FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
+    "empty": (lambda: "", "it is empty"),
+    "blank": (lambda: " \n ", "it is empty"),
+    "a proxy's error": (lambda: "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>", "a page of HTML"),
+    "words": (lambda: "Error: context deadline exceeded", "it is no JSON"),
+    "another JSON": (lambda: '{"hello": "world"}', "no list of `events`"),
+    "a list": (lambda: "[1, 2]", "it cannot be read"),
+    "a package": (lambda: '{"name": "x", "version": "1.0.0", "events": {}}', "no list of `events`"),
+    "another workflow": (lambda: text_of(lambda t: t.replace('"AgentInvocation"', '"Order"')), "a history of 'Order'"),
+    "cut off": (lambda: text_of(lambda t: t[: len(t) // 2]), "it is cut off after"),
+    "cut off in a text": (
+        lambda: text_of(lambda t: t[: t.index("TIMER_STARTED") + 9]),
+        "it is cut off after",
+    ),
+    "damaged": (
+        lambda: text_of(lambda t: t.replace("eventTime", 'event"Time', 1)),
+        "; it is damaged",
+    ),
+    "without its beginning": (lambda: without("1"), "its first event is not the workflow's start"),
+    "without a middle event": (lambda: without("7"), "event 7 is missing, and what is there goes on with 8"),
+    "an event of a server that is newer": (
+        lambda: text_of(lambda t: t.replace("EVENT_TYPE_WORKFLOW_TASK_COMPLETED", "EVENT_TYPE_UNHEARD_OF", 1)),
+        "event 4 has no type that Temporal's SDK here knows",
+    ),
+    "an activity out of nothing": (
+        lambda: edited(of_another_activity),
+        "tells of an activity that event 1 did not schedule",
+    ),
+    "edited against what follows": (lambda: edited(without_its_message), "contradicts itself (IndexError: "),
+    "its first page": (
+        lambda: json.dumps({"history": json.loads(KEPT.read_text()), "nextPageToken": "CAE="}),
+        "the first page of a history",
+    ),
+    "encrypted": (lambda: recoded("binary/encrypted"), "encoded as 'binary/encrypted'"),
+    "compressed": (lambda: recoded("binary/zlib"), "encoded as 'binary/zlib'"),
+    "a newer mark": (lambda: marked("fewer-events"), "newer version of Waystation: it has the mark 'fewer-events'"),
+    "a newer activity": (
+        lambda: text_of(lambda t: t.replace('"call_model"', '"call_models"')),
+        "newer version of Waystation: it has the activity 'call_models'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_a_foreign_file_is_refused_with_cause_and_remedy(tmp_path: Path, name: str) -> None:
+    """Exit code 2, and one line that names the file, what is wrong with it and what to do."""
+    made, cause = FOREIGN[name]
+    path = tmp_path / "given.json"
+    path.write_text(made())
+    ran = await command("report", str(path), "--json")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert cause in ran.err
+    assert "given.json" in ran.err
+    remedies = ("Save one with", "Save it again", "Waystation reads those of", "--codec-endpoint", "Update Waystation")
+    assert any(remedy in ran.err for remedy in remedies)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("name", ["encrypted", "a newer mark", "cut off", "edited against what follows"])
+async def test_every_command_that_takes_files_refuses_them(
+    tmp_path: Path, arguments: tuple[str, ...], name: str
+) -> None:
+    """In the same words: one place looks at them."""
+    made, cause = FOREIGN[name]
+    path = tmp_path / "given.json"
+    path.write_text(made())
+    ran = await command(*arguments, str(path))
+    assert (ran.code, ran.out, cause in ran.err) == (2, "", True), ran
+
+
+async def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    """A folder, and a pipe into which nobody writes."""
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is no regular file")):
+        ran = await command("replay", str(tmp_path / name))
+        assert (ran.code, cause in ran.err, name in ran.err) == (2, True, True), ran
+
+
+async def test_a_file_beyond_all_limits_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is far above that of the server; below it everything is read."""
+    assert history_files.MAX_BYTES > 4 * 50_000_000
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(history_files.MAX_BYTES + 1)
+    ran = await command("replay", str(tmp_path / "huge.json"))
+    assert (ran.code, "is 300 MB; at most 300 MB are read" in ran.err) == (2, True), ran
+    monkeypatch.setattr(history_files, "MAX_BYTES", KEPT.stat().st_size)
+    assert (await command("report", str(KEPT), "--json")).code == 0
+
+
+@pytest.mark.parametrize("count", range(1, 25, 3))
+async def test_a_tail_that_is_missing_is_no_fault(tmp_path: Path, count: int) -> None:
+    """The events that are there are those of the whole history."""
+    found = json.loads(KEPT.read_text())
+    (tmp_path / "open.json").write_text(json.dumps({"events": found["events"][:count]}))
+    whole = await Recording.read(KEPT)
+    cut = await Recording.read(tmp_path / "open.json")
+    assert [event.id for event in cut.events] == [event.id for event in whole.events][: len(cut.events)]
+
+
+def decoded(value: Any, *, metadata: bool) -> Any:
+    """Return a history as the Web UI's download has it when it decodes payloads.
+
+    Source: temporalio/ui, src/lib/utilities/decode-payload.ts; without `metadata` as older versions did.
+    """
+    if isinstance(value, dict) and {"metadata", "data"} <= set(value):
+        encoding = base64.b64decode(value["metadata"]["encoding"]).decode()
+        data = json.loads(base64.b64decode(value["data"])) if encoding == "json/plain" else None
+        if data is None:
+            return value
+        plain = {name: base64.b64decode(held).decode() for name, held in value["metadata"].items()}
+        return {"metadata": plain, "data": data} if metadata else data
+    if isinstance(value, dict):
+        return {name: decoded(held, metadata=metadata) for name, held in value.items()}
+    return [decoded(held, metadata=metadata) for held in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "older"])
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+async def test_a_decoded_download_of_the_web_ui_says_the_same(tmp_path: Path, path: Path, metadata: bool) -> None:
+    """Payloads are plain values there; marks, memo and failures included, it is the same history."""
+    found = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
+    (tmp_path / path.name).write_text(json.dumps(found))
+    store = str(HISTORIES / "store")
+    whole, read = [await Recording.read(each, store=store) for each in (path, tmp_path / path.name)]
+    assert read.log.entries == whole.log.entries
+    assert read.events == whole.events
+
+
+async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) -> None:
+    """With its one page; and so is the list of events alone."""
+    found = json.loads(KEPT.read_text())
+    for number, shape in enumerate(({"history": found, "nextPageToken": ""}, found["events"])):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(shape))
+        assert (await Recording.read(path)).events == (await Recording.read(KEPT)).events
+
+
+def test_every_mark_and_activity_of_this_version_is_known() -> None:
+    """Otherwise this version would take itself for a newer one."""
+    sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
+    names = set(re.findall(r"workflow\.patched\((.+?)\)", sources))
+    named = {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "READ_OUT", "SETTLED", "HEARD"}
+    assert names == named | {"ids.not_found(number"}
+    marks = {continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, readings.ONE_READING, readings.READ_OUT}
+    assert marks | {session.SETTLED, session.HEARD} == foreign.MARKS
+    core = "".join(path.read_text() for path in sorted((ROOT / "waystation" / "core").glob("*.py")))
+    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign.ACTIVITIES
+
+
+async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:
+    """Anybody may start an invocation with anything: that it then fails is what was recorded."""
+    async with serve(Agent(name="quiet", model=ScriptedModel()), verify=False) as env:
+        payload = Payload(metadata={"encoding": b"binary/plain"}, data=b"\x00")
+        begun = await start_raw(env.client, f"raw-{env.client.task_queue}", RawValue(payload))
+        with contextlib.suppress(Exception):
+            await begun.result()
+        ran = await command("--address", env.server.address, "report", begun.id, "--json")
+        assert (ran.code, ran.records[0]["status"]) == (0, "failed")
+
+
+@contextlib.contextmanager
+def codec_server() -> Iterator[str]:
+    """Serve what `Veil` does as Temporal's codec servers do."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            opened = [self._opened(each) for each in given["payloads"]]
+            body = json.dumps({"payloads": opened}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def _opened(self, given: dict[str, Any]) -> dict[str, Any]:
+            if base64.b64decode(given["metadata"]["encoding"]) != b"binary/veiled":
+                return given
+            payload = Payload.FromString(base64.b64decode(given["data"])[::-1])
+            metadata = {name: base64.b64encode(held).decode() for name, held in payload.metadata.items()}
+            return {"metadata": metadata, "data": base64.b64encode(payload.data).decode()}
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: EmbeddedServer, tmp_path: Path) -> None:
+    """By id and in a file: without the codec; opened by a codec server, or with the converter, it is read."""
+    converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
+    temporal = await Client.connect(server.address, data_converter=converter)
+
+    def look(where: str) -> str:
+        return where
+
+    model = ScriptedModel(calls(("look", {"where": "here"})), says("hush"))
+    registry = Registry.of(Agent(name="quiet", model=model, tools=[look]))
+    async with create_worker(temporal, registry, task_queue="veiled-file", max_cached_workflows=0):
+        begun = await AgentClient(temporal, task_queue="veiled-file").start("quiet", "whisper", id="veiled-file")
+        await begun.result()
+    ran = await command("--address", server.address, "report", "veiled-file", "--json")
+    assert (ran.code, "'veiled-file' has payloads that are encoded as 'binary/veiled'" in ran.err) == (6, True), ran
+
+    async def saved(name: str, *more: str) -> Path:
+        program = Path(sys.executable).with_name("temporal")
+        show = ("workflow", "show", "--workflow-id", "veiled-file", "-o", "json", "--address", server.address)
+        process = await asyncio.create_subprocess_exec(program, *show, *more, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        (tmp_path / name).write_bytes(out)
+        return tmp_path / name
+
+    veiled = await saved("veiled.json")
+    ran = await command("report", str(veiled), "--json")
+    assert (ran.code, "binary/veiled" in ran.err) == (2, True), ran
+    with codec_server() as url:
+        opened = await saved("opened.json", "--codec-endpoint", url)
+    ran = await command("report", str(opened), "--json")
+    assert (ran.code, ran.records[0]["message"]) == (0, "whisper")
+    assert (await Recording.read(veiled, converter=converter)).log.input == (await Recording.read(opened)).log.input
+
+    class OfAnotherKey(Veil):
+        async def decode(self, payloads: Any) -> list[Payload]:
+            raise RuntimeError("the tag does not fit")
+
+    other = dataclasses.replace(temporalio.converter.default(), payload_codec=OfAnotherKey())
+    with pytest.raises(ForeignHistory, match=r"veiled\.json' has payloads .* \(RuntimeError: the tag does not fit\)"):
+        await Recording.read(veiled, converter=other)

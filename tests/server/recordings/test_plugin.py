@@ -1,0 +1,133 @@
+"""The plugin of pytest, and the one line that keeps an incident, in projects of others."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.paths import HISTORIES, ROOT
+
+PLUGIN = "waystation.testing.plugin"
+
+AGENTS = """
+import pytest
+from waystation import Agent, FunctionTool
+from waystation.testing import ScriptedModel, calls, says
+
+
+def pay(amount: int) -> dict:
+    return {"paid": amount}
+
+
+@pytest.mark.asyncio
+async def test_an_agent(waystation_serve, waystation_human, waystation_recording):
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with waystation_serve(agent) as env:
+        invocation = await env.client.start("payer", "pay")
+        await waystation_human("approve").attend(invocation)
+        assert (await invocation.result()).text == "Paid."
+        recording = await waystation_recording(invocation)
+        assert recording.log.calls["fc-1"].response == {"paid": 5}
+
+
+@pytest.mark.asyncio
+async def test_another_agent_in_another_loop(waystation_serve):
+    async with waystation_serve(Agent(name="greeter", model=ScriptedModel(says("Hi.")))) as env:
+        assert (await (await env.client.start("greeter", "hi")).result()).text == "Hi."
+"""
+INCIDENTS = """
+from waystation.testing import keeps_replaying
+
+test_incidents = keeps_replaying("incidents")
+"""
+
+
+def ran(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder that is no part of this project."""
+    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:xdist", *options]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent), "HOME": str(folder), **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_pytest_finds_the_plugin_where_waystation_is_installed() -> None:
+    """By the entry point, under a name that `-p no:` takes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"waystation": PLUGIN}
+
+
+def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
+    """The plugin is loaded, and nothing that it would need."""
+    (tmp_path / "test_own.py").write_text(
+        "import sys\n\n\ndef test_own():\n"
+        "    assert 'waystation.testing.plugin' in sys.modules\n"
+        "    assert not {'temporalio', 'pydantic', 'google.genai', 'rich.table'} & set(sys.modules)\n"
+    )
+    found = ran(tmp_path, "-p", PLUGIN, "-W", "error", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "1 passed" in found.stdout
+
+
+def test_its_fixtures_serve_agents_and_people(tmp_path: Path) -> None:
+    """One server for all tests, although each has an event loop of its own."""
+    (tmp_path / "test_agents.py").write_text(AGENTS)
+    found = ran(tmp_path)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "2 passed" in found.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that keeps an incident, in which an agent was called."""
+    incidents = tmp_path / "incidents"
+    incidents.mkdir()
+    shutil.copy(HISTORIES / "confirmation-approved.json", incidents)
+    (tmp_path / "test_incidents.py").write_text(INCIDENTS)
+    return tmp_path
+
+
+def test_one_line_keeps_an_incident(project: Path) -> None:
+    """Each file is a case, named for it; neither plugin nor server is needed."""
+    found = ran(project, "-vv", "-p", "no:waystation", "-p", "no:asyncio")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "test_incidents.py::test_incidents[confirmation-approved] PASSED" in found.stdout
+
+
+def test_an_incident_that_would_go_otherwise_fails_in_the_words_of_agents(project: Path) -> None:
+    """What was recorded, what the code wants now; no traceback."""
+    file = project / "incidents" / "confirmation-approved.json"
+    held = json.loads(file.read_text())
+    types = [
+        event["activityTaskScheduledEventAttributes"]["activityType"]
+        for event in held["events"]
+        if "activityTaskScheduledEventAttributes" in event
+    ]
+    next(kind for kind in types if kind["name"] == "clerk.pay")["name"] = "clerk.refund"
+    file.write_text(json.dumps(held))
+    found = ran(project)
+    assert found.returncode == 1
+    assert "confirmation-approved.json: recorded: call refund" in found.stdout
+    assert "now: call pay(amount=5)" in found.stdout
+    assert "Traceback" not in found.stdout
+    assert "During handling" not in found.stdout
+
+
+def test_a_file_that_is_no_history_fails_in_one_line(project: Path) -> None:
+    """Without the code that reads it."""
+    (project / "incidents" / "confirmation-approved.json").write_text("cut")
+    found = ran(project)
+    assert found.returncode == 1
+    assert "confirmation-approved.json' is no history: it is no JSON." in found.stdout
+    assert "def read(" not in found.stdout
+
+
+def test_a_folder_without_incidents_is_an_error(project: Path) -> None:
+    """A test that tests nothing would pass for ever."""
+    (project / "incidents" / "confirmation-approved.json").unlink()
+    found = ran(project)
+    assert found.returncode == 2
+    assert "waystation history ID > FILE.json" in found.stdout

@@ -1,0 +1,104 @@
+"""Redacted invocations of several runs: what one run hands to the next is hidden, too."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import cut, waiting
+from tests.server.workflows.test_continuing import add, begun, counting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.policy import ApprovalPolicy
+from waystation.history.files import Saved, written
+from waystation.replay import Recording, redact, replay
+from waystation.storage.driver import offloading
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+
+RULES = [["secrets"], ["field:to", "field:by", "field:sum"], ["text"]]
+
+
+async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Recording:
+    """Redact an invocation, and read what is left from a file."""
+    blobs = invocation.client.blobs
+    saved = await redact(await invocation.saved(), rules, converter=offloading(blobs, short_forms=True))
+    await asyncio.to_thread(file.write_text, json.dumps(written(saved)))
+    return await Recording.read(file, store=str(file.parent / "nowhere"))
+
+
+async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Path) -> None:
+    """The log, the state and the snapshots between the runs say the same."""
+    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
+        invocation = await begun(env, "adder", state={"base": "Tweety sings"})
+        await invocation.result()
+        before = await invocation.log()
+        recordings = [await redacted(invocation, rules, tmp_path / "adder.json") for rules in RULES]
+        whole = await invocation.saved()
+        last = await redact(Saved([whole.histories[-1]]), ["text"], converter=invocation.converter)
+    for recording in recordings:
+        assert len(recording.histories) > 2
+        await replay(recording)
+        assert [entry.ref for entry in recording.log.entries] == [entry.ref for entry in before.entries]
+        assert [event.id for event in recording.events] == [event.id for event in before.events]
+    # Without the earlier runs there is the snapshot, which holds the state that they began with.
+    assert b"Tweety" in b"".join(event.SerializeToString() for event in whole.histories[-1].events)
+    assert b"Tweety" not in b"".join(event.SerializeToString() for event in last.histories[0].events)
+    await replay(last.histories[0])
+
+
+async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_path: Path) -> None:
+    """Two people approve one call in two runs, each with what they were shown; one of them is refused in between."""
+
+    def pay(amount: int, to: str) -> dict[str, int]:
+        return {"paid": amount}
+
+    policy = ApprovalPolicy(approvers=("ann", "bob"), quorum=2, verified=False, digest=True)
+    helper = Agent(name="helper", description="Helps.", model=ScriptedModel(says("Tweety helps.")))
+    model = ScriptedModel(
+        calls(("helper", {"request": "sing"})), calls(("pay", {"amount": 5, "to": "dana"})), says("Paid dana.")
+    )
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, approval=policy), AgentTool(helper)])
+    async with serve(agent) as env:
+        invocation = await begun(env, "payer", cut_after=30)
+        (call,) = await waiting(invocation, "fc-2")
+        await invocation.answer("approve", "fc-2", signal=True, by="eve", digest=call.digest)
+        await invocation.approve(by="ann", digest=call.digest)
+        await cut(invocation)
+        await waiting(invocation, "fc-2")
+        await invocation.approve(by="bob", digest=call.digest)
+        await invocation.result()
+        before = await invocation.log()
+        recordings = [await redacted(invocation, rules, tmp_path / "payer.json") for rules in RULES]
+    assert before.ignored
+    for recording in recordings:
+        await replay(recording)
+        paid = recording.log.calls["fc-2"]
+        assert (paid.response, len(paid.approved_by), paid.closed) == ({"paid": 5}, 2, True)
+        assert recording.log.ignored == before.ignored
+        assert [each.id for each in recording.below()] == [f"{invocation.id}/fc-1"]
+
+
+async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Path) -> None:
+    """Its log is that of the run that has what was taken over; the first one only reads it."""
+
+    def pay(amount: int, to: str) -> dict[str, int]:
+        return {"paid": amount}
+
+    model = ScriptedModel(calls(("pay", {"amount": 5, "to": "dana"})), says("Paid dana."))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env:
+        source = await env.client.start("payer", "Tweety sings")
+        await waiting(source, "fc-1")
+        fork = await env.client.forks.start(source.id, 2)
+        (call,) = await waiting(fork, "fc-1")
+        await fork.approve("fc-1", digest=call.digest)
+        await fork.result()
+        before = await fork.log()
+        recordings = [await redacted(fork, rules, tmp_path / "fork.json") for rules in RULES]
+        await source.handle.cancel()
+    for recording in recordings:
+        await replay(recording)
+        assert [event.id for event in recording.events] == [event.id for event in before.events]
+        assert recording.log.calls["fc-1"].response == {"paid": 5}

@@ -1,0 +1,293 @@
+"""Reports: what is told of an invocation, as JSON and as a page."""
+
+import html.parser
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+
+from tests.paths import HISTORIES
+from tests.programs import command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, until
+from waystation.agents import Agent
+from waystation.core import ids, prompt
+from waystation.core.budget import Budget, Price
+from waystation.core.entry import Began, CallReturned, Ended, ModelCalled, ModelReplied
+from waystation.core.event import EventActions
+from waystation.core.log import Log
+from waystation.core.model_call import Call, ModelReply
+from waystation.core.payload import JsonObject, encode
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput
+from waystation.history.files import Saved, read, written
+from waystation.models import LlmResponse
+from waystation.presentation.report import page_content
+from waystation.replay import Recording, report
+from waystation.testing import ScriptedModel, calls, says
+from waystation.testing.models import words
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+KEPT = sorted(path for path in HISTORIES.glob("*.json") if not path.name.endswith(".held.json"))
+VOID = {"meta", "link", "input", "rect", "line", "circle"}
+
+
+class Page(html.parser.HTMLParser):
+    """A page that was read: its tags are closed, ids are there once, and links lead to them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.links: set[str] = set()
+        self.tags: Counter[str] = Counter()
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        assert [id for id, count in self.ids.items() if count > 1] == []
+        assert {link.removeprefix("#") for link in self.links} <= set(self.ids)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags[tag] += 1
+        given = dict(attrs)
+        assert not any(name.startswith("on") or name == "style" for name in given)
+        if given.get("id"):
+            self.ids[str(given["id"])] += 1
+        if "href" in given and tag == "a":
+            self.links.add(str(given["href"]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag without content."""
+        self.tags[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the latest one."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is to be read."""
+        if not {"script", "style"} & set(self.open):
+            self.text += data
+
+
+def used(response: LlmResponse) -> LlmResponse:
+    """Return a response that says how many tokens it took."""
+    return response.model_copy(update={"usage": words("one two three")})
+
+
+async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: Serve) -> None:
+    """Model calls with their cost, retries with their reason, people, changes of state, and the same below."""
+    tries: list[int] = []
+
+    def look(where: str, tool_context: ToolContext) -> dict[str, str]:
+        tries.append(1)
+        if len(tries) == 1:
+            raise TimeoutError("the archive did not answer")
+        tool_context.state["seen"] = where
+        return {"found": "it"}
+
+    till = Till()
+    helper = Agent(name="helper", model=ScriptedModel(calls(("look", {"where": "here"})), says("Found.")))
+    helper.tools = [FunctionTool(look, retries=2)]
+    model = ScriptedModel(
+        used(calls(("helper", {"request": "Look!"}))), used(calls(("pay", {"amount": 5}))), used(says("Paid."))
+    )
+    pay = FunctionTool(till.pay, require_confirmation=True)
+    agent = Agent(name="payer", model=model, tools=[AgentTool(helper), pay])
+    async with serve(agent) as env:
+        budget = Budget(prices={"*": Price(prompt=1, output=2)})
+        invocation = await env.client.start("payer", "Pay.", state={"seen": "nothing"}, budget=budget)
+        await until(invocation.pending, "payer waiting")
+        waiting = report(await Recording.of(invocation)).to_json()
+        assert (waiting["status"], waiting["ended"]) == ("waiting", None)
+        assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)
+        await invocation.approve(by="dana", comment="Go on.")
+        await invocation.result()
+        found = report(await Recording.of(invocation))
+    told = found.to_json()
+    assert (told["agent"], told["message"], told["status"]) == ("payer", "Pay.", "completed")
+    assert told["result"]["text"] == "Paid."
+    assert [span["kind"] for span in told["timeline"]] == ["model", "agent", "model", "wait", "tool", "model"]
+    assert [(call["number"], call["cost"]) for call in told["model_calls"]] == [(1, 6e-06), (2, 6e-06), (3, 6e-06)]
+    assert told["spent"]["cost"] == pytest.approx(1.8e-05)
+    assert [line["kind"] for line in told["people"]] == ["requested", "answered", "decided", "started", "finished"]
+    assert told["people"][1]["comment"] == "Go on."
+    below = told["called"]["fc-1"]
+    assert [each["attempts"] for each in below["attempts"]] == [2]
+    assert "the archive did not answer" not in json.dumps(below["attempts"])
+    assert below["attempts"][0]["last_failure"]["error_type"] == "TimeoutError"
+    changes = [change for event in below["events"] for change in event["changes"]]
+    assert changes == [{"key": "seen", "before": "nothing", "after": "here"}]
+    page = Page(found.html())
+    for said in ("Paid.", "approved by dana (as they say): “Go on.”", "2 attempts", "helper", "0.000018", "nothing"):
+        assert said in page.text
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+async def test_every_kept_history_has_a_page(path: Path) -> None:
+    """Open and closed, failed and continued: all events are on it, and it is sound HTML."""
+    recording = await Recording.read(path, store=str(HISTORIES / "store"))
+    found = report(recording)
+    assert [each["event"] for each in found.to_json()["events"]] == [event.to_json() for event in recording.events]
+    page = Page(found.html())
+    assert {f"e{recording.events_before + n}" for n in range(1, len(recording.events) + 1)} <= set(page.ids)
+
+
+async def test_prompts_are_told_by_what_was_said_before() -> None:
+    """Put together again, each is what the model was shown; told, all of them take no more room than the events."""
+    recording = await Recording.read(HISTORIES / "many-steps.json")
+    told = report(recording).to_json()
+    shown: dict[int, list[JsonObject]] = {}
+    parts = {event["number"]: event["event"]["content"]["parts"] for event in told["events"]}
+    for call in told["model_calls"]:
+        made = call["prompt"]
+        begins = made.get("begins_as", {"model_call": 0, "contents": 0})
+        known = shown.get(begins["model_call"], [])[: begins["contents"]]
+        own = [{"role": each["role"], "parts": parts[each["parts"][0]["event"]]} for each in made["then"]]
+        assert len(own) <= 2
+        shown[call["number"]] = [*known, *own]
+        number = made["then"][-1]["parts"][0]["event"]
+        expected = prompt.contents(recording.at(number))
+        assert without_ids(shown[call["number"]]) == without_ids(expected)
+    assert len(shown) == 9
+
+
+def without_ids(contents: list[JsonObject]) -> Any:
+    """Return contents without the ids of calls: models are shown their own."""
+    text = json.dumps(contents)
+    plain: Any = json.loads(text, object_hook=lambda held: {key: value for key, value in held.items() if key != "id"})
+    return plain
+
+
+async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies_between(tmp_path: Path) -> None:
+    """By the digests that replies hold."""
+    (history,) = read(HISTORIES / "many-steps.json").histories
+    replies = [
+        payload
+        for event in history.events
+        for payload in event.activity_task_completed_event_attributes.result.payloads
+        if b'"definition"' in payload.data
+    ]
+    for payload in replies[3:]:
+        payload.data = encode({**json.loads(payload.data), "definition": "another"})
+    (tmp_path / "changed.json").write_text(json.dumps(written(Saved([history]))))
+    found = report(await Recording.read(tmp_path / "changed.json"))
+    changed = {call["number"]: call.get("definition_changed") for call in found.to_json()["model_calls"]}
+    (number,) = [number for number, change in changed.items() if change]
+    assert (number, changed[4]["since_model_call"], changed[4]["after"]) == (4, 3, "another")
+    assert "changed between model call 3 and 4" in Page(found.html()).text
+
+
+async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: Serve) -> None:
+    """Tags are text, what steers the direction of writing is written out, and a long text tells how long it is."""
+    bad = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
+
+    def tool(tool_context: ToolContext) -> dict[str, str]:
+        tool_context.state[bad] = bad
+        tool_context.state["password"] = "hunter2"
+        return {bad: "\u202e" * 5_000, "long": "word " * 150_000}
+
+    agent = Agent(name="victim", model=ScriptedModel(calls(("tool", {})), says(bad + "x" * 100_000)), tools=[tool])
+    async with serve(agent) as env:
+        invocation = await env.client.start("victim", bad)
+        await invocation.result()
+        text = report(await Recording.of(invocation)).html()
+    assert len(text) < 120_000
+    page = Page(text)
+    assert (page.tags["script"], page.tags["img"], text.count("alert(1)</script>")) == (1, 0, 0)
+    assert "\u202e" not in text
+    assert "hunter2" not in text
+    assert "characters are left out here" in page.text
+    assert "of 100,071 characters" in page.text
+
+
+def long(rounds: int) -> Recording:
+    """Return a recording of an agent that makes so many calls, with about seven events of history for each."""
+    log = Log("long")
+    log.record(ids.START, 0.0, Began(InvocationInput(agent="finder", message="Look at all.")))
+    for number in range(1, rounds + 2):
+        at, call = 10.0 * number, f"fc-{number}"
+        log.record(ids.model_called(number, 0), at, ModelCalled(number))
+        wanted = {"functionCall": {"id": call, "name": "look", "args": {"shelf": number}}}
+        part, made = (wanted, (Call(id=call),)) if number <= rounds else ({"text": "Done."}, ())
+        reply = ModelReply(content={"role": "model", "parts": [part]}, calls=made, definition="d", attempt=1)
+        log.record(ids.model_replied(number), at + 2, ModelReplied(number, reply))
+        if made:
+            actions = EventActions(state_delta={"seen": number})
+            found = {"found": f"books of shelf {number}, " * 200}
+            outcome = ToolOutcome(function_call_id=call, response=found, actions=actions)
+            log.record(ids.performance(call, 0), at + 5, CallReturned(outcome))
+    assert log.next_deadline() is None
+    log.record(ids.END, log.entries[-1].time, Ended("completed"))
+    history = WorkflowHistory("long", [HistoryEvent(event_id=number) for number in range(1, 7 * rounds)])
+    started = history.events[0].workflow_execution_started_event_attributes
+    started.workflow_type.name = "AgentInvocation"
+    return Recording("long", [history], log)
+
+
+async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said how many are left out, and where all are."""
+    monkeypatch.setattr(page_content, "FIRST", 2)
+    monkeypatch.setattr(page_content, "LAST", 5)
+    monkeypatch.setattr(page_content, "GROUP", 3)
+    text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
+    assert "11 events after number 2 are left out here" in text
+    assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
+    assert text.count('<details class="group"') == 3
+
+
+async def test_a_notebook_shows_the_page_in_a_frame() -> None:
+    """Nothing of the page can steer the notebook."""
+    found = report(await Recording.read(HISTORIES / "one-tool.json"))
+    frame = found._repr_html_()
+    assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
+    assert 'sandbox="allow-scripts"' in frame
+    assert frame.count('"') == 12
+
+
+async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
+    """To a file, or to standard output; of a file no server is needed."""
+    kept, made = str(HISTORIES / "one-tool.json"), tmp_path / "report.html"
+    ran = await command("--address", "127.0.0.1:1", "report", kept, "-o", str(made))
+    assert (ran.code, ran.out) == (0, f"{made}: {len(made.read_bytes()):,} bytes\n")
+    assert made.read_text().startswith("<!doctype html>")
+    assert (await command("report", kept)).out.startswith("<!doctype html>")
+    ran = await command("report", kept, "--json")
+    assert (ran.code, ran.records[0]["status"]) == (0, "completed")
+
+
+async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session, and a page where jinja2 is lacking: the message says what helps."""
+    session = tmp_path / "session.json"
+    session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
+    ran = await command("report", str(session), "--json")
+    assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
+    monkeypatch.delitem(sys.modules, "waystation.presentation.report.html_page", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path / "report.html"))
+    assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)
+    assert (await command("report", str(HISTORIES / "one-tool.json"), "--json")).code == 0
+
+
+async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """With the cause; it is the name that is wrong, not the invocation."""
+    ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path))
+    assert (ran.code, ran.err) == (2, f"waystation: {str(tmp_path)!r} cannot be written: Is a directory.\n")
+
+
+async def test_a_fork_says_where_it_goes_on_from() -> None:
+    """On the page, and as JSON."""
+    made = report(await Recording.read(HISTORIES / "forked-fork.json"))
+    assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}
+    assert "forked, event 3" in made.html()

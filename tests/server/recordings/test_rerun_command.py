@@ -1,0 +1,251 @@
+"""`waystation rerun`: what it asks, what it refuses, what it prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.paths import HISTORIES
+from tests.programs import command
+from tests.server.cli.conftest import Command, waystation
+from tests.server.cli.test_asking import Types
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.cli import reruns
+from waystation.testing import FunctionModel, ScriptedModel, calls, says, user_text
+from waystation.tools.agent_tool import AgentTool
+
+__all__ = ["waystation"]
+
+AGENT = """
+from waystation import Agent, FunctionTool
+from waystation.testing import FunctionModel
+
+
+def add(a: int, b: int, tool_context) -> dict:
+    tool_context.state["sum"] = a + b
+    return {"sum": a + b}
+
+
+def pay(amount: int) -> dict:
+    return {"paid": amount}
+
+
+root_agent = Agent(
+    name="clerk",
+    instruction="Be brief.",
+    model=FunctionModel(lambda request: f"{request.system_instruction!r} {request.contents}"),
+    tools=[FunctionTool(add, effect="read"), FunctionTool(pay, require_confirmation=True)],
+)
+"""
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with the agent of the kept histories, under a name of its own."""
+    name = f"clerk_{tmp_path.name.replace('-', '_')}"
+    package = tmp_path / "agents" / name
+    package.mkdir(parents=True)
+    (package / "agent.py").write_text(AGENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(package.parent)
+    return str(package.parent)
+
+
+def kept(name: str) -> str:
+    """Return the file of a kept history."""
+    return str(HISTORIES / f"{name}.json")
+
+
+async def test_a_tool_that_reads_runs_unasked(agents: str) -> None:
+    """JSON has both sides and the differences."""
+    ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--json")
+    (found,) = ran.records
+    assert ran.code == 0
+    assert found["recorded"]["response"] == found["now"]["response"] == {"sum": 3}
+    assert [each["place"] for each in found["differences"]] == ["state.temp:last"]
+
+
+async def test_other_arguments_may_be_given(agents: str) -> None:
+    """The difference is to what was recorded with the old ones."""
+    ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--args", '{"a": 5, "b": 5}', "--json")
+    assert ran.records[0]["now"]["response"] == {"sum": 10}
+
+
+async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agents: str) -> None:
+    """Unless a script says that it may."""
+    refused = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
+    assert refused.code == 2
+    assert "`once`" in refused.err
+    assert "--yes" in refused.err
+    ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents, "--yes")
+    assert ran.code == 0
+    assert ran.out.startswith("as recorded  pay(amount=5)")
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y", 0), ("", 1)])
+async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
+    """They are shown what runs, its effect and its key."""
+    monkeypatch.setattr(reruns, "present", lambda: Types(typed))
+    ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
+    assert ran.code == code
+    assert "pay(amount=5)" in ran.out
+    assert "effect is `once`" in ran.out
+    assert "confirmation-edited/fc-1" in ran.out
+    assert ("as recorded" in ran.out) == (code == 0)
+
+
+@pytest.mark.parametrize(("typed", "code"), [("pay", 0), ("y", 5)])
+async def test_an_unapproved_call_is_asked_for_by_its_name(
+    agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
+) -> None:
+    """A `y` out of habit does not do."""
+    monkeypatch.setattr(reruns, "present", lambda: Types(typed))
+    ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
+    assert ran.code == code
+    assert "Nobody has ever approved this call: somebody rejected it." in ran.out
+
+
+async def test_a_script_has_to_say_unapproved(agents: str) -> None:
+    """`--yes` alone is for calls that were approved."""
+    given = ("rerun", kept("confirmation-rejected"), "2", "--agents", agents, "--yes")
+    refused = await command(*given)
+    assert (refused.code, refused.out) == (5, "")
+    assert "never approved" in refused.err
+    assert (await command(*given, "--unapproved")).code == 0
+
+
+async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) -> None:
+    """The file holds all that the model is given."""
+    file = tmp_path / "prompt.json"
+    wrote = await command("rerun", kept("one-tool"), "4", "--agents", agents, "--write-prompt", str(file))
+    assert (wrote.code, wrote.out) == (0, "")
+    held = json.loads(file.read_text())
+    assert held["systemInstruction"].startswith("Be brief.")
+    held["systemInstruction"] = "Rhyme."
+    file.write_text(json.dumps(held))
+    ran = await command("rerun", kept("one-tool"), "4", "--agents", agents, "--prompt", str(file), "--json")
+    assert ran.records[0]["now"]["text"].startswith("'Rhyme.' [{")
+    assert [each["place"] for each in ran.records[0]["edited"]] == ["systemInstruction"]
+
+
+async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_path: Path) -> None:
+    """No worker is meant."""
+    package = tmp_path / f"other_{tmp_path.name.replace('-', '_')}"
+    package.mkdir()
+    (package / "agent.py").write_text(
+        "from waystation.agents import Agent\nroot_agent = Agent(name='other', model='m')\n"
+    )
+    ran = await command("rerun", kept("one-tool"), "4", "--agents", str(tmp_path))
+    assert (ran.code, ran.err) == (2, "waystation: No agent of --agents is named 'clerk'; there are: other.\n")
+
+
+async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left in it is sent."""
+    monkeypatch.setattr(
+        reruns, "present", lambda: Types(editor=lambda text: text.replace("Be brief.", "Rhyme.").replace('"3"', '"4"'))
+    )
+    ran = await command("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    assert ran.code == 0
+    assert ran.out.startswith("edited  systemInstruction\ndiffers  model call 1 of clerk")
+
+
+async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
+    agents: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was typed in it, and what is wrong above; who has had enough has run nothing."""
+    seen: list[str] = []
+
+    def editor(text: str) -> str:
+        seen.append(text)
+        return text.replace("Be brief.", 'Rhyme."') if len(seen) == 1 else text.replace('Rhyme."', "Rhyme.")
+
+    given = ("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    monkeypatch.setattr(reruns, "present", lambda: Types("y", editor=editor))
+    ran = await command(*given)
+    assert ran.code == 0
+    assert ran.out.startswith("The prompt is no JSON: ")
+    assert "edited  systemInstruction" in ran.out
+    assert 'Rhyme."' in seen[1]
+    monkeypatch.setattr(reruns, "present", lambda: Types("n", editor=lambda _: "{"))
+    assert (await command(*given)).err == "waystation: Nothing was run.\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        (("one-tool", "9"), 6, "no event 9"),
+        (("one-tool", "1"), 6, "no tool call"),
+        (("parallel-tools", "2"), 6, "--call"),
+        (("one-tool", "3", "--call", "fc-1", "--edit"), 2, "--call is for tool calls, --edit for model calls"),
+        (("one-tool", "4", "--prompt", "nowhere.json"), 2, "cannot be read"),
+        (("one-tool", "4", "--edit"), 2, "needs a terminal"),
+        (("called-agent", "2"), 6, "calls an agent"),
+    ],
+)
+async def test_what_cannot_be_run_is_refused(agents: str, given: tuple[str, ...], code: int, said: str) -> None:
+    """The one line says why, and what to do."""
+    name, *rest = given
+    ran = await command("rerun", kept(name), *rest, "--agents", agents)
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
+
+
+async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path) -> None:
+    """A file that is not there, and one that is no text."""
+    absent, binary = tmp_path / "absent", tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe{")
+    for file, cause in ((absent, "No such file or directory"), (binary, "it is no text in UTF-8")):
+        ran = await command("rerun", kept("one-tool"), "2", "--agents", agents, "--model-call", "--prompt", str(file))
+        assert (ran.code, ran.err) == (2, f"waystation: {str(file)!r} cannot be read: {cause}.\n")
+
+
+async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
+    """Nothing is run."""
+    none = str(tmp_path / "none")
+    for asked in (("rerun", kept("one-tool"), "3"), ("prompt", kept("one-tool"), "--at", "3")):
+        ran = await command(*asked, "--agents", none)
+        assert ran.code == 2
+        assert f"waystation: {none}: there is no such folder" in ran.err
+
+
+async def test_a_step_of_a_called_agent_is_run_again(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the file of its caller, whose events have the same numbers."""
+    package = tmp_path / "agents" / f"boss_{tmp_path.name}"
+    package.mkdir(parents=True)
+    (package / "agent.py").write_text(
+        "from waystation import Agent\nfrom waystation.testing import FunctionModel\nfrom tools import AgentTool\n"
+        "clerk = Agent(name='clerk', model=FunctionModel(lambda _: 'It is 5.'))\n"
+        "root_agent = Agent(name='boss', model=FunctionModel(lambda _: 'five'), tools=[AgentTool(clerk)])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(package.parent)
+    clerk = Agent(name="clerk", model=ScriptedModel(says("It is 4.")))
+    caller = ScriptedModel(calls(("clerk", {"request": "count"})), says("four"))
+    async with serve(Agent(name="boss", model=caller, tools=[AgentTool(clerk)])) as env:
+        invocation = await env.client.start("boss", "go")
+        await invocation.result()
+        kept = tmp_path / "kept.json"
+        kept.write_text((await waystation(env, "history", invocation.id)).out)
+    given = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
+    (found,) = (await command(*given, "--called", "fc-1")).records
+    assert (found["recorded"]["text"], found["now"]["text"]) == ("It is 4.", "It is 5.")
+    assert "such calls: fc-1" in (await command(*given, "--called", "fc-9")).err
+
+
+async def test_a_model_call_of_a_session_has_what_was_said_before(
+    serve: Serve, waystation: Command, agents: str
+) -> None:
+    """Read from the server; the invocation itself is not touched."""
+    agent = Agent(name="clerk", model=FunctionModel(lambda request: f"You said {user_text(request)}."))
+    async with serve(agent) as env:
+        session = env.client.session(agent="clerk", session_id="s-rerun")
+        await (await session.send("My name is Ada.")).result()
+        second = await session.send("What is it?")
+        await second.result()
+        before = len((await second.histories())[0].events)
+        ran = await waystation(env, "rerun", second.id, "2", "--agents", agents, "--json")
+        assert "My name is Ada." in ran.records[0]["now"]["text"]
+        assert len((await second.histories())[0].events) == before

@@ -1,0 +1,344 @@
+"""The step debugger: a walk through a recording, and the terminal that moves it."""
+
+import asyncio
+import os
+import pdb
+import pty
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.paths import HISTORIES, ROOT
+from tests.programs import Ran, command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.cli.main import app
+from waystation.core.entry import (
+    AnswerCounted,
+    Body,
+    CallLost,
+    CallReturned,
+    ChildReturned,
+    DeadlinePassed,
+    ModelCalled,
+)
+from waystation.core.errors import ModelOverloaded, NoSuchEvent
+from waystation.core.log import Log
+from waystation.replay import Recording, Walk
+from waystation.replay.breaking import break_at
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+
+
+async def walk(name: str) -> Walk:
+    """Return a walk through a kept history."""
+    return Walk(await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store")))
+
+
+def body(walk: Walk) -> Body | None:
+    """Return what was applied where a walk stands."""
+    return walk.moment.entry.body if walk.moment.entry else None
+
+
+async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> Ran:
+    """Run the command on a kept history with commands piped in."""
+    given = ["debug", str(HISTORIES / f"{name}.json"), *options]
+    lines = "".join(f"{each}\n" for each in commands)
+    result = await asyncio.to_thread(CliRunner().invoke, app, given, input=lines, catch_exceptions=False)
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
+async def test_a_walk_goes_from_event_to_event_and_back() -> None:
+    """It says where there is nowhere to go, and stays there."""
+    here = await walk("confirmation-approved")
+    assert (here.moment.number, here.previous()) == (0, False)
+    seen = []
+    while here.next():
+        seen.append(here.moment.number)
+    assert seen == [1, 2, 3, 4, 5, 6]
+    back = []
+    while here.previous():
+        back.append(here.moment.number)
+    assert back == [5, 4, 3, 2, 1, 0]
+    here.go(4)
+    assert here.moment.event == here.recording.events[3]
+    with pytest.raises(NoSuchEvent):
+        here.go(7)
+    assert here.moment.number == 4
+
+
+async def test_steps_stop_where_no_event_was_made_too() -> None:
+    """A model that is called, a deadline that passes: each is a place, after the event before it."""
+    here = await walk("confirmation-expired")
+    places = [(here.made_event, body(here))]
+    while here.step():
+        places.append((here.made_event, body(here)))
+    assert any(isinstance(found, ModelCalled) and not made for made, found in places)
+    assert any(isinstance(found, DeadlinePassed) for _, found in places)
+    assert len([made for made, _ in places if made]) == here.moment.number
+    count = 0
+    while here.back():
+        count += 1
+    assert (count, here.moment.number) == (len(places) - 1, 0)
+
+
+async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
+    """Each in both directions."""
+    here = await walk("confirmation-approved")
+    assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
+    assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
+    here.first()
+    assert [(here.next_change(), dict(here.changes.added)) for _ in range(2)] == [
+        *((True, {"seed": 1}), (True, {"notes": {"x": True}})),
+    ]
+    assert here.next_change() is False
+    here.last()
+    assert (here.next_wait(back=True), here.moment.pending) == (True, ())
+    assert (here.next_wait(back=True), here.moment.number) == (True, 2)
+
+
+@pytest.mark.parametrize("name", ["asks-for-confirmation", "parallel-tools", "called-agent", "needs-login"])
+async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
+    """Also where one report makes several events."""
+    here = await walk(name)
+    reports = [e for e in here.recording.log.entries if isinstance(e.body, CallReturned | CallLost | ChildReturned)]
+    stops = []
+    while here.next_tool():
+        stops.append(here.moment.entry)
+    assert stops == reports
+
+
+async def test_a_walk_searches_what_was_said_and_done() -> None:
+    """Without regard to upper and lower case; also what made no event."""
+    here = await walk("confirmation-approved")
+    assert (here.search("PAID."), here.moment.number) == (True, 6)
+    assert here.search("paid.") is False
+    assert (here.search("note(", back=True), here.moment.number) == (True, 2)
+    expired = await walk("confirmation-expired")
+    assert expired.search("call 1 of the model begins")
+    assert isinstance(body(expired), ModelCalled)
+
+
+async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> None:
+    """It comes out where it went in."""
+    counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
+    agent = Agent(
+        name="clerk",
+        model=ScriptedModel(calls(("counter", {"request": "count"})), says("four")),
+        tools=[AgentTool(counter)],
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        here = Walk(await Recording.of(invocation))
+    assert (here.out(), here.into()) == (False, False)
+    here.go(2)
+    assert {"m1", "fc-1", "m2"} <= set(here.efforts)
+    assert (here.calls(), here.into(), here.recording.id, here.depth) == (["fc-1"], True, f"{invocation.id}/fc-1", 1)
+    assert set(here.efforts) == {"m1"}
+    assert (here.next(), here.search("it is 4"), here.out(), here.moment.number) == (True, True, True, 2)
+    assert here.into("fc-9") is False
+
+
+async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> None:
+    """With what the attempt before failed with."""
+    model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
+    async with serve(Agent(name="clerk", model=model)) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        here = Walk(await Recording.of(invocation))
+    effort = here.efforts["m1"]
+    assert (effort.attempts, "busy" in effort.last_failure or "ModelOverloaded" in effort.last_failure) == (2, True)
+    assert effort.started
+    assert effort.ended
+    assert effort.scheduled <= effort.started <= effort.ended
+    assert effort.lasted_s == effort.ended - effort.scheduled
+    here.go(2)
+    assert "attempt 2" in here._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["parallel-tools", "continued", "budget-asks-approved", "branches-one-waits"])
+async def test_every_place_of_a_history_can_be_shown(name: str) -> None:
+    """Whatever was applied there; nothing of it needs a log that is built anew."""
+    here = await walk(name)
+    shown = [here._repr_html_()]
+    while here.step():
+        shown.append(here._repr_html_())
+    assert len(set(shown)) == len(shown)
+
+
+async def test_piped_commands_step_through_a_file() -> None:
+    """A screen after each move; what was changed, how long tools took and who answered is on it."""
+    ran = await debugged("confirmation-approved", "n", "w", "t", "", "last", "q")
+    screens = ran.out.split("(debug) ")
+    assert ran.code == 0
+    assert "before event 1 of 6" in screens[0]
+    assert "event 1 of 6" in screens[1]
+    assert ("waits for approval" in screens[2], "later approved" in screens[2]) == (True, True)
+    assert ("attempt 1" in screens[3], "ran " in screens[3], "input" in screens[3]) == (True, True, True)
+    assert "event 5 of 6" in screens[4]
+    assert "+  notes" in screens[4]
+    assert "completed" in screens[5]
+
+
+async def test_an_empty_line_repeats_the_latest_move() -> None:
+    """Here from tool to tool."""
+    screens = (await debugged("many-steps", "t", "", "")).out.split("(debug) ")
+    assert [f"event {number} of" in screens[index] for index, number in ((1, 3), (2, 5), (3, 7))] == [True] * 3
+
+
+async def test_commands_that_cannot_be_followed_say_why() -> None:
+    """And the walk stays where it is."""
+    ran = await debugged(
+        "one-tool",
+        "?",
+        "g",
+        "go",
+        ":g",
+        "g 99",
+        "g x",
+        "p",
+        "xyz",
+        "/nowhere",
+        "i",
+        "o",
+        "m",
+        "e",
+        "h",
+        "3",
+        ":state",
+        "?go",
+    )
+    for text in (
+        *("has no event 99", "'x' is no number", "This is the beginning", "No command is named 'xyz'"),
+        *("'nowhere' is in nothing after this", "No agent that is recorded was called", "the outermost invocation"),
+        *("Say which event to go to, such as: g 3", "Say what to search for, such as: /refund"),
+        *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
+    ):
+        assert text in ran.out, text
+    assert ran.code == 0
+
+
+async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
+    """And has the agent at hand for prompts."""
+    package = tmp_path / "stepped_clerks"
+    package.mkdir()
+    code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
+    (package / "agent.py").write_text(code)
+    ran = await debugged("one-tool", "m", options=("--at", "2", "--agents", str(tmp_path)))
+    assert ("event 2 of 4" in ran.out, "Be brief." in ran.out, "model call 1" in ran.out) == (True, True, True)
+    missing = await debugged("one-tool", options=("--at", "22"))
+    assert missing.code == 6
+
+
+async def in_terminal(*arguments: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
+    """Run a command in a terminal; type each text once what comes before it is on the screen. Return all output."""
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
+    )
+    os.close(child)
+    shown, seen = "", 0
+
+    async def read() -> str:
+        return (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+
+    try:
+        async with asyncio.timeout(30):
+            for awaited, text in typed:
+                while awaited not in shown[seen:]:
+                    chunk = await read()
+                    if "\x1b[6n" in chunk:  # asked where the cursor is, as a terminal would be
+                        os.write(parent, b"\x1b[1;1R")
+                    shown += chunk
+                seen = len(shown)
+                os.write(parent, text)
+            code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        os.close(parent)
+    return code, shown
+
+
+async def test_in_a_terminal_keys_act_at_once() -> None:
+    """Arrows and letters move without Enter; what needs more is typed as a line."""
+    code, _ = await in_terminal(
+        *("-m", "waystation.cli", "debug", str(HISTORIES / "confirmation-approved.json")),
+        typed=[
+            ("before event 1 of 6", b"n"),
+            ("event 1 of 6", b"\x1b[C"),
+            ("event 2 of 6", b"\x1b[D"),
+            ("event 1 of 6", b"g 5\r"),
+            ("event 5 of 6", b"/paid.\r"),
+            ("event 6 of 6", b"q"),
+        ],
+    )
+    assert code == 0
+
+
+async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
+    """Just before it is applied, with its result at hand; to quit is to replay the rest."""
+    path = str(HISTORIES / "confirmation-approved.json")
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
+        typed=[
+            ("(Pdb) ", b"p body.answer.action, self._log.event_count\r"),
+            ("('approve', 3)", b"n\r"),
+            ("workflows/invocation.py", b"p self._log.event_count\r"),
+            ("4", b"q\r"),
+        ],
+    )
+    assert code == 0, shown
+    assert "Just before event 4 of confirmation-approved" in shown
+    assert "workflows/invocation.py" in shown[: shown.index("('approve', 3)")]
+
+
+async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_before() -> None:
+    """It stops once, in the run that makes the event, and what the code does otherwise is told."""
+    recording = (await walk("confirmation-approved")).recording
+    frames: list[FrameType] = []
+
+    class Noting(pdb.Pdb):
+        def set_trace(self, frame: FrameType | None = None, **_: object) -> None:
+            assert frame
+            frames.append(frame)
+
+    append = Log.append
+    assert await break_at(recording.moment(4), Noting) is None
+    assert Log.append is append
+    (frame,) = frames
+    assert isinstance(frame.f_locals["body"], AnswerCounted)
+    assert frame.f_locals["self"].event_count == 6  # the frame is looked at when all is over
+
+
+async def test_pdb_is_left_for_the_walk_again() -> None:
+    """From inside the step debugger, at the place where it stands."""
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "debug", str(HISTORIES / "one-tool.json"), "--at", "3"),
+        typed=[
+            ("event 3 of 4", b":pdb\r"),
+            ("(Pdb) ", b"p body.outcome.response\r"),
+            ("{'sum': 3}", b"c\r"),
+            ("(debug)", b"p"),
+            ("event 2 of 4", b"q"),
+        ],
+    )
+    assert code == 0, shown
+
+
+async def test_pdb_needs_an_event_and_its_run() -> None:
+    """It is said what is missing."""
+    path = str(HISTORIES / "one-tool.json")
+    for options, code, text in (
+        ((path, "--pdb"), 2, "say at which event"),
+        ((path, "--pdb", "--at", "0"), 1, "nothing was applied before event 1"),
+        ((path, "--pdb", "--at", "9"), 6, "has no event 9"),
+    ):
+        ran = await command("debug", *options)
+        assert (ran.code, text in ran.err) == (code, True), options
+    assert "--at N --pdb" in (await debugged("one-tool", "n", "pdb")).out

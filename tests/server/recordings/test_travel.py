@@ -1,0 +1,351 @@
+"""Looking back: moments, what changed between them, and where two invocations part."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHistory
+
+from tests.paths import HISTORIES
+from tests.programs import command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import waiting
+from waystation.agents import Agent
+from waystation.core import ids
+from waystation.core.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
+from waystation.core.errors import NoSuchEvent
+from waystation.core.event import EventActions
+from waystation.core.log import Log
+from waystation.core.model_call import Call, ModelReply
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput
+from waystation.replay import Changes, Pair, Recording, difference, prompt_at
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+
+INVOCATIONS = [path for path in sorted(HISTORIES.glob("*.json")) if not path.name.endswith(".held.json")]
+
+
+async def recorded(name: str) -> Recording:
+    """Read a kept history."""
+    return await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
+
+
+def kept(name: str) -> str:
+    """Return the path of a kept history."""
+    return str(HISTORIES / f"{name}.json")
+
+
+async def test_a_moment_holds_what_the_log_held_then() -> None:
+    """State, waits and event of each, without replaying anything for it."""
+    recording = await recorded("confirmation-approved")
+    moments = list(recording.moments())
+    assert [moment.number for moment in moments] == [1, 2, 3, 4, 5, 6]
+    assert [moment.event for moment in moments] == list(recording.events)
+    assert [[call.function_call_id for call in moment.pending] for moment in moments] == [
+        *([], ["fc-1"], ["fc-1"], [], [], []),
+    ]
+    assert [moment.state for moment in moments] == [{"seed": 1}] * 4 + [{"seed": 1, "notes": {"x": True}}] * 2
+    assert (moments[2].log.state, len(moments[2].log.events)) == ({"seed": 1}, 3)
+    assert moments[0].time <= moments[-1].time
+
+
+@pytest.mark.parametrize("path", INVOCATIONS, ids=lambda path: path.stem)
+async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) -> None:
+    """What is kept on the way is what the log says that is built up to there."""
+    recording = await Recording.read(path, store=str(HISTORIES / "store"))
+    for entries, point in list(enumerate(recording.course))[:: max(1, len(recording.course) // 8)]:
+        log = recording.after(entries)
+        assert (point.state, list(point.pending)) == (log.state, log.pending())
+    last = recording.moment()
+    assert (last.state, last.number) == (recording.log.state, recording.log.event_count)
+
+
+async def test_the_state_at_an_event_has_nothing_of_a_later_one() -> None:
+    """Also where one step of the invocation made several events."""
+    recording = await recorded("callbacks")
+    assert [(moment.entries, moment.state["calls"]) for moment in list(recording.moments())[1:3]] == [(3, 1), (3, 4)]
+
+
+async def test_a_number_that_is_none_is_refused_with_those_there_are() -> None:
+    """Of the library and of the command."""
+    with pytest.raises(NoSuchEvent, match="from 0 to 6"):
+        (await recorded("confirmation-approved")).moment(7)
+    ran = await command("state", kept("confirmation-approved"), "--at", "7")
+    assert (ran.code, "from 0 to 6" in ran.err) == (6, True)
+
+
+async def test_what_changed_between_two_moments() -> None:
+    """Keys of the state, the events in between, and waits that began or ended."""
+    recording = await recorded("confirmation-approved")
+    changed = difference(recording.moment(1), recording.moment(6))
+    assert (changed.state.added, changed.state.changed, changed.state.removed) == ({"notes": {"x": True}}, {}, {})
+    assert [event.index for event in changed.events] == [1, 2, 3, 4, 5]
+    parked = difference(recording.moment(1), recording.moment(3))
+    assert ([call.tool for call in parked.began_to_wait], bool(parked.state)) == (["pay"], False)
+    back = difference(recording.moment(6), recording.moment(1))
+    assert (back.state.removed, list(back.events)) == ({"notes": {"x": True}}, [])
+    assert not difference(recording.moment(4), recording.moment(4))
+
+
+async def test_what_was_added_to_a_prompt() -> None:
+    """The later one has what was said in between."""
+    recording = await recorded("one-tool")
+    changed = difference(await prompt_at(recording, 2), await prompt_at(recording, 4))
+    assert [(sign, content["role"]) for sign, content in changed.contents] == [("+", "model"), ("+", "user")]
+    assert not any((changed.instruction, changed.tools, changed.config))
+
+
+async def test_two_invocations_are_compared_by_what_happened() -> None:
+    """Ids and times are no differences; the first event that differs is named, with the state there."""
+    left, right = await recorded("confirmation-approved"), await recorded("confirmation-rejected")
+    apart = difference(left, right)
+    assert apart.first
+    assert (apart.first.left, apart.first.right) == (2, 2)
+    assert [(pair.left, pair.right, pair.same) for pair in apart.pairs][:3] == [
+        *((1, 1, True), (2, 2, False), (3, 3, True)),
+    ]
+    assert not difference(left, await recorded("confirmation-approved"))
+    assert difference(left, left).first is None
+
+
+def made(call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
+    """Return a recording in which a tool is called, under some id, and keeps a value until the end."""
+    log = Log(id)
+    log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
+    part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
+    asked = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
+    answered = ModelReply(
+        content={"role": "model", "parts": [{"text": said}]}, actions=EventActions(state_delta={"k": 0})
+    )
+    outcome = ToolOutcome(function_call_id=call, response={}, actions=EventActions(state_delta={"k": kept}))
+    bodies: list[Body] = [ModelReplied(1, asked), CallReturned(outcome), ModelReplied(2, answered)]
+    for number, body in enumerate(bodies):
+        if isinstance(body, ModelReplied):
+            log.append(ids.model_called(body.number, 0), 0.0, ModelCalled(body.number))
+        log.append(f"entry-{number}", 0.0, body)
+    return Recording(id, [WorkflowHistory(id, [])], log)
+
+
+def test_ids_of_calls_are_no_difference() -> None:
+    """Nor is the order of keys; another value is, and the state is that of the place where they part."""
+    assert not difference(made("fc-1"), made("fc-7"))
+    apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
+    assert apart.first == Pair(3, 3, same=False)
+    assert (apart.state.changed, apart.state.added) == ({"k": (True, 1)}, {})
+    ids_in_texts = made("fc-1", id="first-1", said="see first-1"), made("fc-1", id="second-2", said="see second-2")
+    assert not difference(*ids_in_texts)
+    begun = difference(made("fc-1"), made("fc-1", message="stop"))
+    assert begun.first == Pair(1, 1, same=False)
+    assert not Changes.between({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}})
+
+
+async def test_an_invocation_that_goes_on_longer_differs_where_the_other_ends() -> None:
+    """Nothing stands beside what it did then; the state is compared with the other's last."""
+    apart = difference(await recorded("one-tool"), await recorded("many-steps"))
+    assert apart.first
+    lefts = [pair.left for pair in apart.pairs if pair.left]
+    rights = [pair.right for pair in apart.pairs if pair.right]
+    assert (lefts, rights) == (list(range(1, len(lefts) + 1)), list(range(1, len(rights) + 1)))
+
+
+async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve) -> None:
+    """What a model or a user said is text, and there are no scripts."""
+    text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
+    agent = Agent(name="clerk", model=ScriptedModel(says(text)))
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", text, state={text: text})
+        await invocation.result()
+        recording = await Recording.of(invocation)
+    moments = recording.moment(1), recording.moment(2)
+    shown = [recording, *moments, await prompt_at(recording), difference(*moments), difference(recording, recording)]
+    for each in shown:
+        html = each._repr_html_()
+        assert "<script" not in html
+        assert "\x1b" not in html
+        assert "[bold]" in html or each is shown[4]
+        assert "&lt;script&gt;" in html or each is shown[4]
+
+
+def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
+    """A notebook is not filled with fifty thousand lines."""
+    log = Log("long")
+    log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
+    for number in range(1, 301):
+        log.append(f"joined-{number}", 0.0, MessageJoined(f"message {number}"))
+    recording = Recording("long", [WorkflowHistory("long", [])], log)
+    shown = recording._repr_html_()
+    assert ("message 42" in shown, "message 150" in shown, "message 300" in shown) == (True, False, True)
+    assert "101 events between" in shown
+    assert "message 150" not in difference(recording, recording)._repr_html_()
+
+
+async def test_commands_look_back_in_a_file() -> None:
+    """Without a server; each with people's words and as JSON."""
+    path = kept("confirmation-approved")
+    assert "  1  " in (await command("events", path)).out
+    up_to = await command("events", path, "--at", "3", "--json")
+    assert [record["id"].rpartition("/e")[2] for record in up_to.records] == ["1", "2", "3"]
+    assert not (await command("events", path)).out.endswith("\n\n")
+    between = await command("events", path, "--diff", "3", "5")
+    assert ("user: go" in between.out, "pay answers" in between.out, "+  notes" in between.out) == (False, True, True)
+    assert (await command("state", path, "--at", "4", "--json")).records == [{"seed": 1}]
+    assert (await command("state", path, "--json")).records == [{"seed": 1, "notes": {"x": True}}]
+    changed = await command("state", path, "--diff", "1", "6", "--json")
+    assert changed.records == [{"from": 1, "to": 6, "added": {"notes": {"x": True}}, "changed": {}, "removed": {}}]
+    assert [each["function_call_id"] for each in (await command("pending", path, "--at", "3", "--json")).records] == [
+        "fc-1"
+    ]
+    told = (await command("pending", path, "--at", "3")).out
+    assert ("waits for approval" in told, "later approved" in told) == (True, True)
+    assert "Nothing waited" in (await command("pending", path)).out
+
+
+async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) -> None:
+    """With --agents the instruction is there, and whether it is the recorded one."""
+    package = tmp_path / "travelled_clerks"
+    package.mkdir()
+    code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
+    (package / "agent.py").write_text(code)
+    path = kept("one-tool")
+    bare = await command("prompt", path, "--at", "2")
+    assert ("contents (1)" in bare.out, "--agents" in bare.out) == (True, True)
+    ran = await command("prompt", path, "--at", "2", "--agents", str(tmp_path))
+    assert (ran.code, "Be brief." in ran.out, "has changed since" in ran.out) == (0, True, True)
+    (record,) = (await command("prompt", path, "--at", "4", "--json")).records
+    assert (record["call"], record["gave"], len(record["contents"])) == (2, 4, 3)
+    (changed,) = (await command("prompt", path, "--diff", "2", "4", "--json")).records
+    assert [each["sign"] for each in changed["contents"]] == ["+", "+"]
+
+
+async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None:
+    """It is said which of its invocations to name."""
+    async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
+        session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
+        await (await session.send("Hi.")).result()
+        invocation = f"{session.id}/1"
+        for given in (
+            ("events", session.id, "--at", "1"),
+            ("diff", session.id, invocation),
+            ("rerun", session.id, "1"),
+        ):
+            agents = ("--agents", str(HISTORIES)) if given[0] == "rerun" else ()
+            ran = await command("--address", env.server.address, *given, *agents)
+            assert (ran.code, f"such as {invocation} of a session" in ran.err, ran.out) == (6, True, ""), given
+
+
+async def test_only_its_own_session_says_what_was_said_before() -> None:
+    """A history that is no session's, and that of another session, are refused with what they are."""
+    other = str(HISTORIES / "called-agent.json")
+    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", other)
+    assert (ran.code, ran.err) == (
+        2,
+        f"waystation: --session {other!r} is a history of 'AgentInvocation'; name the session's.\n",
+    )
+    session = next(str(path) for path in sorted((HISTORIES / "sessions").rglob("*.json")) if ".held." not in path.name)
+    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", session)
+    assert (ran.code, "belongs to no session" in ran.err) == (2, True)
+
+
+async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
+    """Exit code 2, as for all other files that cannot be looked at."""
+    session = tmp_path / "session.json"
+    session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
+    ran = await command("events", str(session))
+    assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("shown", ["events", "state", "prompt"])
+async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) -> None:
+    """Neither is left out silently."""
+    ran = await command(shown, kept("one-tool"), "--at", "1", "--diff", "1", "2")
+    assert (ran.code, "not both" in ran.err) == (2, True)
+
+
+async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
+    """The second of `diff`, where the first is there."""
+    async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
+        first = await env.client.start("clerk", "go")
+        await first.result()
+        ran = await command("--address", env.server.address, "diff", first.id, "nobody")
+    assert (ran.code, "No invocation 'nobody'" in ran.err) == (6, True)
+
+
+async def test_the_diff_command_says_where_two_invocations_part() -> None:
+    """As `diff` does with its exit code."""
+    left, right = kept("confirmation-approved"), kept("confirmation-edited")
+    ran = await command("diff", left, right)
+    assert (ran.code, "First difference: event 2 on the left, event 2 on the right." in ran.out) == (1, True)
+    (record,) = (await command("diff", left, right, "--json")).records
+    assert record["first"] == {"left": 2, "right": 2}
+    same = await command("diff", left, left)
+    assert (same.code, "The same happened in both." in same.out) == (0, True)
+
+
+async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_path: Path) -> None:
+    """Of an invocation on a server too; an unknown call is answered with those there are."""
+    from waystation.tools.agent_tool import AgentTool
+
+    counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
+    agent = Agent(
+        name="clerk",
+        model=ScriptedModel(calls(("counter", {"request": "count"})), says("four")),
+        tools=[AgentTool(counter)],
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        server = "--address", env.server.address
+        ran = await command(*server, "events", invocation.id, "--called", "fc-1")
+        assert ("counter: It is 4." in ran.out, "clerk" in ran.out) == (True, False)
+        path = tmp_path / "kept.json"
+        path.write_text((await command(*server, "history", invocation.id)).out)
+    assert "counter: It is 4." in (await command("events", str(path), "--called", "fc-1")).out
+    ran = await command("events", str(path), "--called", "fc-9")
+    assert (ran.code, "such calls: fc-1" in ran.err) == (6, True)
+
+
+async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path: Path) -> None:
+    """In a file, which has no other name for it."""
+    whole, child = (json.loads((HISTORIES / f"called-agent-waits{end}.json").read_text()) for end in ("", "-child"))
+    (tmp_path / "kept.json").write_text(json.dumps({**whole, "calledAgents": [child]}))
+    ran = await command("pending", str(tmp_path / "kept.json"), "--at", "3", "--called", "fc-1")
+    assert (ran.code, "waits for approval  pay(amount=5)" in ran.out) == (0, True), ran
+
+
+@pytest.mark.parametrize("option", ["--agent", "--tool", "--person", "--older-than", "--below"])
+async def test_what_waited_at_a_moment_is_not_narrowed(option: str) -> None:
+    """Instead of showing what was not asked for."""
+    ran = await command("pending", kept("confirmation-approved"), "--at", "3", option, "1h")
+    assert (ran.code, f"Invalid value for {option}: narrows what waits now" in ran.err) == (2, True)
+
+
+async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
+    """`--at` of an invocation that waits; following a moment is refused."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+
+    def pay(amount: int) -> dict[str, int]:
+        return {"paid": amount}
+
+    async with serve(Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])) as env:
+        invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        server = "--address", env.server.address
+        assert (await command(*server, "pending", invocation.id, "--at", "1", "--json")).records == []
+        assert "still waits" in (await command(*server, "pending", invocation.id, "--at", "3")).out
+        assert "  3  " in (await command(*server, "events", invocation.id)).out
+        refused = await command(*server, "events", invocation.id, "--at", "1", "--follow")
+        assert (refused.code, "only what goes on can be followed" in refused.err) == (2, True)
+        await invocation.approve()
+        await invocation.result()
+
+
+async def test_a_long_history_is_walked_backwards_without_building_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many moments are looked at, in whatever order, the log is gone through once."""
+    recording = await recorded("many-steps")
+    assert recording.course
+    monkeypatch.setattr(Recording, "after", None)  # what builds a log up to an entry
+    seen = [(moment.state, len(moment.pending)) for moment in reversed(list(recording.moments()))]
+    assert len(seen) == recording.moment().number
+    json.dumps(seen)

@@ -1,0 +1,102 @@
+"""Every test of sessions ends with a look at its sessions: they replay, and readers see what the workflow holds."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.server.conftest import Serve, Verification
+from tests.server.workflows.outside import stuck_tasks, until
+from waystation.agents import BaseAgent
+from waystation.client.session_client import Session
+from waystation.core.event import Event
+from waystation.core.wire import SESSION_WORKFLOW
+from waystation.replay import replay
+from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, assert_replays
+
+Converse: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Session]]
+
+_names = itertools.count()
+
+
+async def verify(session: Session, *, replays: Replays = Replays.PRODUCTION, invocations: bool = True) -> None:
+    """Check every run of a session, and its invocations; compare what readers see with what the workflow holds.
+
+    Tests with many invocations leave these to the others.
+    """
+    query = f"WorkflowType = '{SESSION_WORKFLOW}' AND WorkflowId = '{session.id}'"
+    runs = [run.run_id async for run in session.client.temporal.list_workflows(query)]
+    for run_id in runs:
+        history = await session.client.temporal.get_workflow_handle(session.id, run_id=run_id).fetch_history()
+        if replays is Replays.STRICT:
+            await assert_replays(history, session.client.temporal.data_converter)
+        elif replays is Replays.PRODUCTION:
+            await replay(history, converter=session.client.temporal.data_converter)
+        assert stuck_tasks(history) == []
+        for event in history.events:
+            child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+            if child and invocations:
+                await assert_invocation_holds(session.client.invocation(child), replays=replays)
+
+    # What is under way goes on between the two looks.
+    async def agree() -> bool:
+        held = await session.handle.query("events", 0)
+        seen = [event.to_json() for event in await session.events()]
+        if not held["archived"] and [_timeless(event) for event in seen] != [_timeless(e) for e in held["events"]]:
+            return False
+        return await session.state() == dict(await session.handle.query("state"))
+
+    await until(agree, "readers see the events and the state that the workflow holds")
+
+
+def _timeless(event: dict[str, Any]) -> dict[str, Any]:
+    # A message's time is that of its start in history for readers, and that of the workflow's clock for the workflow.
+    return {key: value for key, value in event.items() if key != "timestamp"}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what leaves history in a folder of the test's own."""
+    monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
+
+
+@pytest.fixture
+def converse(serve: Serve, verification: Verification) -> Converse:
+    """Serve agents, and converse with the first of them in a session of its own."""
+
+    @contextlib.asynccontextmanager
+    async def conversing(
+        *agents: BaseAgent, cut_after: int | None = None, invocations: bool = True, **options: Any
+    ) -> AsyncIterator[Session]:
+        async with serve(*agents, verify=False, **options) as env:
+            session = new_session(env, agents[0].name, cut_after=cut_after)
+            yield session
+            replays = verification.next_replays(options.get("max_cached_workflows", 0))
+            await verify(session, replays=replays, invocations=invocations)
+
+    return conversing
+
+
+def new_session(env: AgentEnvironment, agent: str, *, cut_after: int | None = None) -> Session:
+    """Return a session that nobody has begun."""
+    session = env.client.session(agent=agent, session_id=f"s{next(_names)}-{env.client.task_queue}", user_id="ann")
+    if cut_after is not None:
+        session.given = session.given.model_copy(update={"cut_after": cut_after})
+    return session
+
+
+async def heard_events(session: Session) -> list[Event]:
+    """Return the events once the session has heard of every invocation that is over.
+
+    A client may be given a result a moment before the session is.
+    """
+
+    async def look() -> bool:
+        reader = await session._reader()
+        return all(log.ended for log in reader.transcript.logs.values())
+
+    await until(look, "every invocation over")
+    return await session.events()

@@ -1,0 +1,179 @@
+"""Sessions as programs see them: handles of messages that wait, following, listing."""
+
+import asyncio
+import gc
+import uuid
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import Converse, heard_events, new_session
+from tests.server.sessions.test_conversation import words
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.client.session_client import Session
+from waystation.core import errors
+from waystation.core.answer import PendingCall
+from waystation.core.event import Event
+from waystation.embedded import EmbeddedServer
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def ask(purpose: str) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "pending"}
+
+
+def asking() -> Agent:
+    """Return an agent that asks somebody when it is told to buy, and says back anything else."""
+
+    def reply(request: LlmRequest) -> LlmResponse:
+        last = request.contents[-1]["parts"][-1]
+        if "functionResponse" in last:
+            return says(f"They said {responses(request)[-1][1]['status']}.")
+        return calls(("ask", {"purpose": "x"})) if "buy" in last["text"] else says(f"You said {last['text']}.")
+
+    return Agent(name="asker", model=FunctionModel(reply), tools=[LongRunningFunctionTool(ask)])
+
+
+async def waits(session: Session, number: int) -> PendingCall:
+    """Wait until a call of an invocation waits."""
+    async for log in session.invocation(number).follow():
+        if log.waiting() and not log.busy:
+            return log.pending()[0]
+    raise AssertionError("the invocation ended")
+
+
+async def test_a_message_and_its_answer_are_one_call(converse: Converse) -> None:
+    """`say` sends and waits."""
+    async with converse(asking()) as session:
+        assert (await session.say("hello")).text == "You said hello."
+        assert (await session.say("again", message_id="m")).text == "You said again."
+        assert (await session.say("again", message_id="m")).text == "You said again."
+        assert len(await heard_events(session)) == 4
+
+
+async def test_a_handle_of_a_message_that_waits_for_its_turn_waits_too(converse: Converse) -> None:
+    """Result, events and answers; also over continuations of the session, and when nobody read it before."""
+    async with converse(asking(), cut_after=1) as session:
+        first, second, third = [await session.send(text) for text in ("one", "buy", "three")]
+        assert [sent.status for sent in (first, second, third)] == ["started", "queued", "queued"]
+        other = session.client.session(agent="asker", session_id=session.given.session_id, user_id="ann")
+        results = asyncio.gather(first.result(), other.invocation(2).result(), third.result())
+        call = await waits(session, 2)
+        assert (await second.approve(call.function_call_id))["accepted"]
+        texts = [result.text for result in await results]
+        assert texts == ["You said one.", "They said approved.", "You said three."]
+        assert [event.author async for event in third.stream()] == ["user", "asker"]
+
+
+async def test_all_that_waits_in_a_conversation_is_listed(converse: Converse) -> None:
+    """And can be answered while the talk goes on."""
+    async with converse(asking()) as session:
+        await session.send("buy")
+        await waits(session, 1)
+        await session.say("meanwhile")
+        while not (waiting := await session.pending()):
+            await asyncio.sleep(0.05)  # visibility lags
+        (call,) = waiting
+        assert call.invocation_id == f"{session.id}/1"
+        await session.invocation(1).reject()
+        assert (await session.invocation(1).result()).text == "They said rejected."
+        await session.close()
+        await session.handle.result()
+        assert words(await session.events())[-1] == "asker: They said rejected."
+
+
+async def test_a_conversation_is_followed_through_all_its_invocations(converse: Converse) -> None:
+    """What was said comes first, then what is said, each event once, until the session ends."""
+    async with converse(asking(), cut_after=2) as session:
+        await session.say("one")
+        await session.send("buy")
+        await waits(session, 2)
+        heard: list[Event] = []
+        known = asyncio.Event()
+
+        async def listen() -> None:
+            async for event in session.follow():
+                heard.append(event)
+                known.set()
+
+        listening = asyncio.create_task(listen())
+        await known.wait()
+        for text in ("three", "four", "five"):
+            await session.say(text)
+        await session.invocation(2).approve()
+        await session.invocation(2).result()
+        await session.close()
+        await asyncio.wait_for(listening, 30)
+        assert sorted(e.id for e in heard) == sorted(e.id for e in await session.events())
+        assert words(heard)[:3] == ["user: one", "asker: You said one.", "user: buy"]
+        assert words(heard)[-1] == "asker: They said approved."
+
+
+async def test_there_is_nothing_to_follow_in_a_session_that_does_not_exist(serve: Serve) -> None:
+    """Nor to read, nor to close, nor to wait for."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker")
+        with pytest.raises(errors.UnknownSession, match="ann"):
+            _ = [event async for event in session.follow()]
+        with pytest.raises(errors.UnknownSession):
+            await session.invocation(1).result()
+        with pytest.raises(errors.UnknownSession):
+            await session.close()
+        with pytest.raises(errors.UnknownSession):
+            await session.send("hello", create=False)
+
+
+async def test_a_session_that_ended_never_begins_what_waits(converse: Converse) -> None:
+    """Who waits for it hears so."""
+    async with converse(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as session:
+        await session.say("hi")
+        await session.close()
+        await session.handle.result()
+        with pytest.raises(errors.SessionClosed, match="ended before"):
+            await session.invocation(7).result()
+        with pytest.raises(errors.SessionClosed):
+            await session.send("hi")
+
+
+async def test_who_stops_waiting_for_a_confirmation_is_told_nothing_else(server: EmbeddedServer) -> None:
+    """A time-out of the caller's is one, and Ctrl-C is no message that nobody confirmed."""
+    client = AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex}")
+    session = client.session(agent="asker", session_id=client.task_queue)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await session.send("hello")
+    with pytest.raises(errors.MessageUnconfirmed):
+        await session.send("hello", confirm_within=timedelta(seconds=0.3))
+
+
+async def test_a_refusal_leaves_nothing_of_which_the_loop_complains(converse: Converse) -> None:
+    """The error is raised, and is not kept elsewhere for nobody."""
+    complaints: list[object] = []
+    async with converse(asking()) as session:
+        await session.say("hello")
+        await session.close()
+        await session.handle.result()
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        try:
+            with suppress(errors.SessionClosed):
+                await session.send("one more")
+            gc.collect()
+            await asyncio.sleep(0)
+        finally:
+            asyncio.get_running_loop().set_exception_handler(None)
+    assert complaints == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 2_000])
+async def test_a_name_that_is_none_is_refused_at_once(server: EmbeddedServer, name: str) -> None:
+    """In one line, without the name, which may be long."""
+    client = AgentClient(await connect(address=server.address))
+    with pytest.raises(ValueError, match=r"\A[^\n]{20,150}\Z"):
+        client.session(agent="asker", session_id=name)

@@ -1,0 +1,214 @@
+"""Deleting sessions: everything that is theirs, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.genai import types
+from temporalio.client import Client, WorkflowExecution
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import heard_events, new_session
+from tests.server.sessions.test_client import asking, waits
+from waystation.agents import Agent
+from waystation.artifacts import InMemoryArtifactService
+from waystation.client.agent_client import AgentClient
+from waystation.client.session_client import Session
+from waystation.embedded import EmbeddedServer
+from waystation.memory import InMemoryMemoryService
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+
+async def listed(client: AgentClient, prefix: str) -> list[str]:
+    """Return the ids of the workflows below a name."""
+    query = f"WorkflowId STARTS_WITH '{prefix}'"
+    return sorted({run.id async for run in client.temporal.list_workflows(query)})
+
+
+async def until_listed(client: AgentClient, prefix: str, count: int) -> None:
+    """Wait for visibility."""
+    while len(await listed(client, prefix)) < count:
+        await asyncio.sleep(0.05)
+
+
+async def keep(text: str, tool_context: ToolContext) -> str:
+    """Keep a text."""
+    await tool_context.save_artifact("note.txt", types.Part.from_text(text=text))
+    await tool_context.save_artifact("user:note.txt", types.Part.from_text(text=text))
+    await tool_context.add_session_to_memory()
+    return "kept"
+
+
+def keeper() -> Agent:
+    """Return an agent that keeps what it is told."""
+    return Agent(name="keeper", model=ScriptedModel(calls(("keep", {"text": "tea"})), says("Kept.")), tools=[keep])
+
+
+def of(session: Session) -> dict[str, Any]:
+    """Return the names of a session."""
+    return {"session_id": session.given.session_id, "user_id": session.given.user_id}
+
+
+async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
+    """Workflows, artifacts and memories; what is the user's stays; it may be asked for twice."""
+    services = Services(artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService())
+    async with serve(keeper(), services=services, verify=False) as env:
+        session = new_session(env, "keeper")
+        await session.say("tea please")
+        stores: dict[str, Any] = {"artifacts": services.artifacts, "memory": services.memory}
+        deleted = await env.client.delete_session(**of(session), **stores)
+        assert deleted.workflows == [session.id, f"{session.id}/1"]
+        assert (deleted.artifacts, deleted.memories, deleted.left) == (["note.txt"], 1, [])
+        assert deleted.stopped == [session.id]
+        again = await env.client.delete_session(**of(session), **stores)
+        assert (again.artifacts, again.memories, again.stopped) == ([], 0, [])
+        where = {"app_name": "waystation", "user_id": "ann", "session_id": session.given.session_id}
+        assert services.artifacts is not None
+        assert await services.artifacts.list_artifact_keys(**where) == ["user:note.txt"]
+
+
+async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExecution]:
+    """Be a visibility that lags far behind."""
+    listed: list[WorkflowExecution] = []
+    for execution in listed:
+        yield execution
+
+
+async def test_what_visibility_has_not_heard_of_yet_is_deleted_too(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is deleted right after its answers leaves none of its invocations behind."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker")
+        await session.say("one")
+        await session.say("two")
+        await session.send("buy")
+        await waits(session, 3)
+        with monkeypatch.context() as late:
+            late.setattr(Client, "list_workflows", listing_nothing)
+            deleted = await env.client.delete_session(**of(session))
+        assert deleted.workflows == [session.id, *(f"{session.id}/{number}" for number in (1, 2, 3))]
+        assert deleted.stopped == [session.id, f"{session.id}/3"]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["listed", "not listed yet"])
+async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """Calls that wait, agents that were called, and messages in the queue; tools hear of it."""
+    begun, told = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        """Work until told to stop."""
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            told.set()
+            raise
+        return "done"
+
+    worker = Agent(name="worker", model=ScriptedModel(calls(("work", {}))), tools=[work], description="Works.")
+    boss = Agent(name="boss", model=ScriptedModel(calls(("worker", {"request": "go"}))), tools=[AgentTool(worker)])
+    async with serve(boss, verify=False) as env:
+        session = new_session(env, "boss")
+        await session.send("go")
+        await session.send("and then")
+        await asyncio.wait_for(begun.wait(), 20)
+        if late:
+            monkeypatch.setattr(Client, "list_workflows", listing_nothing)
+        else:
+            await until_listed(env.client, session.id, 3)
+        deleted = await env.client.delete_session(**of(session))
+        assert deleted.workflows == [session.id, f"{session.id}/1", f"{session.id}/1/fc-1"]
+        assert deleted.stopped == deleted.workflows
+        await asyncio.wait_for(told.wait(), 20)
+        assert deleted.left == ["artifacts: no artifact service was given", "memories: no memory service was given"]
+
+
+async def test_no_worker_has_to_run(serve: Serve) -> None:
+    """What waits for a person is terminated then; all runs of a session that continued are deleted."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker", cut_after=1)
+        await session.say("one")
+        await session.say("two")
+        await session.send("buy")
+        await waits(session, 3)
+        await until_listed(env.client, session.id, 4)
+    deleted = await env.client.delete_session(**of(session), grace=timedelta(milliseconds=100))
+    assert set(deleted.workflows) == {session.id, *(f"{session.id}/{n}" for n in (1, 2, 3))}
+    assert deleted.runs > 4
+    assert set(deleted.stopped) == {session.id, f"{session.id}/3"}
+
+
+async def test_a_session_that_was_deleted_begins_anew() -> None:
+    """Under the same name, with nothing of what was, once the server has forgotten it."""
+    # Servers usually look every 30 s.
+    soon = {f"history.{queue}ProcessorUpdateAckInterval": "1s" for queue in ("transfer", "visibility")}
+    async with EmbeddedServer(dynamic_config=soon) as server, AgentEnvironment(asking(), server=server) as env:
+        session = new_session(env, "asker")
+        await session.say("one")
+        await env.client.delete_session(**of(session))
+        while await env.client.delete_session(**of(session)):
+            await asyncio.sleep(0.1)  # the server does not tell when it is done
+        again = env.client.session(agent="asker", **of(session))
+        await again.say("two")
+        assert len(await heard_events(again)) == 2
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (("a", "s"), ("a/s", "s")),
+        (("a", "s"), ("a", "s/1")),
+        (("a", "s"), ("a", "s1")),
+        (("a", "s"), ("b", "s")),
+        (("a_", "s"), ("ab", "s")),
+        (("a%", "s"), ("ab", "s")),
+        (("a", "%' OR '1'='1"), ("b", "s")),
+        (("..", ".."), ("a", "s")),
+    ],
+)
+async def test_sessions_of_others_stay(serve: Serve, mine: tuple[str, str], theirs: tuple[str, str]) -> None:
+    """Whatever they are called."""
+    async with serve(asking(), verify=False) as env:
+        app = env.client.task_queue
+        both = [
+            env.client.session(agent="asker", app=app, user_id=user, session_id=name) for user, name in (mine, theirs)
+        ]
+        for session in both:
+            await session.say("hello")
+        await until_listed(env.client, f"session/{app}/", 4)
+        deleted = await env.client.delete_session(mine[1], user_id=mine[0], app=app)
+        assert deleted.workflows == [both[0].id, f"{both[0].id}/1"]
+        assert len(await both[1].events()) == 2
+        assert (await both[1].say("still there?")).text == "You said still there?."
+
+
+async def test_sessions_are_listed_without_asking_anyone(serve: Serve) -> None:
+    """With their names as they were given, and what they do; one that continued is listed once."""
+    async with serve(asking(), verify=False) as env:
+        app = env.client.task_queue
+        odd = env.client.session(agent="asker", app=app, user_id="a/b %", session_id="ü ' \n")
+        other = env.client.session(agent="asker", app=app, user_id="bob", session_id="s")
+        other.given = other.given.model_copy(update={"cut_after": 1})
+        await odd.send("buy")
+        await waits(odd, 1)
+        for text in ("one", "two", "three"):
+            await other.say(text)
+        await other.close()
+        await other.handle.result()
+
+        async def entries(**wanted: str) -> list[tuple[str, str, str, str]]:
+            found = [entry async for entry in env.client.sessions(app=app, **wanted)]
+            return sorted((e.user_id, e.session_id, e.agent, e.status) for e in found)
+
+        expected = [("a/b %", "ü ' \n", "asker", "waiting"), ("bob", "s", "asker", "closed")]
+        while (found := await entries()) != expected:
+            assert len(found) <= 2
+            await asyncio.sleep(0.05)  # visibility lags
+        assert await entries(user_id="bob") == expected[1:]
+        assert await entries(agent="nobody") == []

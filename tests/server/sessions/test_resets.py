@@ -1,0 +1,43 @@
+"""An operator resets a session."""
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import new_session
+from tests.server.sessions.test_sending import echo
+from tests.server.workflows.outside import reset, until
+from waystation.testing import assert_replays
+
+
+async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
+    """Its invocations are told the id that the run has since; a replay knows it by the one that it had before."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        again = env.client.session(**session.given.model_dump(include={"agent", "app", "user_id", "session_id"}))
+        assert (await again.say("two")).text == "heard two"
+        await assert_replays(await again.handle.fetch_history())
+
+
+async def test_who_talks_in_a_session_that_is_reset_goes_on_talking(serve: Serve) -> None:
+    """Though the run in which it was said that an invocation had begun was terminated."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await session.say("two")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        assert (await session.say("three")).text == "heard three"
+
+
+async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
+    """As it is now, and not as the run that was terminated."""
+    async with serve(echo(), verify=False) as env:
+        session = new_session(env, "clerk")
+        await session.say("one")
+        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        await session.say("two")
+
+        async def listed() -> list[str]:
+            statuses = [each.status async for each in env.client.sessions() if each.id == session.id]
+            return statuses if "open" in statuses else []
+
+        assert await until(listed, "the session in the list") == ["open"]

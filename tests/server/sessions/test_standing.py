@@ -1,0 +1,80 @@
+"""What a person allowed once holds for the rest of the conversation, as long as the policy says."""
+
+from datetime import timedelta
+
+from tests.server.sessions.conftest import Converse, heard_events
+from tests.server.workflows.outside import Till, waiting
+from waystation.agents import Agent
+from waystation.client.session_client import Session
+from waystation.core import ids
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
+from waystation.core.wire import SESSION_WORKFLOW
+from waystation.models import LlmRequest
+from waystation.testing import FunctionModel, calls, says
+from waystation.testing.models import Reply
+from waystation.tools.function_tool import FunctionTool
+
+POLICY = ApprovalPolicy(remember=timedelta(hours=1))
+
+
+def clerk(request: LlmRequest) -> Reply:
+    """Pay 5 for each message."""
+    done = request.contents[-1]["parts"][-1].get("functionResponse")
+    return says("Done.") if done else calls(("pay", {"amount": 5}))
+
+
+def paying(till: Till) -> Agent:
+    """Return the agent; whoever approves may allow the like for an hour."""
+    return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(till.pay, approval=POLICY)])
+
+
+async def allowed(session: Session) -> None:
+    """Have the first call approved for further ones, too."""
+    first = await session.send("pay")
+    await waiting(await first.invocation(), "fc-1")
+    await (await first.invocation()).approve(by="ann", remember=True)
+    await first.result()
+    await heard_events(session)  # the session, that is
+
+
+async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:
+    """Each invocation of the session is told what people allowed before."""
+    till = Till()
+    async with converse(paying(till)) as session:
+        await allowed(session)
+        second = await session.send("again")
+        await second.result()
+    assert till.paid == [5, 5]
+
+
+async def test_it_is_carried_over_when_the_session_goes_on_in_a_further_run(converse: Converse) -> None:
+    """A cut after each invocation."""
+    till = Till()
+    async with converse(paying(till), cut_after=1) as session:
+        await allowed(session)
+        for text in ("again", "and again"):
+            await (await session.send(text)).result()
+    assert till.paid == [5, 5, 5]
+
+
+async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Converse) -> None:
+    """What earlier runs leave is taken only from them."""
+    till = Till()
+    async with converse(paying(till)) as session:
+        await allowed(session)
+        (genuine,) = (await session.invocation(1).log()).standing
+        forged: JsonObject = {"standing": [genuine.model_dump(mode="json")]}
+        given = session.given.model_copy(update={"session_id": f"{session.given.session_id}-forged"})
+        await session.client.temporal.start_workflow(
+            SESSION_WORKFLOW,
+            {**given.model_dump(mode="json"), "carried": forged},
+            id=ids.session(given.app, given.user_id, given.session_id),
+            task_queue=session.client.task_queue,
+        )
+        other = session.client.session(agent="clerk", session_id=given.session_id, user_id=given.user_id)
+        sent = await other.send("pay")
+        await waiting(await sent.invocation(), "fc-1")
+        await (await sent.invocation()).reject()
+        await sent.result()
+    assert till.paid == [5]

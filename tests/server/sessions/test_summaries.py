@@ -1,0 +1,92 @@
+"""Conversations of many messages, of which older ones are summarised; the session keeps them all."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import heard_events, new_session, verify
+from tests.server.sessions.test_conversation import texts, words
+from waystation.agents import Agent
+from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
+from waystation.client.session_client import Session
+from waystation.core.compaction_range import estimate
+from waystation.core.event import text_of
+from waystation.models import LlmRequest
+from waystation.testing import AgentEnvironment, FunctionModel, says
+from waystation.testing.models import Reply, latest_turn
+
+FILLER = " " + "x" * 1_200
+"""300 tokens."""
+
+
+class Talk:
+    """An agent that repeats what it hears, a summarizer that numbers its summaries, and what both were shown."""
+
+    def __init__(self, **config: int) -> None:
+        self.shown: list[list[str]] = []
+        self.sizes: list[int] = []
+        self.summarised: list[str] = []
+        settings = EventsCompactionConfig(summarizer=LlmEventSummarizer(FunctionModel(self._summarise)), **config)
+        agent = Agent(name="clerk", model=FunctionModel(self._reply))
+        self.app = App(name="talk", root_agent=agent, events_compaction_config=settings)
+
+    def _reply(self, request: LlmRequest) -> Reply:
+        self.shown.append([text.removesuffix(FILLER) for text in texts(request.contents)])
+        self.sizes.append(estimate(request.contents))
+        return says(f"heard {latest_turn(request)[0].removesuffix(FILLER)}")
+
+    def _summarise(self, request: LlmRequest) -> Reply:
+        self.summarised.append(text_of(request.contents[0]))
+        return says(f"summary {len(self.summarised)}")
+
+
+async def said(env: AgentEnvironment, count: int, cut_after: int | None) -> Session:
+    """Send so many messages, one after the other."""
+    session = new_session(env, "clerk", cut_after=cut_after)
+    for number in range(1, count + 1):
+        assert (await session.say(f"m{number}{FILLER}")).text == f"heard m{number}"
+    return session
+
+
+def conversed(count: int) -> list[str]:
+    """Return what is said in so many messages."""
+    return [line for n in range(1, count + 1) for line in (f"user: m{n}{FILLER}", f"clerk: heard m{n}")]
+
+
+@pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in five runs"])
+async def test_a_conversation_over_the_threshold_is_summarised_again_and_again(
+    serve: Serve, cut_after: int | None
+) -> None:
+    """Each summary replaces the one before it, prompts stay below the threshold, and every event is kept."""
+    talk = Talk(token_threshold=1_000, event_retention_size=2)
+    async with serve(talk.app, verify=False) as env:
+        session = await said(env, 9, cut_after)
+        events = await heard_events(session)
+        await verify(session, invocations=False)
+    assert max(talk.sizes) < 1_000
+    assert talk.shown[2] == ["m1", "heard m1", "m2", "heard m2", "m3"]
+    assert talk.shown[3] == ["summary 1", "heard m3", "m4"]
+    assert talk.shown[-1][0] == f"summary {len(talk.summarised)}"
+    assert [text.count("summary 1") for text in talk.summarised[:2]] == [0, 1]
+    assert [line for line in words(events) if "summary" not in line] == conversed(9)
+
+
+@pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in four runs"])
+async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve, cut_after: int | None) -> None:
+    """After two further messages, with the one before them once more; what is newer is shown as it was said."""
+    talk = Talk(compaction_interval=2, overlap_size=1)
+    async with serve(talk.app, verify=False) as env:
+        session = await said(env, 7, cut_after)
+        events = await heard_events(session)
+        await verify(session, invocations=False)
+    assert talk.shown == [
+        ["m1"],
+        ["m1", "heard m1", "m2"],
+        ["summary 1", "m3"],
+        ["summary 1", "m3", "heard m3", "m4"],
+        ["summary 1", "summary 2", "m5"],
+        ["summary 1", "summary 2", "m5", "heard m5", "m6"],
+        ["summary 1", "summary 2", "summary 3", "m7"],
+    ]
+    covered = [[f"m{n}" for n in range(1, 8) if f"m{n}{FILLER}" in text] for text in talk.summarised]
+    assert covered == [["m1", "m2"], ["m2", "m3", "m4"], ["m4", "m5", "m6"]]
+    assert [line for line in words(events) if "summary" not in line] == conversed(7)

@@ -1,0 +1,246 @@
+"""An invocation waits for a person, and the conversation goes on."""
+
+from temporalio.api.enums.v1 import EventType
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import Converse, heard_events, new_session, verify
+from tests.server.sessions.test_conversation import texts, words
+from tests.server.sessions.turnstile import HeldReadings, Turnstile, decided
+from tests.server.workflows.outside import Gate, until, waiting
+from waystation.agents import Agent
+from waystation.client.session_client import Session
+from waystation.client.session_invocation import Sent
+from waystation.models import LlmRequest
+from waystation.testing import FunctionModel, calls, responses, says
+from waystation.testing.models import Reply, latest_turn
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
+    """Pay."""
+    tool_context.state["paid"] = amount
+    return {"paid": amount}
+
+
+def clerk(request: LlmRequest) -> Reply:
+    """Pays when told to, and otherwise says what it has heard."""
+    said, answered = latest_turn(request)
+    if request.contents[-1]["parts"][-1].get("functionResponse"):
+        return says(f"paid: {answered[-1][1]}")
+    return calls(("pay", {"amount": 5})) if said == "pay" else says(f"heard {said}")
+
+
+def paying() -> Agent:
+    return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(pay, require_confirmation=True)])
+
+
+async def parked(session: Session, sent: Sent) -> None:
+    """Wait until the session knows that an invocation waits."""
+
+    async def look() -> bool:
+        listed = await session.invocations()
+        return any(one["id"] == sent.invocation_id and one["status"] == "waiting" for one in listed)
+
+    await waiting(await sent.invocation(), "fc-1")
+    await until(look, "an invocation known to wait")
+
+
+async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Converse) -> None:
+    """Both keep working: the new one at once, the waiting one when it is answered."""
+    async with converse(paying()) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        second = await session.send("hello")
+        assert (await second.result()).text == "heard hello"
+        await (await first.invocation()).approve()
+        assert (await first.result()).text == "paid: {'paid': 5}"
+
+        async def heard() -> bool:
+            return await session.state() == {"paid": 5}
+
+        await until(heard, "what the first invocation wrote")
+        assert words(await heard_events(session)) == [
+            "user: pay",
+            "user: hello",
+            "clerk: heard hello",
+            "clerk: paid: {'paid': 5}",
+        ]
+
+
+async def test_a_queued_message_begins_when_the_one_before_it_waits(converse: Converse) -> None:
+    """Waiting for a person is not being busy."""
+    async with converse(paying()) as session:
+        first = await session.send("pay")
+        second = await session.send("hello")
+        assert (await second.result()).text == "heard hello"
+        await (await first.invocation()).reject()
+        await first.result()
+
+
+async def test_an_open_call_is_shown_to_later_messages(converse: Converse) -> None:
+    """A model that does not see its call makes it again."""
+    seen: list[list[str]] = []
+
+    def watched(request: LlmRequest) -> Reply:
+        seen.append(texts(request.contents))
+        return clerk(request)
+
+    agent = Agent(name="clerk", model=FunctionModel(watched), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with converse(agent) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await (await session.send("hello")).result()
+        await (await first.invocation()).approve()
+        await first.result()
+    assert [text[:40] for text in seen[1]] == [
+        "pay",
+        "{'functionCall': {'name': 'pay', 'args':",
+        "{'functionResponse': {'name': 'pay', 're",
+        "hello",
+    ]
+    assert "'status': 'pending'" in seen[1][2]
+    assert len(seen[2]) == 3
+
+
+async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: Serve) -> None:
+    """One workflow task tells the session of both, and of the message first."""
+    seen: list[list[str]] = []
+    turnstile = Turnstile()
+
+    def watched(request: LlmRequest) -> Reply:
+        seen.append(texts(request.contents))
+        if len(seen) == 2:
+            turnstile.close()
+        return clerk(request)
+
+    agent = Agent(name="clerk", model=FunctionModel(watched), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent, verify=False, **turnstile.options) as env:
+        session = new_session(env, "clerk")
+        first = await session.send("pay")
+        await parked(session, first)
+        await first.approve()
+
+        async def told() -> bool:
+            events = (await session.handle.fetch_history()).events
+            if any(e.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED for e in events):
+                return True
+            await turnstile.let_in(first.handle, session.handle)
+            return False
+
+        await until(told, "a session told of the end of the invocation")
+        await session.handle.signal("send", {"message": "thanks"})
+        turnstile.open()
+        assert (await session.invocation(2).result()).text == "heard thanks"
+        assert seen[-1][-2:] == ["paid: {'paid': 5}", "thanks"]
+        assert words(await heard_events(session)) == [
+            "user: pay",
+            "clerk: paid: {'paid': 5}",
+            "user: thanks",
+            "clerk: heard thanks",
+        ]
+        await verify(session)
+
+
+async def test_an_end_that_has_to_be_read_is_read_before_a_message_is_answered(converse: Converse) -> None:
+    """The session's run that started the invocation is gone: only its history says what became of it."""
+    readings = HeldReadings()
+    async with converse(paying(), cut_after=1, interceptors=[readings]) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await session.say("hello")
+        readings.gate = Gate()
+        await first.approve()
+        await first.result()
+        await readings.gate.reached()
+        last = await session.send("thanks")
+        await decided(session)
+        readings.gate.open()
+        assert (await last.result()).text == "heard thanks"
+        assert words(await heard_events(session))[-3:] == [
+            "clerk: paid: {'paid': 5}",
+            "user: thanks",
+            "clerk: heard thanks",
+        ]
+
+
+async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
+    """The model would be shown the first call as pending, and answer it once more."""
+    readings = HeldReadings()
+
+    def twice(request: LlmRequest) -> Reply:
+        said, answered = latest_turn(request)
+        if said == "pay" and len(answered) < 2:
+            return calls(("pay", {"amount": len(answered)}))
+        return says(f"{[told for _, told in responses(request)]}")
+
+    agent = Agent(name="clerk", model=FunctionModel(twice), tools=[FunctionTool(pay, require_confirmation=True)])
+    async with converse(agent, interceptors=[readings]) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        readings.gate = Gate()
+        await first.approve()
+        await waiting(await first.invocation(), "fc-2")
+        await readings.gate.reached()
+        second = await session.send("hello")
+        await decided(session)
+        readings.gate.open()
+        assert (await second.result()).text.startswith("[{'paid': 0}, {'status': 'pending'")
+        await first.reject()
+        await first.result()
+
+
+async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(converse: Converse) -> None:
+    """The session continues in new runs; what waits is known in each, and its end is heard of in the last."""
+    async with converse(paying(), cut_after=2) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        for n in range(6):
+            await (await session.send(f"m{n}")).result()
+        runs = [run async for run in session.client.temporal.list_workflows(f"WorkflowId = '{session.id}'")]
+        assert len(runs) >= 3
+        await (await first.invocation()).approve()
+        assert (await first.result()).text == "paid: {'paid': 5}"
+
+        async def heard() -> bool:
+            return (await session.state()).get("paid") == 5
+
+        await until(heard, "the end of the first invocation")
+        await (await session.send("last")).result()
+        said = words(await heard_events(session))
+        assert said[0] == "user: pay"
+        assert said[-3:] == ["clerk: paid: {'paid': 5}", "user: last", "clerk: heard last"]
+        assert len(said) == 2 + 2 * 6 + 2
+
+
+async def test_what_an_invocation_did_between_its_waits_is_told_each_time(converse: Converse) -> None:
+    """What it wrote before the first wait and took back before the second is gone by then."""
+
+    def ask(step: int, tool_context: ToolContext) -> dict[str, str]:
+        """Ask somebody."""
+        tool_context.state[f"step {step}"] = True
+        if step > 1:
+            del tool_context.state[f"step {step - 1}"]
+        return {"status": "asked"}
+
+    def act(request: LlmRequest) -> Reply:
+        answers = [told for _, told in responses(request)]
+        answered = sum("said" in told for told in answers)
+        if len(answers) > answered:
+            return says("I asked.")
+        return calls(("ask", {"step": answered + 1})) if answered < 3 else says("done")
+
+    agent = Agent(name="asker", model=FunctionModel(act), tools=[LongRunningFunctionTool(ask)])
+    async with converse(agent) as session:
+        invocation = await (await session.send("go")).invocation()
+        for step in (1, 2, 3):
+            await waiting(invocation, f"fc-{step}")
+
+            async def heard(step: int = step) -> bool:
+                return await session.state() == {f"step {step}": True}
+
+            await until(heard, f"what was written before wait {step}")
+            await invocation.respond({"said": "yes"}, f"fc-{step}")
+        assert (await invocation.result()).text == "done"
+        assert await session.state() == {"step 3": True}

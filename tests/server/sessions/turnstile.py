@@ -1,0 +1,110 @@
+"""Workers held up for a test: they take workflow tasks one by one, so that one brings two things, or read late."""
+
+import asyncio
+from typing import Any
+
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
+from temporalio.client import WorkflowHandle
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    CustomSlotSupplier,
+    ExecuteActivityInput,
+    FixedSizeSlotSupplier,
+    Interceptor,
+    SlotMarkUsedContext,
+    SlotPermit,
+    SlotReleaseContext,
+    SlotReserveContext,
+    WorkerTuner,
+)
+
+from tests.server.workflows.outside import Gate, until
+from waystation.client.session_client import Session
+from waystation.core.wire import COLLECT_ACTIVITY
+
+
+class Turnstile(CustomSlotSupplier):
+    """Lets a worker poll for one workflow task at a time; once it is closed, only for those that are let in."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._next = asyncio.Event()
+        self._next.set()
+        self._closed = False
+        self._polls = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the worker is told."""
+        others = FixedSizeSlotSupplier(10)
+        tuner = WorkerTuner.create_composite(
+            workflow_supplier=self, activity_supplier=others, local_activity_supplier=others, nexus_supplier=others
+        )
+        return {"tuner": tuner, "max_concurrent_activities": None, "max_concurrent_workflow_task_polls": 1}
+
+    def close(self) -> None:
+        """Let nothing in after the poll that is under way, which takes one more task."""
+        self._closed = True
+
+    def open(self) -> None:
+        """Let everything in again."""
+        self._closed = False
+        self._next.set()
+
+    async def let_in(self, *workflows: WorkflowHandle[Any, Any]) -> None:
+        """Let a task in, if one of these workflows has one that nobody has taken."""
+        for workflow in workflows:
+            task = (await workflow.describe()).raw_description.pending_workflow_task
+            if not self._polls and task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
+                self._next.set()
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
+        """Wait for the turn of a poll."""
+        await self._next.wait()
+        self._next.clear()
+        self._polls = True
+        return SlotPermit()
+
+    def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
+        """Let nothing in without a poll."""
+        return None
+
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
+        """A poll has brought a task."""
+        self._polls = False
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._next.set)
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
+        """A task is done."""
+
+
+class HeldReadings(Interceptor):
+    """Holds what reads invocations for a session, once it is told to."""
+
+    def __init__(self) -> None:
+        self.gate: Gate | None = None
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """See `temporalio.worker.Interceptor`."""
+        held = self
+
+        class Held(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                if activity.info().activity_type == COLLECT_ACTIVITY and held.gate:
+                    await held.gate.passed()
+                return await super().execute_activity(input)
+
+        return Held(next)
+
+
+async def decided(session: Session) -> None:
+    """Wait until a session has decided whether the next invocation begins: one workflow task after it is due."""
+
+    async def look() -> bool:
+        kinds = [event.event_type for event in (await session.handle.fetch_history()).events]
+        fired = EventType.EVENT_TYPE_TIMER_FIRED
+        return fired in kinds and EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(fired) :]
+
+    await until(look, "a decision")

@@ -1,0 +1,139 @@
+"""Streams of what is long or deep: over cuts, and of agents that other agents call."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from temporalio.service import RPCError
+
+from tests.server.conftest import Serve
+from tests.server.streams.held import Held
+from tests.server.workflows.outside import until
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.event import Event, text_of
+from waystation.core.partial import PARTIAL
+from waystation.core.wire import WORKFLOW
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+
+STEPS = 7
+
+
+def add(number: int) -> int:
+    """Add."""
+    return number + 1
+
+
+class Heard(ScriptedModel):
+    """Is done with each reply only when somebody has heard the beginning of it."""
+
+    def __init__(self, *replies: LlmResponse) -> None:
+        super().__init__(*replies)
+        self.heard = asyncio.Semaphore(0)
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next reply, later."""
+        response = await super().generate(request, on_text=on_text)
+        await self.heard.acquire()
+        return response
+
+
+class Reader:
+    """What somebody who shows a stream has shown."""
+
+    def __init__(self) -> None:
+        self.indexes: list[int | None] = []
+        self.texts: dict[int, str] = {}
+        """By model call, as long as it is not recorded."""
+        self.complete: dict[int, str] = {}
+
+    def take(self, event: Event) -> bool:
+        """Take an event; return whether it begins the text of a model call."""
+        if not event.partial:
+            self.indexes.append(event.index)
+            return False
+        facts = (event.custom_metadata or {})[PARTIAL]
+        call = facts["model_call"]
+        if facts.get("complete"):
+            self.complete[call] = self.texts.pop(call)
+        begins = call not in self.texts and bool(text_of(event.content))
+        if text_of(event.content):
+            assert facts["offset"] == len(self.texts.get(call, ""))
+            self.texts[call] = self.texts.get(call, "") + text_of(event.content)
+        return begins
+
+
+async def test_partial_text_goes_on_over_every_cut(serve: Serve) -> None:
+    """One who was there from the beginning, and one who comes in a later run, are shown each model's text once."""
+    said = [f"I make step {n} of them." for n in range(1, STEPS + 1)]
+    model = Heard(*(calls(("add", {"number": n}), text=text) for n, text in enumerate(said)), says("Done."))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        handle = await env.temporal.start_workflow(
+            WORKFLOW,
+            {"agent": "adder", "message": "go", "cut_after": 20, "streaming": True},
+            id=f"long-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        invocation, first, late = Invocation(env.client, handle), Reader(), Reader()
+        reading: asyncio.Task[None] | None = None
+
+        async def read_late() -> None:
+            async for event in invocation.stream(partial=True, start=3):
+                late.take(event)
+
+        async with asyncio.timeout(60):
+            async for event in invocation.stream(partial=True):
+                if first.take(event):
+                    if len(first.complete) == STEPS - 1:
+                        assert len(await invocation.histories()) > 2
+                        reading = asyncio.create_task(read_late())
+                    model.heard.release()
+            assert reading
+            await reading
+        assert first.indexes == list(range(2 * STEPS + 2))
+        assert sorted(first.complete) == list(range(1, STEPS + 2))
+        for text, shown in zip([*said, "Done."], first.complete.values(), strict=True):
+            assert text.startswith(shown)
+        assert late.indexes == list(range(3, 2 * STEPS + 2))
+        assert all(text.startswith(late.complete.get(n, "")) for n, text in enumerate([*said, "Done."], 1))
+        assert (first.texts, late.texts) == ({}, {})
+
+
+async def test_the_text_of_a_called_agent_is_none_of_its_callers(serve: Serve) -> None:
+    """Its own stream has its events; the caller's has the caller's text before and after, and nothing between."""
+    child = Held("I think about it.")
+    outer = Heard(calls(("thinker", {"request": "?"}), text="I ask."), says("It thought about it."))
+    agents = Agent(name="asker", model=outer, tools=[AgentTool(Agent(name="thinker", model=child))])
+    async with serve(agents) as env:
+        invocation = await env.client.start("asker", "go", streaming=True)
+        reader, inner = Reader(), list[Event]()
+
+        async def begun() -> bool:
+            with suppress(RPCError):
+                return bool(await env.client.invocation(f"{invocation.id}/fc-1").handle.describe())
+            return False
+
+        async def read_child() -> None:
+            await until(begun, "the called agent")
+            async for event in env.client.stream(f"{invocation.id}/fc-1", partial=True):
+                inner.append(event)
+                child.go_on.set()
+
+        reading: asyncio.Task[None] | None = None
+        async with asyncio.timeout(30):
+            async for event in invocation.stream(partial=True):
+                if reader.take(event):
+                    outer.heard.release()
+                if event.function_calls():
+                    reading = asyncio.create_task(read_child())
+            assert reading
+            await reading
+        assert sorted(reader.complete) == [1, 2]
+        assert "I ask.".startswith(reader.complete[1])
+        assert "It thought about it.".startswith(reader.complete[2])
+        assert [(event.index, event.partial, text_of(event.content)) for event in inner] == [
+            (0, None, "?"),
+            (1, None, "I think about it."),
+        ]

@@ -1,0 +1,302 @@
+"""`waystation web`: streams for programs, pages for people, and nothing for strangers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import httpx2 as httpx
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.server.conftest import Serve
+from tests.server.streams.held import Held
+from tests.server.web.sites import TOKEN, site
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import StoreFailed
+from waystation.testing import ScriptedModel, says
+from waystation.web.security import HEADERS, Access, NotSafeToServe, check_place
+
+HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
+
+
+async def sent(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
+    """Yield the events of a stream, each as its fields; comments are passed over."""
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            if "data" in fields:
+                yield fields
+            fields = {}
+
+
+async def stream_of(program: httpx.AsyncClient, path: str, **headers: str) -> list[dict[str, str]]:
+    """Return all events of a stream."""
+    async with program.stream("GET", path, headers=headers) as response:
+        assert response.status_code == 200, await response.aread()
+        return [fields async for fields in sent(response)]
+
+
+async def test_a_stream_has_each_event_with_its_index_and_ends_with_the_status(serve: Serve) -> None:
+    """It resumes after any of them, as a browser asks for it; also after the end."""
+    async with serve(Agent(name="speaker", model=ScriptedModel("three"))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "one and two?")
+        path = f"/invocations/{invocation.id}/events"
+        async with web.program() as program:
+            whole = await stream_of(program, path)
+            recorded = [event.to_json() async for event in invocation.events()]
+            assert [fields.get("id") for fields in whole] == ["0", "1", None]
+            assert [json.loads(fields["data"]) for fields in whole] == [*recorded, {"status": "completed"}]
+            assert whole[-1]["event"] == "end"
+            for index in range(2):
+                assert await stream_of(program, path, **{"Last-Event-ID": str(index)}) == whole[index + 1 :]
+                assert await stream_of(program, f"{path}?start={index + 1}") == whole[index + 1 :]
+            listed = (await program.get(f"{path}.json", params={"start": "1"})).json()
+            assert listed["events"] == recorded[1:]
+            assert (listed["next"], listed["more"], listed["status"]) == (2, False, "completed")
+
+
+async def test_partial_text_comes_when_it_is_asked_for(serve: Serve) -> None:
+    """As events named `partial`, without an id: nothing resumes from them."""
+    model = Held("I say this.")
+    async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go", streaming=True)
+        async with (
+            web.program() as program,
+            program.stream("GET", f"/invocations/{invocation.id}/events?partial=1") as response,
+        ):
+            text, ids = "", []
+            async for fields in sent(response):
+                if fields.get("event") == "partial":
+                    assert "id" not in fields
+                    content = json.loads(fields["data"]).get("content") or {"parts": []}
+                    text += "".join(part["text"] for part in content["parts"])
+                    model.go_on.set()
+                elif "id" in fields:
+                    ids.append(fields["id"])
+        assert text != ""
+        assert "I say this.".startswith(text)
+        assert ids == ["0", "1"]
+
+
+async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve) -> None:
+    """Half of them leave in the middle."""
+    model = Held("I say this.")
+    async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go", streaming=True)
+        reading = asyncio.Semaphore(0)
+
+        async def read(stays: bool) -> list[str]:
+            async with (
+                web.program() as program,
+                program.stream("GET", f"/invocations/{invocation.id}/events?partial=1", timeout=60) as response,
+            ):
+                ids = []
+                async for fields in sent(response):
+                    if "id" in fields:
+                        ids.append(fields["id"])
+                        reading.release()
+                        if not stays:
+                            return ids
+                return ids
+
+        readers = [asyncio.create_task(read(number % 2 == 0)) for number in range(50)]
+        for _ in readers:
+            await reading.acquire()
+        model.go_on.set()
+        seen = await asyncio.gather(*readers)
+        assert seen == [["0", "1"], ["0"]] * 25
+        async with asyncio.timeout(30):
+            while web.streams.open:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+
+
+async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None:
+    """The refusal says when to come again."""
+    model = Held("late")
+    async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go")
+        web.streams._free = 0  # type: ignore[attr-defined]
+        async with web.program() as program:
+            refused = await program.get(f"/invocations/{invocation.id}/events")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        model.go_on.set()
+        await invocation.result()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/invocations/nobody/events", {}, 404),
+        ("/invocations/nobody/events.json", {}, 404),
+        ("/invocations/nobody", {}, 404),
+        ("/invocations/nobody/child/events", {}, 404),
+        ("/invocations/%2e%2e%2fx/events", {}, 404),
+        ("/invocations/%ff%00/events", {}, 404),
+        ("/invocations/nobody/events", {"Last-Event-ID": "x"}, 400),
+        ("/invocations/nobody/events?start=-1", {}, 400),
+        ("/invocations/nobody/events?start=99999999999", {}, 400),
+        ("/invocations/nobody/rows?start=x", {}, 400),
+        (f"/invocations/nobody/rows?start={'9' * 5_000}", {}, 400),
+        ("/static/..%2f..%2fapp.py", {}, 404),
+        ("/static/../app.py", {}, 404),
+    ],
+)
+async def test_what_is_not_there_is_refused_in_json(
+    serve: Serve, path: str, headers: dict[str, str], status: int
+) -> None:
+    """Each refusal says what it is about."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
+        host, port = web.url.removeprefix("http://").split(":")
+        # Not through a client, which would tidy the path up.
+        reader, writer = await asyncio.open_connection(host, int(port))
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}", "Connection: close"]
+        writer.write("\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert int(head.split()[1]) == status
+        if not path.startswith("/static"):
+            assert json.loads(body)["error"]["message"]
+
+
+async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> None:
+    """Called agents have such ids; the page links to itself in the same way."""
+    async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
+        id = f"{env.client.task_queue}/fc-1/events"
+        await (await env.client.start("speaker", "go", id=id)).result()
+        escaped = id.replace("/", "%2F")
+        async with web.program() as program:
+            assert (await program.get(f"/invocations/{escaped}/events.json")).json()["invocation_id"] == id
+            assert f'data-base="/invocations/{escaped}"' in (await program.get(f"/invocations/{escaped}")).text
+            assert (await program.get("/", params={"id": id})).headers["location"] == f"/invocations/{escaped}"
+
+
+async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None:
+    """Neither markup nor characters that steer get through; nothing on a page is inline."""
+    async with serve(Agent(name="speaker", model=ScriptedModel(says(HOSTILE)))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", HOSTILE)
+        await invocation.result()
+        async with web.program(Accept="text/html") as program:
+            for path in (f"/invocations/{invocation.id}", f"/invocations/{invocation.id}/rows"):
+                page = (await program.get(path)).text
+                assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J\\u202e") == 2
+                assert "<script>" not in page
+                assert "\x1b" not in page
+                assert " style=" not in page
+            problem = await program.get("/invocations/%3Cscript%3E")
+            assert (problem.status_code, "<script>" in problem.text) == (404, False)
+
+
+async def test_strangers_see_nothing(serve: Serve) -> None:
+    """Neither pages nor streams; and a page under a stranger's name is refused, token or not."""
+    async with serve(Agent(name="speaker", model=ScriptedModel("secret"))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go")
+        paths = ["/", *(f"/invocations/{invocation.id}{rest}" for rest in ("", "/rows", "/events", "/events.json"))]
+        async with httpx.AsyncClient(base_url=web.url) as stranger:
+            for path in paths:
+                assert (await stranger.get(path)).status_code == 401
+                for given in ("Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xff"):
+                    refused = await stranger.get(path, headers=[(b"Authorization", given.encode("latin-1"))])
+                    assert refused.status_code == 401
+                    assert invocation.id not in refused.text
+                assert (await stranger.get(path, headers={"Cookie": "waystation="})).status_code == 401
+        async with web.program(Host="evil.example") as rebound:
+            assert (await rebound.get("/")).status_code == 400
+        await invocation.result()
+
+
+async def test_a_browser_that_is_not_logged_in_gets_a_page(serve: Serve) -> None:
+    """With a language, a title and a heading, as every page; also for a link that was used."""
+    async with (
+        serve(Agent(name="speaker", model=ScriptedModel())) as env,
+        site(env.client) as web,
+        httpx.AsyncClient(base_url=web.url, headers={"Accept": "text/html"}) as browser,
+    ):
+        for path, status, heading in (("/", 401, "Unauthorized"), ("/login?token=old", 403, "Forbidden")):
+            refused = await browser.get(path)
+            assert (refused.status_code, refused.headers["content-type"]) == (status, "text/html; charset=utf-8")
+            for part in ('<html lang="en">', "<title>Waystation</title>", f"<h1>{heading}</h1>"):
+                assert part in refused.text
+        assert (await browser.get("/")).headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
+    """Its cookie is out of reach of scripts and other sites; the server then tells the next link."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
+        (link,) = web.links
+        async with httpx.AsyncClient(base_url=web.url) as browser, httpx.AsyncClient(base_url=web.url) as thief:
+            assert (await browser.head(link)).status_code == 405
+            entered = await browser.get(link)
+            assert (entered.status_code, entered.headers["location"]) == (303, "/")
+            cookie = entered.headers["set-cookie"].lower()
+            assert "httponly" in cookie
+            assert "samesite=lax" in cookie
+            assert (await browser.get("/")).status_code == 200
+            assert (await thief.get(link)).status_code == 403
+            assert (await thief.get("/")).status_code == 401
+            assert (await thief.get("/login")).status_code == 403
+            assert (await thief.get(web.links[-1])).status_code == 303
+            assert (await browser.get("/")).status_code == 200
+
+
+async def test_every_answer_binds_the_browser(serve: Serve) -> None:
+    """Refusals, files and streams as well as pages; no other origin is let in."""
+    async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go")
+        await invocation.result()
+        paths = (
+            "/",
+            "/static/live.js",
+            "/nowhere",
+            "/login",
+            *(f"/invocations/{invocation.id}{r}" for r in ("", "/events")),
+        )
+        async with web.program(Origin="https://evil.example") as program, httpx.AsyncClient() as stranger:
+            for path in paths:
+                for answer in (await program.get(path), await stranger.get(web.url + path)):
+                    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+                    assert "access-control-allow-origin" not in answer.headers
+            assert (await program.post("/")).status_code == 403
+    assert "script-src 'self'" in HEADERS["Content-Security-Policy"]
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
+    """The refusal says what is missing."""
+    check_place("127.0.0.1", token=None, names=())
+    check_place("0.0.0.0", token=TOKEN, names=["inbox.example"])
+    for token, names in ((None, ["inbox.example"]), (TOKEN, [])):
+        with pytest.raises(NotSafeToServe, match=r"Listening at '0\.0\.0\.0' lets other machines in"):
+            check_place("0.0.0.0", token=token, names=names)
+    with pytest.raises(NotSafeToServe, match="has 5 characters"):
+        Access(token="short", told=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RPCError("gone", RPCStatusCode.UNAVAILABLE, b""), "The Temporal server does not answer (UNAVAILABLE)"),
+        (StoreFailed("s3://bucket", "gone"), "s3://bucket"),
+    ],
+)
+async def test_a_server_or_store_that_does_not_answer_is_said_to_be_away(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    """As a refusal that is worth another attempt, on pages and for programs."""
+
+    async def away(_: object) -> None:
+        raise error
+
+    async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
+        invocation = await env.client.start("speaker", "go")
+        await invocation.result()
+        with monkeypatch.context() as patched:
+            patched.setattr(Invocation, "log", away)
+            for accept in ("text/html", "application/json"):
+                async with web.program(Accept=accept) as program:
+                    for rest in ("", "/rows", "/events.json"):
+                        answer = await program.get(f"/invocations/{invocation.id}{rest}")
+                        assert (answer.status_code, said in answer.text) == (503, True)

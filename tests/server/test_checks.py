@@ -1,0 +1,119 @@
+"""What the checks of invocations compare and replay."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle, WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, waiting
+from waystation import Agent, FunctionTool
+from waystation.client.agent_client import Invocation
+from waystation.core.log import Log
+from waystation.testing import (
+    Replays,
+    ScriptedModel,
+    assert_invocation_holds,
+    assert_projection_matches,
+    calls,
+    checks,
+    says,
+)
+from waystation.testing.checks import StrictRunner
+
+
+def payer() -> Agent:
+    """Return an agent that pays once it may."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(Till().pay, require_confirmation=True)])
+
+
+class Overtaken(Invocation):
+    """An invocation that goes on right after its log was first read."""
+
+    reads = 0
+
+    async def log(self) -> Log:
+        """Return the log as it was."""
+        log = await super().log()
+        self.reads += 1
+        if self.reads == 1:
+            await self.approve()
+            await self.result()
+        return log
+
+
+async def test_what_goes_on_between_the_two_looks_is_no_difference(serve: Serve) -> None:
+    """Both are looked at again."""
+    async with serve(payer()) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        overtaken = Overtaken(env.client, invocation.handle)
+        await assert_projection_matches(overtaken)
+        assert overtaken.reads == 2
+
+
+@pytest.mark.parametrize("name", ["events", "state", "pending"])
+async def test_a_difference_that_stays_is_told(serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Whichever of the three differs."""
+    query = WorkflowHandle.query
+
+    async def wrong(self: WorkflowHandle[object, object], asked: str, *args: object) -> object:
+        return ([] if asked == "events" else {"x": 1}) if asked == name else await query(self, asked, *args)
+
+    async with serve(payer()) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkflowHandle, "query", wrong)
+            with pytest.raises(AssertionError, match="the workflow"):
+                await assert_projection_matches(invocation)
+        await invocation.reject()
+        await invocation.result()
+
+
+async def test_serving_calls_a_check_of_the_caller_with_every_invocation(serve: Serve) -> None:
+    """The check replaces `assert_invocation_holds`."""
+    checked: list[str] = []
+
+    async def check(invocation: Invocation) -> None:
+        checked.append(invocation.id)
+
+    async with serve(payer(), verify=check) as env:
+        invocation = await env.client.start("payer", "go")
+        await invocation.cancel()
+    assert checked == [invocation.id]
+
+
+@pytest.mark.parametrize(
+    ("replays", "runners"),
+    [
+        (Replays.STRICT, [UnsandboxedWorkflowRunner, StrictRunner]),
+        (Replays.PRODUCTION, [UnsandboxedWorkflowRunner]),
+        (Replays.NONE, []),
+    ],
+)
+async def test_an_invocation_is_replayed_as_asked_for(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, replays: Replays, runners: list[type[WorkflowRunner]]
+) -> None:
+    """The replay in the strict sandbox takes most of the time, so tests choose."""
+    used: list[type[WorkflowRunner]] = []
+
+    def noting(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def noted(history: WorkflowHistory, *, runner: WorkflowRunner, converter: DataConverter | None) -> Any:
+            used.append(type(runner))
+            return await original(history, runner=runner, converter=converter)
+
+        return noted
+
+    for name in ("replay", "divergence_of"):
+        monkeypatch.setattr(checks, name, noting(getattr(checks, name)))
+    async with serve(payer(), verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await assert_invocation_holds(invocation, replays=replays)
+        await invocation.cancel()
+    assert used == runners

@@ -1,0 +1,51 @@
+"""What docs/compaction.md shows works as it stands."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.paths import ROOT
+from tests.server.conftest import Serve
+from waystation.agents.registry import discover
+from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
+from waystation.core.event import text_of
+from waystation.testing import ScriptedModel, calls, says
+
+BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "compaction.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def defined(block: int) -> dict[str, Any]:
+    """Return what a block defines."""
+    found: dict[str, Any] = {}
+    exec(BLOCKS[block], found)
+    return found
+
+
+def test_the_package_has_no_mistakes(tmp_path: Path) -> None:
+    """`worker.py check` accepts it, and its settings reach the worker."""
+    package = tmp_path / "archive_guide"
+    package.mkdir()
+    (package / "agent.py").write_text(BLOCKS[0])
+    registry, problems = discover([tmp_path])
+    assert [str(problem) for problem in problems] == []
+    compaction = registry.roots["archivist"].compaction
+    assert compaction
+    assert compaction.token_threshold == 20_000
+
+
+def test_the_settings_by_invocations_are_accepted() -> None:
+    """Both of the pair."""
+    assert defined(1)["config"].compaction_interval == 5
+
+
+async def test_the_summarizer_summarises(serve: Serve) -> None:
+    """The archivist of the page, with a threshold that it reaches soon."""
+    app: App = defined(0)["app"]
+    titles: BaseEventsSummarizer = defined(2)["Titles"]()
+    settings = EventsCompactionConfig(summarizer=titles, token_threshold=3_000, event_retention_size=1)
+    model = ScriptedModel(
+        *[calls(("read_page", {"number": n}), text=f"Page {n}.\nSoon.") for n in (1, 2, 3)], says("done")
+    )
+    async with serve(app.model_copy(update={"events_compaction_config": settings}), model=model) as env:
+        assert (await env.client.run("archivist", "read all")).text == "done"
+    assert text_of(model.requests[-1].contents[0]) == "read all\nPage 1.\nPage 2."

@@ -1,0 +1,157 @@
+"""Reading a history while it grows, also where the server shows what is not settled, or has a reader begin again."""
+
+import uuid
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskFailedRequest
+from temporalio.client import (
+    Client,
+    FetchWorkflowHistoryEventsInput,
+    Interceptor,
+    OutboundInterceptor,
+    WorkflowHandle,
+    WorkflowHistoryEventAsyncIterator,
+)
+
+from tests.server.conftest import Serve
+from tests.server.sessions.conftest import new_session
+from tests.server.sessions.test_client import ask, asking
+from tests.server.workflows.outside import waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.client.connect import connect
+from waystation.core.facts import Fact, Signalled, Started
+from waystation.core.wire import ANSWER_SIGNAL
+from waystation.embedded import EmbeddedServer
+from waystation.history.long_poll import Growing
+from waystation.history.pages import events_after
+from waystation.history.reader import HistoryReader, continued_as, run_id_of
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+@pytest.fixture
+async def client(server: EmbeddedServer) -> AgentClient:
+    """A client whose invocations no worker serves."""
+    return AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex[:8]}")
+
+
+async def fail_a_task(client: AgentClient) -> None:
+    """Do as a worker whose attempt at a workflow task fails; the next attempt begins at once."""
+    service, namespace = client.temporal.workflow_service, client.temporal.namespace
+    polled = await service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=TaskQueue(name=client.task_queue))
+    )
+    await service.respond_workflow_task_failed(
+        RespondWorkflowTaskFailedRequest(namespace=namespace, task_token=polled.task_token)
+    )
+
+
+async def signalled(handle: WorkflowHandle[Any, Any]) -> int:
+    """Send a signal; return its id in the history."""
+    await handle.signal(ANSWER_SIGNAL, "anything")
+    events = (await handle.fetch_history()).events
+    signal = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    return next(event.event_id for event in events if event.event_type == signal)
+
+
+async def test_what_gets_the_id_of_an_attempt_is_read(client: AgentClient) -> None:
+    """A reader that looked during a further attempt sees the signal that came then."""
+    invocation = await client.start("nobody", "go")
+    await fail_a_task(client)
+    shown = (await invocation.handle.fetch_history()).events
+    seen = await events_after(client.temporal, invocation.id, "", 0)
+    signal = await signalled(invocation.handle)
+    assert signal == shown[-1].event_id
+    new = await events_after(client.temporal, invocation.id, "", seen[-1].event_id)
+    assert signal in [event.event_id for event in new]
+
+
+async def test_a_stream_tells_what_gets_the_id_of_an_attempt(client: AgentClient) -> None:
+    """The long-poll shows the attempt, too, and then the signal."""
+    invocation = await client.start("nobody", "go")
+    await fail_a_task(client)
+    reader, facts = HistoryReader(), list[Fact]()
+    pages = invocation.handle.fetch_history_events(wait_new_event=True)
+    await pages.fetch_next_page()
+    shown = list(pages.current_page or ())
+    facts.extend(reader.read(shown))
+    assert await signalled(invocation.handle) == shown[-1].event_id
+    await pages.fetch_next_page()
+    facts.extend(reader.read(pages.current_page or ()))
+    assert [type(fact) for fact in facts] == [Started, Signalled]
+
+
+class Ahead(Interceptor):
+    """Has readers claim, once for each run, to have seen further changes than there are: the server refuses them."""
+
+    def __init__(self) -> None:
+        self.claimed: set[str] = set()
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Stand before the client's own calls."""
+        claimed = self.claimed
+
+        class Claiming(WorkflowHistoryEventAsyncIterator):
+            async def fetch_next_page(self, *, page_size: int | None = None) -> None:
+                await super().fetch_next_page(page_size=page_size)
+                page, token = self.current_page, self._next_page_token
+                if not page or not token or page[0].event_id != 1:
+                    return
+                run_id = run_id_of(page)
+                if run_id not in claimed:
+                    claimed.add(run_id)
+                    # The token ends with the number of changes that were seen; those here are fewer than 127.
+                    assert token[-4:-1] == b"Z\x02\x10"
+                    self._next_page_token = token[:-1] + b"\x7f"
+
+        class Reading(OutboundInterceptor):
+            def fetch_workflow_history_events(
+                self, input: FetchWorkflowHistoryEventsInput
+            ) -> WorkflowHistoryEventAsyncIterator:
+                return Claiming(super().fetch_workflow_history_events(input)._client, input)
+
+        return Reading(next)
+
+    def client_of(self, env: AgentEnvironment) -> AgentClient:
+        """Return a client whose readers do so."""
+        config = env.temporal.config()
+        config["interceptors"] = [self]
+        return AgentClient(Client(**config), task_queue=env.client.task_queue, blobs=env.client.blobs)
+
+
+async def test_a_reader_whom_the_server_has_begin_again_goes_on_where_it_was(serve: Serve) -> None:
+    """Each event comes once."""
+    model = ScriptedModel(calls(("ask", {"purpose": "tea"})), says("Bought."))
+    async with serve(Agent(name="buyer", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        ahead = Ahead()
+        invocation = await ahead.client_of(env).start("buyer", "Buy tea.")
+        told = []
+        async for event in invocation.stream():
+            told.append(event)
+            if event.long_running_tool_ids:
+                await waiting(invocation, "fc-1")
+                await invocation.approve()
+        assert told == (await invocation.log()).events
+        assert len(ahead.claimed) == 1
+
+
+async def test_a_run_that_is_read_again_is_the_same_though_others_have_followed(serve: Serve) -> None:
+    """Nothing that it began is missed."""
+    async with serve(asking(), verify=False) as env:
+        ahead = Ahead()
+        session = new_session(env, "asker", cut_after=1)
+        await session.say("one")
+        growing = Growing(ahead.client_of(env).temporal, session.id)
+        seen = list(await growing.page())
+        for text in ("two", "three", "four"):
+            await session.say(text)
+        latest = await session.handle.describe()
+        while growing.more:
+            seen += await growing.page()
+        assert run_id_of(seen) in ahead.claimed
+        assert latest.run_id not in (run_id_of(seen), continued_as(seen[-1]))
+        assert [event.event_id for event in seen].count(1) == 2

@@ -1,0 +1,72 @@
+"""The person in tests: answers whatever waits, as scripted."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
+from waystation.tools import LongRunningFunctionTool
+
+
+def ask(what: str) -> None:
+    """Ask, and say nothing meanwhile."""
+
+
+def order(what: str) -> dict[str, str]:
+    """Order, and say so."""
+    return {"status": "ordered"}
+
+
+async def test_a_call_that_waits_in_silence_is_answered(serve: Serve) -> None:
+    """Though no event tells that it has begun to wait."""
+    model = ScriptedModel(calls(("ask", {"what": "x"}), ("ask", {"what": "y"})), says("Done."))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        human = ScriptedHuman("approve", "reject")
+        events = await human.attend(await env.client.start("asker", "go"))
+    # Either may be the first to wait.
+    assert sorted(call.args["what"] for call in human.asked) == ["x", "y"]
+    assert [event.author for event in events][-1] == "asker"
+    assert sorted(response["status"] for _, response in responses(model.requests[-1])) == ["approved", "rejected"]
+
+
+async def test_a_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
+    """Both are recorded in that order, and the second one closes the call."""
+    model = ScriptedModel(calls(("order", {"what": "x"})), *map(says, ("Ordered.", "Sent.", "Here.")))
+    async with serve(Agent(name="clerk", model=model, tools=[LongRunningFunctionTool(order)])) as env:
+        human = ScriptedHuman(
+            {"action": "progress", "response": {"status": "sent"}},
+            {"action": "respond", "response": {"status": "here"}},
+        )
+        invocation = await env.client.start("clerk", "go")
+        events = await human.attend(invocation)
+    answers = [response["response"]["status"] for event in events for response in event.function_responses()]
+    assert answers == ["ordered", "sent", "here"]
+    assert [receipt["action"] for receipt in human.receipts] == ["progress", "respond"]
+
+
+@pytest.mark.usefixtures("logs")
+async def test_a_call_that_the_script_has_no_answer_for_is_told(serve: Serve) -> None:
+    """Once for each, since a test that waits for it does so for ever; others may still answer it."""
+    model = ScriptedModel(calls(("order", {"what": "x"})), says("Wait."), says("Done."))
+    told: list[tuple[object, ...]] = []
+    logged = asyncio.Event()
+
+    def notice(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if line["event"] == "scripted_human.has_no_further_answer":
+            told.append((line["tool"], line["invocation_id"], line["function_call_id"]))
+            logged.set()
+        return line
+
+    async with serve(Agent(name="clerk", model=model, tools=[LongRunningFunctionTool(order)])) as env:
+        invocation = await env.client.start("clerk", "go")
+        with capture_logs(processors=[notice]):
+            attending = asyncio.create_task(ScriptedHuman().attend(invocation))
+            await logged.wait()
+            await invocation.approve("fc-1")
+            await attending
+    assert told == [("order", invocation.id, "fc-1")]

@@ -1,0 +1,372 @@
+"""The worker as a program: what it checks, what it says, and how it ends."""
+
+import contextlib
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from tests.paths import ROOT
+from tests.programs import logged, run, undisturbed
+from tests.server.processes.ledger import Ledger
+from tests.server.processes.workers import AGENTS, Place, Process, WorkerProcess, plan
+from waystation.client.agent_client import AgentClient
+from waystation.embedded import USUAL_PORT, EmbeddedServer
+from waystation.version import versions
+from waystation.worker.main import main
+
+AGENT = """
+    from typing import Any
+    from waystation.agents import Agent
+    from waystation.tools import FunctionTool
+
+    def pay(amount: int) -> str:
+        '''Pay.'''
+        return "paid"
+
+"""
+MISTAKES = {
+    "bare": "",
+    "unimportable": "import no_such_module",
+    "leaving": "raise SystemExit(3)",
+    "stringly": "root_agent = 'me'",
+    "first_twin": "root_agent = Agent(name='twin')",
+    "second_twin": "root_agent = Agent(name='twin')",
+    "doubled": "root_agent = Agent(name='doubled', tools=[pay, pay])",
+    "reserved": "def transfer_to_agent() -> None: ...\nroot_agent = Agent(name='reserved', tools=[transfer_to_agent])",
+    "unspeakable": "def tell(whom: type[Any]) -> None: ...\nroot_agent = Agent(name='unspeakable', tools=[tell])",
+    "hasty": "root_agent = Agent(name='hasty', tools=[FunctionTool(pay, retries=-1)])",
+    "both/same": "root_agent = Agent(name='one_of_them')",
+}
+
+
+NEEDY = """
+    from waystation import ApprovalPolicy, ApprovalRule
+
+    root_agent = Agent(
+        name="clerk",
+        tools=[FunctionTool(pay, approval=ApprovalPolicy(approvers=("ann",), notify=("desk",)))],
+        approval_rules=[ApprovalRule(ApprovalPolicy(notify=("board", "desk")))],
+    )
+"""
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a package for each mistake, and one without."""
+    folder = tmp_path_factory.mktemp("bad")
+    for name, text in {**MISTAKES, "good": "root_agent = Agent(name='good', tools=[pay])"}.items():
+        package = folder / name
+        package.mkdir(parents=True)
+        (package / "agent.py").write_text(dedent(AGENT) + text)
+    (folder / "other" / "same").mkdir(parents=True)
+    (folder / "other" / "same" / "agent.py").write_text(dedent(AGENT) + "root_agent = Agent(name='other_of_them')")
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checked(bad: Path) -> subprocess.CompletedProcess[str]:
+    """One look at all mistakes."""
+    folders = [str(bad), *(str(bad / name) for name in ("both", "other", "empty", "missing", "hasty/agent.py"))]
+    return run("check", "--agents", *folders)
+
+
+def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[str]) -> None:
+    """One run is enough to see all that has to be mended; the exit code stops a deployment."""
+    assert checked.returncode == 1
+    assert {line["event"] for line in logged(checked)} == {"agent.invalid"}
+    assert len(logged(checked)) == 13
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("bare", "Agent 'bare': `agent.py` defines no `root_agent`; assign the agent to that name."),
+        (
+            "unimportable",
+            "Agent 'unimportable': importing it failed at {bad}/unimportable/agent.py:10: ModuleNotFoundError: "
+            "No module named 'no_such_module'",
+        ),
+        ("leaving", "Agent 'leaving': importing it failed at {bad}/leaving/agent.py:10: SystemExit: 3"),
+        ("stringly", "Agent 'stringly': `root_agent` is a str; assign an agent to that name."),
+        (
+            "second_twin",
+            "Two agents are named 'twin' ({bad}/first_twin/agent.py, {bad}/second_twin/agent.py); rename one of them.",
+        ),
+        ("doubled/agent.py", "Agent 'doubled' has two tools named 'pay'; rename one of them."),
+        (
+            "reserved/agent.py",
+            "Tool 'transfer_to_agent': the name is reserved for the framework; rename the function.",
+        ),
+        ("unspeakable/agent.py", "Tool 'tell': "),
+        (
+            "hasty",
+            "Agent 'hasty': importing it failed at {bad}/hasty/agent.py:10: InvalidTool: Tool 'pay': `retries` is -1; "
+            "use a whole number of at least 0.",
+        ),
+        ("other/same", "Agent 'same': another package named 'same' was imported from {bad}/both/same; rename one."),
+        (
+            "empty",
+            "{bad}/empty: no agent package is in this folder; one has an `agent.py` with `root_agent`.",
+        ),
+        ("missing", "{bad}/missing: there is no such folder; name a folder that has agent packages in it."),
+        ("hasty/agent.py", "{bad}/hasty/agent.py: this is a file; name a folder that has agent packages in it."),
+    ],
+)
+def test_a_mistake_is_reported_with_its_place_and_remedy(
+    bad: Path, checked: subprocess.CompletedProcess[str], place: str, problem: str
+) -> None:
+    """Each line of the log says where it is and what to do."""
+    [found] = [line["problem"] for line in logged(checked) if line["place"] == str(bad / place)]
+    assert found.startswith(problem.format(bad=bad))
+
+
+def test_agents_without_mistakes_pass() -> None:
+    """`check` lists what would be served and exits with 0, without any server."""
+    done = run("check", "--agents", str(AGENTS))
+    [line] = logged(done)
+    found = sorted(package.name for package in AGENTS.iterdir() if (package / "agent.py").exists())
+    assert (done.returncode, line["event"], line["agents"]) == (0, "agents.valid", found)
+    assert found
+
+
+def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
+    """Without `check` too, no server is asked for anything."""
+    done = run("--agents", str(bad / "bare"), "--address", "127.0.0.1:1")
+    assert (done.returncode, [line["event"] for line in logged(done)]) == (1, ["agent.invalid"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["check"],
+        ["--only", "activities"],
+        ["--agents"],
+        ["chekc", "--agents", "x"],
+        ["--agents", "x", "--drain", "soon"],
+        ["--agents", "x", "--drain", "-1"],
+        ["--agents", "x", "--only", "models"],
+        ["--agents", "x", "--model", "gpt"],
+        ["--agents", "x", "--deployment-version", "1"],
+    ],
+)
+def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake on the command line is told from one in an agent."""
+    with pytest.raises(SystemExit) as left:
+        main(options)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: worker.py ")
+
+
+def test_versions_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ours first; nothing else is needed for it."""
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"{versions()}\n")
+
+
+def in_terminal(*options: str) -> str:
+    """Run `worker.py` in a terminal and return what it shows."""
+    mine, its = pty.openpty()
+    with open(mine, "rb", buffering=0) as screen, open(its, "wb", buffering=0) as terminal:
+        command = [sys.executable, "worker.py", *options]
+        subprocess.run(command, cwd=ROOT, env=undisturbed(), stdout=terminal, stderr=terminal, timeout=60, check=False)
+        return screen.read(100_000).decode()
+
+
+def test_logs_are_for_people_in_a_terminal() -> None:
+    """Colours and columns; JSON when it is asked for."""
+    shown = in_terminal("check", "--agents", str(AGENTS))
+    assert "agents.valid" in shown
+    assert "\x1b[" in shown
+    assert "{" not in shown
+    asked = in_terminal("check", "--agents", str(AGENTS), "--log-format", "json")
+    assert json.loads(asked)["event"] == "agents.valid"
+
+
+def test_logs_are_for_people_elsewhere_when_asked() -> None:
+    """`--log-format console` without a terminal has no colours."""
+    done = run("check", "--agents", str(AGENTS), "--log-format", "console")
+    assert "agents.valid" in done.stderr
+    assert "\x1b[" not in done.stderr
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port at which nobody listens, and which nobody else is given."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
+
+
+def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) -> None:
+    """No traceback: the address, the reason, and what to set."""
+    done = run("--agents", str(AGENTS), TEMPORAL_ADDRESS=f"127.0.0.1:{closed_port}")
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert line["problem"] == (
+        f"Temporal is not reached at 127.0.0.1:{closed_port}: Connection refused. "
+        "Start a server there, or say where one is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; "
+        "or start one with --embedded."
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TEMPORAL_PROFILE", "nope", "The configuration of Temporal clients: Profile 'nope' not found. Mend it: "),
+        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "No such file or directory: 'no/such.pem'. Mend it: "),
+        (
+            "TEMPORAL_ADDRESS",
+            "http://localhost:8233",
+            "'http://localhost:8233' in TEMPORAL_ADDRESS is a URL; give ",
+        ),
+    ],
+)
+def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, said: str) -> None:
+    """It is not said that no server is reached, and there is no traceback."""
+    done = run("--agents", str(AGENTS), **{variable: value})
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert said in line["problem"]
+    assert "is not reached" not in line["problem"]
+
+
+async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) -> None:
+    """An API key makes clients of Temporal speak it."""
+    done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
+    [line] = logged(done)
+    assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* asks for." in line["problem"]
+
+
+def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
+    """Clients that are told that address would find nobody."""
+    done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
+    assert done.returncode == 2
+    assert "leave --address out, or --embedded" in done.stderr
+
+
+def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None:
+    """A call of such a tool would wait for people who cannot prove who they are, or who are not told."""
+    (tmp_path / "agents" / "clerk").mkdir(parents=True)
+    (tmp_path / "agents" / "clerk" / "agent.py").write_text(dedent(AGENT) + dedent(NEEDY))
+    (tmp_path / "channels.toml").write_text("[channels.desk]\nurls = ['json://127.0.0.1:9']\n")
+    done = run("check", "--agents", str(tmp_path / "agents"), "--channels", str(tmp_path / "channels.toml"))
+    said = [line["problem"] for line in logged(done) if line["event"] == "policy.not_kept"]
+    assert done.returncode == 0
+    assert [problem.partition("; ")[0] for problem in said] == [
+        "The policy of tool 'pay' of agent 'clerk' takes only answers with a verified identity, "
+        "and nobody can prove theirs here",
+        "Approval rule 1 of agent 'clerk' has channels told that are not configured here: board",
+    ]
+
+
+def test_a_traceback_is_legible_in_json() -> None:
+    """Not as the address of an object."""
+    program = (
+        "import logging; from waystation.logs import configure_logs; configure_logs('json')\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.getLogger('x').exception('tool.failed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    line = json.loads(done.stderr)
+    assert line["event"] == "tool.failed"
+    assert line["exception"].endswith("ZeroDivisionError: division by zero")
+    assert "exc_info" not in line
+
+
+def test_a_profile_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    """A wrong TEMPORAL_PROFILE is a mistake like a wrong address."""
+    done = run("--agents", str(AGENTS), TEMPORAL_PROFILE="nowhere", TEMPORAL_CONFIG_FILE=str(tmp_path / "none.toml"))
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert "Profile 'nowhere' not found" in line["problem"]
+
+
+def test_a_namespace_that_does_not_exist_is_named_with_the_remedy(server: EmbeddedServer) -> None:
+    """The worker says so before it says that it is ready."""
+    done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_NAMESPACE="nowhere")
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert line["problem"] == (
+        "Temporal has no namespace 'nowhere'. Create it with `temporal operator namespace create nowhere`, "
+        "or set TEMPORAL_NAMESPACE to one that exists."
+    )
+
+
+@pytest.fixture
+def usual_port_taken() -> Iterator[None]:
+    """Somebody listens where an embedded server would be, be it another program or this test."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", USUAL_PORT)))
+        yield
+
+
+@pytest.mark.usefixtures("usual_port_taken")
+async def test_an_embedded_server_elsewhere_says_what_clients_need(tmp_path: Path) -> None:
+    """Else they would talk to whatever serves at the usual port."""
+    options = ("--agents", str(AGENTS), "--embedded")
+    async with WorkerProcess(*options, environment={"WAYSTATION_TEST_LEDGER": str(tmp_path)}) as worker:
+        [ready] = worker.events("server.ready")
+        assert ready["clients"] == f"TEMPORAL_ADDRESS={ready['address']}"
+        assert not ready["address"].endswith(f":{USUAL_PORT}")
+
+
+async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) -> None:
+    """`--embedded` needs nothing else: it serves, its Web UI too, and leaves no process."""
+    options = ("--agents", str(AGENTS), "--embedded", "--db", str(tmp_path / "temporal.db"))
+    environment = {"WAYSTATION_TEST_LEDGER": str(tmp_path)}
+    async with WorkerProcess(*options, environment=environment) as worker:
+        [ready] = worker.events("server.ready")
+        assert ready["ui"].startswith("http://127.0.0.1:")
+        client = await AgentClient.connect(address=ready["address"])
+        result = await client.run("planned", plan([("remember", {"word": "x"})]))
+        assert list(result.state_delta) == ["x"]
+        servers = psutil.Process(worker.pid).children(recursive=True)
+        assert [process.name() for process in servers] == ["temporal"]
+        assert await worker.stop() == 0
+    assert not any(process.is_running() for process in servers)
+    assert worker.other == []
+    assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
+
+
+async def test_a_file_that_is_in_use_is_no_traceback(tmp_path: Path) -> None:
+    """Whatever keeps the embedded server from starting is said in a sentence."""
+    db_filename = tmp_path / "temporal.db"
+    async with EmbeddedServer(db_filename=db_filename) as server:
+        options = ("--agents", str(AGENTS), "--embedded", "--db", str(db_filename))
+        async with Process(sys.executable, "worker.py", *options) as worker:
+            assert await worker.exit_code() == 1
+    assert worker.other == []
+    assert worker.life == ["worker.failed"]
+    assert worker.logs[-1]["problem"] == (
+        f"{db_filename} is in use by the server at {server.address}; connect to that one, or choose another file."
+    )
+
+
+async def test_a_worker_serves_soon(server: EmbeddedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the start of the process to its first workflow task; printed, since it depends on the machine."""
+    place = Place(address=server.address, task_queue=f"soon-{os.getpid()}", ledger=Ledger(tmp_path))
+    invocation = await (await place.client()).start("planned", plan())
+    began = time.time()
+    async with place.worker():
+        ready = time.time() - began
+        await invocation.result()
+    history = await invocation.history()
+    taken = next(
+        event.event_time for event in history.events if event.HasField("workflow_task_started_event_attributes")
+    )
+    polled = taken.ToNanoseconds() / 1e9 - began
+    with capsys.disabled():
+        print(f"\nworker: ready after {ready:.2f} s, first workflow task after {polled:.2f} s")  # noqa: T201  # a figure

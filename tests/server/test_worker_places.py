@@ -1,0 +1,65 @@
+"""A worker that cannot keep what it will have to keep says so before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import logged, run
+from tests.server.processes.workers import AGENTS
+from waystation.core.settings import Stores
+from waystation.worker.services import StoreUnusable, check_stores
+
+KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+
+
+@pytest.mark.parametrize(
+    ("store", "artifacts", "memory", "said"),
+    [
+        (
+            "{tmp}/f/x",
+            "a",
+            "m",
+            "Large payloads cannot be kept in file://{tmp}/f/x {names}: {tmp}/f is a file; {kinds}",
+        ),
+        (
+            "ftp://h/x",
+            "a",
+            "m",
+            "Large payloads cannot be kept in ftp://h/x {names}: there is no store for such a URL;",
+        ),
+        ("://x", "a", "m", "{names}: it is no URL; {kinds}"),
+        ("s3:/b", "a", "m", "{names}: 's3:/b' is neither a folder nor a URL; {kinds}"),
+        ("s", "{tmp}/f", "m", "Artifacts cannot be kept in file://{tmp}/f (--artifacts): {tmp}/f is a file; {kinds}"),
+        ("s", "a", "{tmp}", "Memories cannot be kept in {tmp} (--memory): it is a folder; name a file."),
+        ("s", "a", "{tmp}/f/m", "Memories cannot be kept in {tmp}/f/m (--memory): {tmp}/f is a file;"),
+    ],
+)
+def test_a_place_where_nothing_can_be_kept_is_named(
+    tmp_path: Path, store: str, artifacts: str, memory: str, said: str
+) -> None:
+    """With the setting, the reason and the remedy. Nothing is made there."""
+    (tmp_path / "f").write_text("")
+    places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
+    with pytest.raises(StoreUnusable) as refused:
+        check_stores(Stores(payloads=places[0], artifacts=places[1], memory=Path(places[2])))
+    assert said.format(tmp=tmp_path, names="(--store, WAYSTATION_STORE)", kinds=KINDS) in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
+    """They are made when they are first needed."""
+    check_stores(
+        Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db")
+    )
+    check_stores(Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("check",), ("--address", "127.0.0.1:1")], ids=["check", "run"])
+def test_it_is_said_before_anything_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Not when the first large result is lost."""
+    (tmp_path / "file").write_text("")
+    done = run(*command, "--agents", str(AGENTS), WAYSTATION_STORE=str(tmp_path / "file"))
+    [line] = logged(done)
+    assert (done.returncode, line["event"]) == (1, "worker.failed")
+    assert f"{tmp_path}/file is a file" in line["problem"]

@@ -1,0 +1,104 @@
+"""The pages in a real browser: how they fit, who can use them, and what scripts do and do not."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from playwright.async_api import Browser, Page
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import Site, path_of, site
+from tests.server.web.test_guarding import XSS
+from tests.server.workflows.outside import Till
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+
+PHONE, DESK = 320, 1200
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    chromium: Browser, web: Site, width: int = DESK, **options: Any
+) -> AsyncIterator[tuple[Page, list[str]]]:
+    """Open a browser that is logged in; besides its page, return what it complained of."""
+    context = await chromium.new_context(base_url=web.url, viewport={"width": width, "height": 800}, **options)
+    context.set_default_timeout(10_000)
+    complaints: list[str] = []
+    try:
+        page = await context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+        await page.goto(web.links[-1])
+        yield page, complaints
+    finally:
+        await context.close()
+
+
+async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium: Browser) -> None:
+    """From the list to the answer; what has the focus can be seen, and the first stop leads past the navigation."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "payer")
+        async with opened(chromium, web) as (page, complaints):
+            await page.goto(path_of(id))
+            stops: list[str] = []
+            for _ in range(40):
+                await page.keyboard.press("Tab")
+                focus = page.locator(":focus")
+                stops.append((await focus.inner_text()).strip() or await focus.get_attribute("name") or "")
+                outline = await focus.evaluate("each => getComputedStyle(each).outlineStyle")
+                assert outline != "none", stops
+                if stops[-1] == "comment":
+                    await page.keyboard.type("go on")
+                if stops[-1] == "Approve":
+                    break
+            assert stops[0] == "To the content"
+            assert stops[-2:] == ["comment", "Approve"]
+            await page.keyboard.press("Enter")
+            await page.get_by_text("This call was approved by dana").wait_for()
+            await page.get_by_text("go on").wait_for()
+            assert complaints == []
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Browser) -> None:
+    """And ends on the page that says what was done, with or without scripts."""
+    for scripts in (True, False):
+        till = Till()
+        async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
+            invocation, id = await begun(env.client, "payer")
+            async with opened(chromium, web, java_script_enabled=scripts) as (page, _):
+                await page.goto(path_of(id))
+                await page.dblclick("button[value=approve]")
+                await page.get_by_text("This call was approved by dana").wait_for()
+            await invocation.result()
+            assert till.paid == [5]
+
+
+async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:
+    """No dialog, no request elsewhere, no script of a stranger, no complaint of the policy that stopped one."""
+
+    def pay(note: str, more: dict[str, Any]) -> dict[str, Any]:
+        return {"paid": note}
+
+    args = {"note": " ".join(XSS), "more": {each: [each] for each in XSS}}
+    model = ScriptedModel(calls(("pay", args), text=" ".join(XSS)), says("Done."))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env, site(env.client, person=XSS[1]) as web:
+        invocation, id = await begun(env.client, "payer", user_id=XSS[0])
+        async with opened(chromium, web) as (page, complaints):
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url))
+            for path in ("/approvals", path_of(id), f"{path_of(id)}/edit", f"/invocations/{invocation.id}/timeline"):
+                await page.goto(path)
+            await page.goto(path_of(id))
+            await page.fill("#comment", " ".join(XSS))
+            await page.click("button[value=reject]")
+            await page.get_by_text("This call was rejected").wait_for()
+            assert [url for url in asked if not url.startswith(f"{web.url}/")] == []
+            assert complaints == []
+        await invocation.result()

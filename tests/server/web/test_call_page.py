@@ -1,0 +1,273 @@
+"""The page of one call: what it shows, and what its forms do."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import asker, begun, payer
+from tests.server.web.sites import hidden, path_of, site
+from tests.server.workflows.outside import Till
+from waystation.client.agent_client import Invocation
+from waystation.core.event import Event
+
+
+async def said_of(invocation: Invocation, function_call_id: str) -> list[Event]:
+    """Return the events that hold a response to a call."""
+    events = (await invocation.log()).events
+    parts = [(event, part) for event in events for part in (event.content or {}).get("parts") or ()]
+    return [event for event, part in parts if part.get("functionResponse", {}).get("id") == function_call_id]
+
+
+async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
+    """Tool, agent, each argument, size, digest, requester, conversation, policy, deadline and links."""
+    agent = payer(Till(), {"amount": 5, "to": "acme"})
+    async with (
+        serve(agent) as env,
+        site(env.client, temporal_ui="https://temporal.example/") as web,
+        web.browser() as me,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id="erin", session_id="s-1")
+        page = (await me.page(path_of(id))).text
+        (call,) = await invocation.pending()
+        for shown in (
+            "payer asks to run pay",
+            "This call waits for an answer.",
+            '<th scope="row">amount</th><td><code class="value">5</code>',
+            '<th scope="row">to</th><td><code class="value">&#34;acme&#34;</code>',
+            f"24 bytes, digest <code>{call.digest}</code>",
+            "<dd>erin</dd>",
+            "<dd>s-1</dd>",
+            "Anybody who reaches this server may answer.",
+            "<b>user</b>: Please pay what I owe.",
+            "<b>payer</b>: I pay now.",
+            "began to wait for a person",
+            f'href="https://temporal.example/namespaces/default/workflows/{invocation.id}"',
+            f'href="/invocations/{invocation.id}/timeline"',
+            "in 30 days",
+        ):
+            assert shown in page, shown
+        assert (await me.page(f"{path_of(id)}/arguments.json")).json() == {"amount": 5, "to": "acme"}
+        await invocation.reject()
+
+
+async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: Serve) -> None:
+    """The name of whoever is logged in goes with the answer as a claim; the comment reaches the agent."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        page = await me.send(path_of(id), {**fields, "action": "approve", "comment": "fine <b>by</b> me"})
+        assert (page.status_code, page.url.raw_path.decode()) == (200, f"{path_of(id)}?done=approve")
+        assert "This call was approved by dana (as they say)" in page.text
+        assert "approved by dana (as they say): “fine &lt;b&gt;by&lt;/b&gt; me”" in page.text
+        assert 'value="approve"' not in page.text
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_rejecting_does_not_run_it(serve: Serve) -> None:
+    """The agent is told."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        page = await me.send(path_of(id), {**fields, "action": "reject"})
+        assert "This call was rejected by dana (as they say)" in page.text
+        await invocation.result()
+        assert till.paid == []
+
+
+async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent(serve: Serve) -> None:
+    """A form per argument, a page with the difference that changes nothing, and a button that sends it."""
+    till = Till()
+    agent = payer(till, {"amount": 500, "to": "acme", "note": "two\nlines"})
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        form = (await me.page(f"{path_of(id)}/edit")).text
+        assert 'name="value.amount" value="500"' in form
+        assert "two\nlines</textarea>" in form
+        csrf = (await me.fields(path_of(id)))["csrf"]
+        filled = {"csrf": csrf, "value.amount": "50", "value.to": "acme", "value.note": "two\r\nlines"}
+        comparison = await me.send(f"{path_of(id)}/edit", filled)
+        assert '<del><code class="value">500</code></del>' in comparison.text
+        assert '<ins><code class="value">50</code></ins>' in comparison.text
+        assert comparison.text.count("the same") == 2
+        assert len(await invocation.pending()) == 1
+        page = await me.send(path_of(id), {**hidden(comparison.text), **await me.fields(path_of(id)), "action": "edit"})
+        assert page.status_code == 200
+        assert "approved with other arguments by dana (as they say), as pay(amount=50, " in page.text
+        now, asked = page.text.split("<h3>As it was asked, and as the digest has it</h3>")
+        assert '<code class="value">50</code>' in now
+        assert '<code class="value">500</code>' in asked
+        await invocation.result()
+        assert till.paid == [50]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"value.amount": "5"}, "Nothing was changed."),
+        ({"value.amount": "much"}, "Write a number, such as 12.5."),
+        ({"value.amount": "4.90"}, '<ins><code class="value">4.9</code></ins>'),
+        ({"json": "{"}, "This is not JSON"),
+        ({"json": "[1]"}, "Write one JSON object"),
+        ({"json": '{"amount": 7, "to": "eve"}'}, "Approve with these arguments"),
+        ({"json": '{"amount": 5.0}'}, "Approve with these arguments"),
+    ],
+)
+async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
+    serve: Serve, fields: dict[str, str], said: str
+) -> None:
+    """All arguments can be edited as JSON, too."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        csrf = (await me.fields(path_of(id)))["csrf"]
+        page = await me.send(f"{path_of(id)}/edit", {"csrf": csrf, **fields})
+        assert said in page.text
+        await invocation.reject()
+
+
+async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> None:
+    """They are shown again, with what is wrong with them."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        given = {"args": '{"amount": "much", "to": "erin"}', "action": "edit"}
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), **given})
+        assert page.status_code == 422
+        assert "Edit the arguments of pay" in page.text
+        assert "Parameter &#39;amount&#39;" in page.text
+        assert "&#34;to&#34;: &#34;erin&#34;" in page.text
+        await invocation.reject()
+
+
+async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) -> None:
+    """News leaves the call open; a text becomes the result that the agent reads, an object stands as it is."""
+    async with serve(asker("Which day?")) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "asker")
+        news = {**await me.fields(path_of(id)), "action": "progress", "news": '{"asked": "erin"}'}
+        page = await me.send(path_of(id), news)
+        assert "The call was told of progress." in page.text
+        assert "This call waits for an answer." in page.text
+        assert "What the agent has been told so far" in page.text
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "respond", "response": "Friday"})
+        assert "This call was answered by dana" in page.text
+        await invocation.result()
+        told = [
+            (event.content or {})["parts"][0]["functionResponse"]["response"]
+            for event in await said_of(invocation, "fc-1")
+        ]
+        assert told[-2:] == [{"asked": "erin"}, {"result": "Friday"}]
+
+
+async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Serve) -> None:
+    """Twenty at once, as from an impatient finger: one answer, one payment, and no error page."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        form = {**await me.fields(path_of(id)), "action": "approve"}
+        pages = await asyncio.gather(*(me.send(path_of(id), form) for _ in range(20)))
+        assert sorted(page.status_code for page in pages) == [200, *[409] * 19]
+        assert sum("This form was sent before, and counts once." in page.text for page in pages) == 19
+        for page in pages:
+            assert "This call was approved by dana (as they say)" in page.text
+        await invocation.result()
+        assert till.paid == [5]
+        answers = [entry for entry in (await invocation.log()).entries if "Answer" in type(entry.body).__name__]
+        assert len(answers) == 1
+
+
+async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -> None:
+    """In a second tab as well: 409, the same page, and what stands."""
+    till = Till()
+    async with (
+        serve(payer(till, {"amount": 5})) as env,
+        site(env.client) as mine,
+        site(env.client, person="erin") as theirs,
+        mine.browser() as me,
+        theirs.browser() as they,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        form, tab = await me.fields(path_of(id)), await me.fields(path_of(id))
+        other = await they.fields(path_of(id))
+        await they.send(path_of(id), {**other, "action": "reject", "comment": "too much"})
+        for fields in (form, tab):
+            page = await me.send(path_of(id), {**fields, "action": "approve"})
+            assert page.status_code == 409
+            assert "Your answer was not sent: the call waits no more." in page.text
+            assert "This call was rejected by erin (as they say)" in page.text
+            assert "too much" in page.text
+        await invocation.result()
+        assert till.paid == []
+
+
+async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
+    """A form with another digest than the call's is refused, and the call goes on waiting."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        page = await me.send(path_of(id), {**fields, "digest": "0" * 32, "action": "approve"})
+        assert page.status_code == 409
+        assert "The answer is for other arguments" in page.text
+        assert "This call waits for an answer." in page.text
+        await invocation.reject()
+
+
+@pytest.mark.parametrize("action", ["respond", "progress", "view", "", "approve-and-remember", "x"])
+async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> None:
+    """Whatever a forged form asks for."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action, "response": "{}"})
+        assert page.status_code == 422
+        assert "The call does not take this answer." in page.text
+        assert len(await invocation.pending()) == 1
+        await invocation.reject()
+
+
+async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) -> None:
+    """Neither is an error of whoever followed a link."""
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
+            page = await me.page(path_of(unknown))
+            assert page.status_code == 404, unknown
+            assert "waits or has waited here" in page.text
+        fields = await me.fields(path_of(id))
+        await invocation.handle.terminate()
+        assert "the invocation is terminated" in (await me.page(path_of(id))).text
+        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        assert page.status_code == 409
+        assert "the invocation is terminated" in page.text
+
+
+async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> None:
+    """Silence approved nothing."""
+    agent = payer(Till(), {"amount": 5}, deadline=timedelta(seconds=3))
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        await invocation.result()
+        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        assert page.status_code == 409
+        assert "Nobody answered before the deadline. The call was not approved." in page.text
+        edited = await me.send(f"{path_of(id)}/edit", {"csrf": fields["csrf"], "value.amount": "6"})
+        assert "Your answer was not sent: the call waits no more." in edited.text
+        assert "the deadline passed without an answer" in page.text
+
+
+async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may still be applied later, and the page says so."""
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        await env.worker.shutdown()
+        soon = {**(Invocation.answer.__kwdefaults__ or {}), "confirm_within": timedelta(seconds=1)}
+        monkeypatch.setattr(Invocation.answer, "__kwdefaults__", soon)
+        page = await me.send(path_of(id), {**fields, "action": "approve", "comment": "enjoy"})
+        assert page.status_code == 202
+        assert "may still be applied" in page.text
+        assert "enjoy</textarea>" in page.text
+        await invocation.handle.terminate()

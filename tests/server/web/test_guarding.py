@@ -1,0 +1,346 @@
+"""Who gets in, what may be sent, and what a page never does."""
+
+import asyncio
+import re
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx2 as httpx
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import asker, begun, payer
+from tests.server.web.sites import Browser, path_of, site
+from tests.server.workflows.outside import Till
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.web import posted
+from waystation.web.logins import MAX_FORMS, Login, Logins, Rate
+
+FORM = "application/x-www-form-urlencoded"
+XSS = (
+    "<script>alert(1)</script>",
+    "</textarea><script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'><svg/onload=alert(1)>",
+    "</code></pre></title></style><script>alert(1)</script>",
+    "<!--<script>-->",
+    "javascript:alert(1)",
+    "{{ 1234 * 4321 }}{% include 'page.html' %}",
+    "<a href=javascript:alert(1)>x</a>",
+    '" autofocus onfocus=alert(1) x="',
+    "<iframe srcdoc='<script>alert(1)</script>'>",
+    "<meta http-equiv=refresh content=0;url=//evil.example>",
+    "<base href=//evil.example>",
+    "<form action=//evil.example><button>",
+    "\u202e<script\x00>\u200balert(1)</script>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+)
+
+
+def markup_of(page: str) -> list[str]:
+    """Return the tags of a page, as a browser would read them."""
+    return re.findall(r"<[a-zA-Z!/][^>]*>", page)
+
+
+async def looked_at(me: Browser, id: str) -> None:
+    """Look at everything there is, as people, previews and scanners do."""
+    path = path_of(id)
+    pages = ("/", "/approvals", "/approvals/rows", f"/approvals/several?{urlencode({'call': id})}", path)
+    for page in (*pages, f"{path}/edit", f"{path}/arguments.json", f"{path}?action=approve&digest=x&nonce=y"):
+        assert (await me.http.get(page)).status_code == 200, page
+        assert (await me.http.head(page)).status_code == 200, page
+
+
+async def test_looking_at_a_page_changes_nothing(serve: Serve) -> None:
+    """GET and HEAD of every page, also as mail scanners do: the history stays as long as it was."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        before = len((await invocation.history()).events)
+        await looked_at(me, id)
+        assert len((await invocation.history()).events) == before
+        await invocation.reject()
+
+
+async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
+    """What approves a call at an unprotected server's HTTP API does nothing here, logged in or not."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = urlencode({**await me.fields(path_of(id)), "action": "approve"})
+        async with httpx.AsyncClient(base_url=web.url) as stranger:
+            for http in (me.http, stranger):
+                for kind in ("text/plain", "application/json", "multipart/form-data; boundary=x", ""):
+                    headers = {"Content-Type": kind, "Origin": "https://evil.example"}
+                    assert (await http.post(path_of(id), content=fields, headers=headers)).status_code == 403
+                    assert (
+                        await http.post(path_of(id), content=fields, headers={"Content-Type": kind})
+                    ).status_code == 415
+        assert len(await invocation.pending()) == 1
+        await invocation.reject()
+        await invocation.result()
+        assert till.paid == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "changes", "status"),
+    [
+        ({"Origin": "https://evil.example"}, {}, 403),
+        ({"Origin": "null"}, {}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, {}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, {}, 403),
+        ({"Sec-Fetch-Site": "none"}, {}, 403),
+        ({}, {"csrf": ""}, 403),
+        ({}, {"csrf": "x" * 43}, 403),
+        ({}, {"csrf": "\u00e9"}, 403),
+        ({}, {"nonce": "x" * 24}, 409),
+        ({}, {"nonce": ""}, 409),
+    ],
+)
+async def test_a_forged_form_is_refused(
+    serve: Serve, headers: dict[str, str], changes: dict[str, str], status: int
+) -> None:
+    """From another site, or without what only a page of this login holds."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        form = {**await me.fields(path_of(id)), "action": "approve", **changes}
+        assert (await me.send(path_of(id), form, headers=headers)).status_code == status
+        assert len(await invocation.pending()) == 1
+        await invocation.reject()
+
+
+async def test_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
+    """Neither another person's form nor that of another call, nor a program's token, answers."""
+    agent = payer(Till(), {"amount": 5}, {"amount": 6})
+    async with (
+        serve(agent) as env,
+        site(env.client) as web,
+        web.browser() as me,
+        web.browser() as they,
+        web.program() as program,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        other = id.replace("fc-1", "fc-2")
+        mine, theirs = await me.fields(path_of(id)), await they.fields(path_of(id))
+        assert (await me.send(path_of(id), {**theirs, "action": "approve"})).status_code == 403
+        assert (await me.send(path_of(id), {**theirs, "csrf": mine["csrf"], "action": "approve"})).status_code == 409
+        assert (await me.send(path_of(other), {**mine, "action": "approve"})).status_code == 409
+        sent = await program.post(
+            path_of(id), content=urlencode({**mine, "action": "approve"}), headers={"Content-Type": FORM}
+        )
+        assert sent.status_code == 403
+        assert len(await invocation.pending()) == 2
+        await invocation.reject("fc-1")
+        await invocation.reject("fc-2")
+
+
+async def test_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
+    """Without a login there is nothing but the way to it."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = urlencode({**await me.fields(path_of(id)), "action": "approve"})
+        async with httpx.AsyncClient(base_url=web.url) as stranger:
+            for path in (
+                "/approvals",
+                "/approvals/rows",
+                "/approvals/several?call=x",
+                path_of(id),
+                f"{path_of(id)}/edit",
+            ):
+                refused = await stranger.get(path)
+                assert refused.status_code == 401
+                assert invocation.id not in refused.text
+            for path in (path_of(id), f"{path_of(id)}/edit", "/approvals/several", "/logout"):
+                sent = await stranger.post(path, content=fields, headers={"Content-Type": FORM})
+                assert sent.status_code == 401
+        assert len(await invocation.pending()) == 1
+        await invocation.reject()
+
+
+async def test_whoever_logs_out_is_out(serve: Serve) -> None:
+    """By a form, so no picture on another page logs anybody out; other browsers stay in."""
+    async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me, web.browser() as they:
+        cookies = dict(me.http.cookies)
+        fields = await me.fields("/approvals")
+        assert (await me.http.get("/logout")).status_code == 405
+        assert (await me.send("/logout", {})).status_code == 403
+        assert "Logged out" in (await me.send("/logout", fields)).text
+        async with httpx.AsyncClient(base_url=web.url, cookies=cookies) as again:
+            assert (await again.get("/approvals")).status_code == 401
+        assert (await they.page("/approvals")).status_code == 200
+
+
+async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(serve: Serve) -> None:
+    """Whoever puts a proxy before it learns what to change; nothing else is told."""
+    async with serve(payer(Till())) as env, site(env.client, names=["inbox.example"]) as web, web.browser() as me:
+        refused = await me.http.get("/approvals", headers={"Host": "evil.example"})
+        assert refused.status_code == 400
+        assert "not known as 'evil.example'" in refused.text
+        assert "--allow-host NAME" in refused.text
+        assert refused.headers["content-type"].startswith("text/plain")
+        assert refused.headers["cache-control"] == "no-store"
+        assert (await me.http.get("/approvals", headers={"Host": "inbox.example:8443"})).status_code == 200
+
+
+async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Serve) -> None:
+    """The one who has said the address before need not be told to say it."""
+    url = "https://inbox.example:8443"
+    async with (
+        serve(payer(Till())) as env,
+        site(env.client, names=["inbox.example"], url=url) as web,
+        web.browser() as me,
+    ):
+        refused = await me.http.get("/approvals", headers={"Host": "upstream"})
+        assert refused.status_code == 400
+        assert f"has to pass on the header `Host` as browsers send it, for {url}" in refused.text
+
+
+async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve) -> None:
+    """The address that people use is known; a page at another port of that host is still of another site."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, names=["inbox.example"], url="https://inbox.example:8443") as web,
+        web.browser() as me,
+    ):
+        _, id = await begun(env.client, "payer")
+        fields = {**await me.fields(path_of(id)), "action": "reject"}
+        for origin, status in (("https://inbox.example:9", 403), ("https://inbox.example:8443", 200)):
+            sent = await me.send(path_of(id), fields, headers={"Host": "inbox.example", "Origin": origin})
+            assert (origin, sent.status_code) == (origin, status)
+
+
+async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
+    """A proxy that is cut off while it sends would take the server for broken, and keep everybody away from it."""
+    size = 3_000_000
+    async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
+        place = urlsplit(web.url)
+        for path, host in (("/approvals/x", place.netloc), ("/approvals/x", "evil.example"), ("/login", place.netloc)):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port)
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {FORM}\r\nContent-Length: {size}\r\n\r\n"
+            writer.write(head.encode() + b"a" * (size // 2))
+            await writer.drain()
+            answer = asyncio.create_task(reader.readline())
+            await me.page("/approvals")
+            assert not answer.done(), path
+            writer.write(b"a" * (size // 2))
+            await writer.drain()
+            assert (await answer).split()[1][:1] == b"4"
+            writer.close()
+
+
+async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
+    """Neither arguments, hints, questions, comments nor names, on any page; and nothing on a page is inline."""
+
+    hostile = " ".join(XSS)
+
+    def pay(note: str, more: dict[str, Any]) -> dict[str, Any]:
+        return {"paid": note}
+
+    args = {"note": hostile, "more": {each: [each] for each in XSS}}
+    model = ScriptedModel(calls(("pay", args), text=hostile), says(hostile))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(agent) as env, site(env.client, person=hostile[:200]) as web, web.browser() as me:
+        started = {"user_id": hostile[:200], "session_id": hostile[-200:]}
+        invocation, id = await begun(env.client, "payer", **started)
+        pages = [await me.page(path) for path in ("/approvals", path_of(id), f"{path_of(id)}/edit")]
+        pages.append(await me.page(f"/approvals/several?{urlencode({'call': id})}"))
+        csrf = (await me.fields(path_of(id)))["csrf"]
+        pages.append(
+            await me.send(f"{path_of(id)}/edit", {"csrf": csrf, "json": f'{{"note": "x", "{len(hostile)}": 1}}'})
+        )
+        form = {**await me.fields(path_of(id)), "action": "reject", "comment": hostile}
+        pages.append(await me.send(path_of(id), form))
+        pages.append(await me.page(f"/approvals/{hostile.encode().hex()}%2F%3Cscript%3E"))
+        for page in pages:
+            tags = markup_of(page.text)
+            assert [
+                tag
+                for tag in tags
+                if re.search(r"\son\w+\s*=|\sstyle=|javascript:|evil", re.sub(r'"[^"]*"', '""', tag))
+            ] == []
+            names = {re.split(r"[\s>/]", tag.lstrip("</!"))[0].lower() for tag in tags}
+            assert names & {"img", "svg", "iframe", "base"} == set()
+            assert [tag for tag in tags if tag.startswith("<script")] == [
+                tag for tag in tags if re.fullmatch(r'<script src="/static/\w+\.js" defer>', tag)
+            ]
+            assert "5332114" not in page.text
+            assert not set(page.text) & {"\u202e", "\u200b", "\x00"}
+        await invocation.result()
+
+
+async def test_forms_are_taken_within_bounds(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither too large, by its own word or in fact, nor with too many fields, nor something else."""
+    monkeypatch.setattr(posted, "MAX_BODY", 10_000)
+    async with serve(asker("?")) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "asker")
+
+        async def chunks() -> Any:
+            for _ in range(20):
+                yield b"a" * 1_000
+
+        bodies: list[tuple[Any, int]] = [
+            (b"a" * 10_001, 413),
+            (chunks(), 413),
+            ("&".join(f"a{number}=" for number in range(1_500)).encode(), 403),
+            (b"&".join([b"="] * 2_001), 400),
+            (b"\xff\xfe", 400),
+            (b"no pairs", 400),
+            (b"", 403),
+        ]
+        for body, status in bodies:
+            sent = await me.http.post(path_of(id), content=body, headers={"Content-Type": FORM})
+            assert sent.status_code == status
+        assert len(await invocation.pending()) == 1
+        await invocation.reject()
+
+
+async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
+    """At the login as well as with forms; what is refused says when to try again."""
+    async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
+        form = await me.fields("/approvals")
+        sent = await asyncio.gather(*(me.send("/approvals/several", {**form, "csrf": "x"}) for _ in range(125)))
+        assert {page.status_code for page in sent} == {403, 429}
+        assert next(page.headers["retry-after"] for page in sent if page.status_code == 429) == "1"
+        assert (await me.page("/approvals")).status_code == 200
+        guesses = [(await me.http.get("/login?token=guess")).status_code for _ in range(40)]
+        assert set(guesses) == {403, 429}
+
+
+def test_counting_is_bounded_and_forgives_with_time() -> None:
+    """A bucket for each, which fills again; of very many the least recent are forgotten."""
+    now = 0.0
+    rate = Rate(2, per_s=10, clock=lambda: now)
+    assert [rate.wait("me"), rate.wait("me"), rate.wait("me"), rate.wait("they")] == [0, 0, 5, 0]
+    now = 5.0
+    assert [rate.wait("me"), rate.wait("me")] == [0, 5]
+    for number in range(20_000):
+        rate.wait(str(number))
+    assert len(rate._left) == 10_000
+
+
+def test_logins_and_forms_are_bounded_and_logins_end() -> None:
+    """One more of either drops the first."""
+    now = 0.0
+    logins = Logins(most=2, clock=lambda: now)
+    cookies = [logins.add(Login(name, until=until)) for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0))]
+    found = [login.person for cookie in cookies if (login := logins.find(cookie))]
+    assert found == ["b", "c"]
+    now = 5.0
+    assert logins.find(cookies[1]) is None
+    login = Login("a")
+    nonces = [login.offer("x") for _ in range(MAX_FORMS + 1)]
+    assert [login.sending(nonce, "x") is None for nonce in nonces] == [True, *[False] * MAX_FORMS]
+    assert login.sending(nonces[-1], "y") is None
+
+
+async def test_a_page_keeps_nothing_in_the_browser_and_lets_nobody_frame_it(serve: Serve) -> None:
+    """On every page of the inbox; cookies are out of reach of scripts."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        for path in ("/approvals", path_of(id), f"{path_of(id)}/edit"):
+            headers = (await me.page(path)).headers
+            assert headers["cache-control"] == "no-store"
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert "script-src 'self';" in headers["content-security-policy"]
+        await invocation.reject()

@@ -1,0 +1,196 @@
+"""The list of what waits, and answering several calls together."""
+
+import html
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import asker, begun, payer
+from tests.server.web.sites import Browser, hidden, path_of, site
+from tests.server.workflows.outside import Till, until
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.embedded import EmbeddedServer
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, calls
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.web import inbox
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[EmbeddedServer]:
+    """One of its own: the list is that of the whole namespace."""
+    async with EmbeddedServer() as server:
+        yield server
+
+
+async def listed(me: Browser, **filters: str) -> list[str]:
+    """Return the ids of the calls on a page of the list."""
+    page = (await me.page(f"/approvals?{urlencode(filters)}")).text
+    return [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
+
+
+async def posted(me: Browser, *ids: str) -> None:
+    """Wait until the list is of exactly these calls, and of no answered ones any more."""
+
+    async def look() -> bool:
+        return set(await listed(me)) == set(ids)
+
+    await until(look, f"{ids} in the list")
+
+
+async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None:
+    """Call, agent, age and deadline; whoever answers finds the page, and secrets are not in the list."""
+    agent = payer(Till(), {"amount": 5, "to": "acme"}, deadline=timedelta(minutes=10))
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        await posted(me, id)
+        page = html.unescape((await me.page("/approvals")).text)
+        for shown in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", " ago"):
+            assert shown in page
+        assert 'class="soon"' in page
+        await invocation.reject()
+
+
+async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve: Serve) -> None:
+    """And says so when nothing is left."""
+    async with serve(payer(Till(), {"amount": 5}), asker("Which day?")) as env, site(env.client) as web:
+        async with web.browser() as me:
+            paying, payment = await begun(env.client, "payer")
+            asking, question = await begun(env.client, "asker")
+            await posted(me, payment, question)
+            assert await listed(me, agent="asker") == [question]
+            assert await listed(me, agent="asker", tool="pay") == []
+            assert "Nothing here waits." in (await me.page("/approvals?tool=unheard-of")).text
+            page = await me.send(
+                path_of(question), {**await me.fields(path_of(question)), "action": "respond", "response": "Friday"}
+            )
+            assert "was answered by dana" in page.text
+            assert (await me.page("/approvals?page=no-such-page")).status_code == 400
+        await paying.reject()
+        await asking.result()
+
+
+async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) -> None:
+    """The page of the call has them whole."""
+    long = {"amount": 5, "note": "x" * 10_000}
+    async with serve(payer(Till(), long)) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        await posted(me, id)
+        assert "pay(…), 10,022 bytes of arguments" in (await me.page("/approvals?tool=pay")).text
+        assert "10,002 characters" in (await me.page(path_of(id))).text
+        await invocation.reject()
+
+
+async def test_a_long_list_has_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is on one of them."""
+    monkeypatch.setattr(inbox, "LISTED", 2)
+    async with (
+        serve(
+            Agent(name="asker", model=FunctionModel(_asks), tools=[LongRunningFunctionTool(_ask)]), verify=False
+        ) as env,
+        site(env.client) as web,
+        web.browser() as me,
+    ):
+        invocations: list[Invocation] = []
+        for number in range(5):
+            invocations.append(await env.client.start("asker", "go", id=f"paged-{number}-{env.client.task_queue}"))
+
+        async def all_there() -> bool:
+            waiting = {call.invocation_id async for call in env.client.approvals.each(agent="asker")}
+            return waiting == {each.id for each in invocations}
+
+        await until(all_there, "all calls")
+        seen: list[str] = []
+        path = "/approvals?agent=asker"
+        for _ in range(5):
+            page = (await me.page(path)).text
+            seen += [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
+            following = re.search(r'href="([^"]*)" rel="next"', page)
+            if following is None:
+                break
+            path = html.unescape(following[1])
+        assert sorted(seen) == sorted(f"{each.id}/fc-1" for each in invocations)
+        await invocations[0].answer("claim", "fc-1", by="dana")
+
+        async def taken_on() -> bool:
+            return "taken on by dana" in (await me.page("/approvals?agent=asker&show=claimed")).text
+
+        await until(taken_on, "the oldest call, which is on the last page, on the first of those taken on")
+        for each in invocations:
+            await each.handle.terminate()
+
+
+def _ask(question: str) -> None:
+    """Ask a person."""
+
+
+def _asks(_: LlmRequest) -> LlmResponse:
+    return calls(("_ask", {"question": "Which day?"}))
+
+
+async def test_nothing_waiting_is_said(serve: Serve) -> None:
+    """Rather than shown as an empty page."""
+    async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
+        assert "Nothing here waits." in (await me.page("/approvals?agent=nobody-of-that-name")).text
+
+
+async def test_several_are_answered_together_once_all_of_them_were_shown(serve: Serve) -> None:
+    """Each with its arguments and digest, and each with a line of its own; what was answered before says so."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, {"amount": 6}, {"amount": 7})
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, first = await begun(env.client, "payer")
+        ids = [first.replace("fc-1", f"fc-{number}") for number in (1, 2, 3)]
+        page = (await me.page(f"/approvals/several?{urlencode({'call': ids}, doseq=True)}")).text
+        for amount in (5, 6, 7):
+            assert f'<th scope="row">amount</th><td><code class="value">{amount}</code>' in page
+        assert page.count("<span>for user</span> <span>until 20") == 3
+        chosen = [html.unescape(value) for value in re.findall(r'name="call" value="([^"]*)"', page)]
+        assert [value.rpartition("|")[0] for value in chosen] == ids
+        await invocation.reject("fc-2", by="erin")
+        form = {**hidden(page), "call": [*chosen, "nobody/fc-1|x"], "action": "approve", "comment": "all fine"}
+        results = await me.send("/approvals/several", form)
+        assert "2 of 4 answers count" in results.text
+        lines = [html.unescape(re.sub("<[^>]*>", "", line)) for line in re.findall(r"<li class.*?</li>", results.text)]
+        assert lines[0] == f"{ids[0]}: approved"
+        assert lines[1].startswith(f"{ids[1]}: This call was rejected by erin (as they say)")
+        assert lines[2] == f"{ids[2]}: approved"
+        assert "No call of the id 'nobody/fc-1' waits" in lines[3]
+        again = await me.send("/approvals/several", form)
+        assert again.status_code == 409
+        assert "This form was sent before" in again.text
+        await invocation.result()
+        assert sorted(till.paid) == [5, 7]
+
+
+async def test_together_only_what_all_take_is_offered_and_not_too_many(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A digest of another call is refused for that call alone."""
+    monkeypatch.setattr(inbox, "MOST", 2)
+    async with serve(payer(Till(), {"amount": 5}, {"amount": 6})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        ids = [id, id.replace("fc-1", "fc-2")]
+        assert (await me.page("/approvals/several")).status_code == 303
+        assert (await me.page(f"/approvals/several?{urlencode({'call': [*ids, 'x']}, doseq=True)}")).status_code == 422
+        fields = hidden((await me.page(f"/approvals/several?{urlencode({'call': ids}, doseq=True)}")).text)
+        wrong = {**fields, "call": [f"{each}|{'0' * 32}" for each in ids], "action": "approve"}
+        changes: tuple[dict[str, Any], ...] = (
+            {"call": []},
+            {"action": "respond"},
+            {"call": ["x"]},
+            {"call": ["a|b"] * 3 + ["c|d", "e|f"]},
+        )
+        for changed in changes:
+            assert (await me.send("/approvals/several", {**wrong, **changed})).status_code == 422
+        results = await me.send("/approvals/several", wrong)
+        assert results.text.count("The answer is for other arguments") == 2
+        assert len(await invocation.pending()) == 2
+        await invocation.reject("fc-1")
+        await invocation.reject("fc-2")

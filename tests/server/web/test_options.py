@@ -1,0 +1,37 @@
+"""Options of `waystation web` that cannot be served are usage errors, said before anything listens."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import command
+from waystation.embedded import EmbeddedServer
+from waystation.identity.init import write
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--url", "inbox.example"], "--url is 'inbox.example'; give an address that begins with https://"),
+        (["--url", "https://"], "--url is 'https://'; give a host and no path"),
+        (["--url", "https://example.com/inbox"], "give a host and no path"),
+        (["--url", "https://example.com?x=1"], "give a host and no path"),
+        (["--url", "https://dana:pw@example.com"], "give a host and no path"),
+        (["--url", "https://example.com:99999"], "give a host and no path"),
+        (["--url", "https://b\u00fcro.example"], "give a host and no path"),
+        (["--identity", "{folder}/clients.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
+        (["--temporal-ui", "javascript:alert(1)"], "--temporal-ui is 'javascript:alert(1)'"),
+        (["--identity", "{folder}/nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["--identity", "{folder}/workers.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
+        (["--identity", "{folder}/gateway.toml", "--host", "0.0.0.0"], "lets other machines in"),
+        (["--host", "0.0.0.0", "--url", "https://inbox.example"], "have people log in at a provider"),
+    ],
+)
+async def test_what_cannot_be_served_is_said(
+    server: EmbeddedServer, tmp_path: Path, options: list[str], said: str
+) -> None:
+    """One line, with the remedy."""
+    write(tmp_path / "identity")
+    given = [option.format(folder=tmp_path / "identity") for option in options]
+    ran = await command("--address", server.address, "web", "--port", "0", *given)
+    assert (ran.code, said in ran.err, ran.out) == (2, True, "")

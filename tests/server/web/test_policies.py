@@ -1,0 +1,218 @@
+"""What a policy makes of a call's page: who is named, what is offered, what is asked for."""
+
+import html
+from datetime import timedelta
+from enum import Enum
+
+import pytest
+from pydantic import BaseModel
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import path_of, site
+from tests.server.workflows.outside import Till, until
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import AnswerCounted
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+class Size(Enum):
+    """How much is wanted."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Booking(BaseModel):
+    """What the agent has to know."""
+
+    room: str
+    seats: int
+    size: Size
+    projector: bool = False
+
+
+def booker() -> Agent:
+    """Return an agent that asks which room to book."""
+
+    def which_room(day: str) -> None:
+        """Ask a person."""
+
+    tool = LongRunningFunctionTool(which_room, response_schema=Booking)
+    model = ScriptedModel(calls(("which_room", {"day": "Friday"})), says("Booked."))
+    return Agent(name="booker", model=model, tools=[tool])
+
+
+async def answers_in(invocation: Invocation) -> list[str]:
+    """Return the actions that count so far."""
+    return [
+        each.body.answer.action for each in (await invocation.log()).entries if isinstance(each.body, AnswerCounted)
+    ]
+
+
+async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Serve) -> None:
+    """Each property has a field of its kind; what does not fit is said beside it, and what was typed stays."""
+    async with serve(booker()) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "booker")
+        page = (await me.page(path_of(id))).text
+        for field in (
+            'name="value.room"',
+            'inputmode="numeric"',
+            '<option value="&#34;large&#34;"',
+            'name="value.projector"',
+        ):
+            assert field in page
+        assert 'value="approve"' not in page
+        filled = {"value.room": "Blue", "value.seats": "many", "value.size": '"large"', "value.projector": "true"}
+        wrong = await me.send(path_of(id), {**await me.fields(path_of(id)), **filled, "action": "respond"})
+        assert wrong.status_code == 422
+        assert "Write a whole number." in wrong.text
+        assert 'value="Blue"' in wrong.text
+        right = {**await me.fields(path_of(id)), **filled, "value.seats": "12", "action": "respond"}
+        assert "This call was answered by dana" in (await me.send(path_of(id), right)).text
+        await invocation.result()
+        (call,) = (await invocation.log()).calls.values()
+        assert call.response == {"room": "Blue", "seats": 12, "size": "large", "projector": True}
+
+
+async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -> None:
+    """Without it nothing is sent, and the form may be sent again."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(comment=True, digest=True))
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        page = await me.page(path_of(id))
+        assert "An answer needs a comment." in page.text
+        assert "Comment (needed)" in page.text
+        form = {**await me.fields(path_of(id)), "action": "approve"}
+        assert (await me.send(path_of(id), {**form, "comment": "  "})).status_code == 422
+        assert "This call was approved" in (await me.send(path_of(id), {**form, "comment": "agreed"})).text
+        await invocation.result()
+
+
+async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve) -> None:
+    """A form with another one is refused before it is sent."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(actions=("reject", "edit")))
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        page = (await me.page(path_of(id))).text
+        assert 'value="approve"' not in page
+        assert 'value="reject"' in page
+        assert "Edit, then approve" in page
+        refused = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
+        assert (refused.status_code, "The call does not take this answer." in refused.text) == (422, True)
+        await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "reject"})
+        await invocation.result()
+
+
+async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(serve: Serve) -> None:
+    """It is offered where the policy allows it, and then recorded with the approval."""
+    till = Till()
+    policy = ApprovalPolicy(remember=timedelta(hours=2), remember_args=("to",))
+    agent = payer(till, {"amount": 5, "to": "acme"}, approval=policy)
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer", session_id="s-1")
+        page = (await me.page(path_of(id))).text
+        assert "For 2 hours, calls of this tool with the same <code>to</code> run unasked." in page
+        form = {**await me.fields(path_of(id)), "action": "approve-and-remember"}
+        done = (await me.send(path_of(id), form)).text
+        assert "This call was approved by dana" in done
+        assert "approved by dana (as they say), and calls like it run unasked" in done
+        await invocation.result()
+        (standing,) = (await invocation.log()).standing
+        assert (standing.tool, standing.args, standing.by) == ("pay", {"to": "acme"}, "dana")
+
+
+async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhile(serve: Serve) -> None:
+    """In the list as well; whoever may answer it can take it away."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
+    async with (
+        serve(agent) as env,
+        site(env.client) as mine,
+        site(env.client, person="erin") as theirs,
+        mine.browser() as me,
+        theirs.browser() as they,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "claim"})
+        assert "Taken on by dana." in page.text
+        assert "Give it back" in page.text
+
+        async def listed(who: str, path: str) -> bool:
+            reader = me if who == "dana" else they
+            return id in html.unescape((await reader.page(path)).text)
+
+        await until(lambda: listed("dana", "/approvals?show=claimed"), "the call among those taken on")
+        assert "taken on by dana" in (await they.page("/approvals")).text
+        assert not await listed("erin", "/approvals?show=claimed")
+        assert not await listed("dana", "/approvals?show=free")
+        other = (await they.page(path_of(id))).text
+        assert "has taken on call" in html.unescape(other)
+        assert 'value="approve"' not in other
+        page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "release"})
+        assert "The call was given back." in page.text
+        page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "reject"})
+        for told in ("taken on by dana (as they say)", "given back by erin (as they say)", "rejected by erin"):
+            assert told in page.text
+        await invocation.result()
+        assert await answers_in(invocation) == ["claim", "release", "reject"]
+
+
+async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> None:
+    """Who was asked besides, and that it happened."""
+    escalation = Escalation(after=timedelta(milliseconds=300), to=("boss",))
+    policy = ApprovalPolicy(approvers=("dana",), verified=False, escalation=(escalation,), deadline=timedelta(hours=3))
+    async with (
+        serve(payer(Till(), {"amount": 5}, approval=policy)) as env,
+        site(env.client, person="boss") as web,
+        web.browser() as me,
+    ):
+        invocation, id = await begun(env.client, "payer")
+
+        async def escalated() -> str:
+            page = (await me.page(path_of(id))).text
+            return page if "May answer: dana, boss." in page else ""
+
+        page = await until(escalated, "the escalation")
+        for told in ("Others were asked besides, 1 time so far.", "others were asked, too", "in 3 hours"):
+            assert told in page
+        assert (
+            "This call was approved by boss"
+            in (await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})).text
+        )
+        await invocation.result()
+
+
+@pytest.mark.parametrize(
+    ("action", "said", "paid"),
+    [("waive", "let through without the approval that it needed by dana", [5]), ("cancel", "closed by dana", [])],
+)
+async def test_an_operator_lets_a_call_through_or_closes_it(
+    serve: Serve, action: str, said: str, paid: list[int]
+) -> None:
+    """Behind a fold of its own; both are recorded as what they are."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, approval=ApprovalPolicy())
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action, "comment": "night shift"})
+        assert said in page.text
+        await invocation.result()
+        assert till.paid == paid
+
+
+async def test_where_nobody_can_vouch_a_call_that_needs_it_is_shown_but_not_answered(serve: Serve) -> None:
+    """And the page says what whoever runs the server can do."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana",)))
+    async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        page = (await me.page(path_of(id))).text
+        assert "this server cannot vouch for you" in page
+        assert "--identity FILE" in page
+        assert 'value="approve"' not in page
+        sent = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
+        assert sent.status_code in (403, 409)
+        assert len(await invocation.pending()) == 1
+        await invocation.handle.terminate()

@@ -1,0 +1,383 @@
+"""People who log in at a provider, the word of the gateway for them, and links that open one call."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx2 as httpx
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import Browser, hidden, path_of, site
+from tests.server.workflows.outside import Till
+from tests.unit.identity.conftest import Installation, installed
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.policy import ApprovalPolicy
+from waystation.identity import Configuration, Links
+from waystation.testing.fake_openid import FakeOpenId
+from waystation.web.security import NotSafeToServe, check_place
+from waystation.web.sign_in import own_path
+from waystation.web.vouching import Gatekeeper
+
+POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
+
+
+@pytest.fixture
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    """An installation whose gateway has people log in at the provider."""
+    found = installed(tmp_path / "identity", openid)
+    (found.folder / "oidc-secret").write_text(openid.client_secret)
+    section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
+    with (found.folder / "gateway.toml").open("a") as file:
+        file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()))
+    return found
+
+
+def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
+    """Return what the web server makes of its configuration."""
+    file = there.folder / "gateway.toml"
+    if decide:
+        file.write_text(file.read_text().replace("decide = false", "decide = true"))
+    return Gatekeeper.of(file, "default")
+
+
+def links(there: Installation) -> Links:
+    """Return what signs links, as a worker does for its messages."""
+    return Links.of(Configuration.read(there.folder / "workers.toml"), namespace="default")
+
+
+async def logged_in(http: httpx.AsyncClient, openid: FakeOpenId, next: str = "/approvals") -> httpx.Response:
+    """Do what a browser does with a person who logs in."""
+    sent = await http.get(f"/login?{urlencode({'next': next})}")
+    assert sent.status_code == 303
+    ended = openid.log_in(sent.headers["location"])
+    return await http.get(ended)
+
+
+def browser(url: str) -> httpx.AsyncClient:
+    """Return a browser that is not logged in."""
+    return httpx.AsyncClient(base_url=url, headers={"Accept": "text/html"}, timeout=30)
+
+
+async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The gateway signs for the person, the workers verify it, and the page says so; nothing secret is recorded."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, approval=POLICY)
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        first = await http.get(path_of(id))
+        assert f'href="/login?next={quote(path_of(id), safe="")}"' in first.text
+        entered = await logged_in(http, openid, path_of(id))
+        assert entered.headers["location"] == path_of(id)
+        me = Browser(http)
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
+        assert "This call was approved by dana@example.com (identity verified)" in page.text
+        assert "looked into" not in page.text
+        await invocation.result()
+        assert till.paid == [5]
+        history = str(await invocation.history())
+        assert [secret for secret in openid.secrets if secret in history] == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "roles", "said", "known"),
+    [
+        ("erin@example.com", ("finance",), "asked for call", "You are logged in as erin@example.com, role:finance."),
+        (
+            "dana@example.com",
+            ("marketing",),
+            "may not answer",
+            "You are logged in as dana@example.com, role:marketing.",
+        ),
+        ("dana@example.com", (), "may not answer", "You are logged in as dana@example.com, without any role."),
+    ],
+)
+async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
+    serve: Serve,
+    there: Installation,
+    openid: FakeOpenId,
+    subject: str,
+    roles: tuple[str, ...],
+    said: str,
+    known: str,
+) -> None:
+    """As whom they are known, too: of one whose roles the configuration does not find nobody else would say so.
+
+    Nor does a form that was sent all the same do anything: the workers decide.
+    """
+    openid.subject, openid.roles = subject, roles
+    agent = payer(Till(), {"amount": 5}, approval=POLICY)
+    async with (
+        serve(agent, identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        await logged_in(http, openid)
+        me = Browser(http)
+        page = (await me.page(path_of(id))).text
+        assert said in page
+        assert known in page
+        assert 'value="approve"' not in page
+        csrf = hidden(page)["csrf"]
+        # What a browser with an older page, or a forger, would send.
+        nonce = hidden(page).get("nonce", "")
+        sent = await me.send(path_of(id), {"csrf": csrf, "nonce": nonce, "action": "approve"})
+        assert sent.status_code in (403, 409)
+        assert len(await invocation.pending()) == 1
+        await invocation.handle.terminate()
+
+
+async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Neither a stolen address of return, nor the same one again, nor a refusal of the provider lets anybody in."""
+    async with (
+        serve(payer(Till())) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as me,
+        browser(web.url) as thief,
+    ):
+        ended = openid.log_in((await me.get("/login")).headers["location"])
+        assert (await thief.get(ended)).status_code == 403
+        assert (await me.get(ended)).status_code == 303
+        assert (await me.get("/approvals")).status_code == 200
+        assert (await me.get(ended)).status_code == 403
+        assert (await thief.get("/login/callback?error=access_denied&state=x")).status_code == 403
+        assert (await thief.get("/approvals")).status_code == 303
+        assert (await thief.head("/login")).status_code == 405
+
+
+async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printed_link(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Also by a form that a forgotten tab still sends; nothing of it is done."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        await logged_in(http, openid)
+        me = Browser(http)
+        fields = await me.fields(path_of(id))
+        left = await me.send("/logout", {"csrf": fields["csrf"]})
+        assert 'href="/login">Log in again' in left.text
+        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        assert page.status_code == 401
+        assert "Nothing was sent: this browser is not logged in, or not any more." in page.text
+        assert f'href="/login?next={quote(path_of(id), safe="")}"' in page.text
+        assert "printed" not in left.text + page.text
+        await invocation.reject()
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("/approvals/a%2Ffc-1?x=1", "/approvals/a%2Ffc-1?x=1"),
+        ("", "/"),
+        ("https://evil.example/", "/"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("\\\\evil.example", "/"),
+        ("/\t/evil.example", "/"),
+        ("/\n//evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("approvals", "/"),
+        ("/\u2215evil", "/"),
+    ],
+)
+def test_after_the_login_a_browser_goes_to_a_page_of_this_server_only(given: str, path: str) -> None:
+    """Whatever a link says."""
+    assert own_path(given) == path
+
+
+async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:
+    """Do what the script does on the page that a link leads to."""
+    sent = {"Content-Type": "application/x-www-form-urlencoded", **headers}
+    return await http.post("/link", content=urlencode({"link": token}), headers=sent, follow_redirects=True)
+
+
+async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: Installation) -> None:
+    """Whoever has it sees that call, opens nothing else, and has no form; opening it changes nothing."""
+    agent = payer(Till(), {"amount": 5, "to": "acme"}, {"amount": 6})
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        other = id.replace("fc-1", "fc-2")
+        token = links(there).sign(id, "dana@example.com")
+        before = len((await invocation.history()).events)
+        landed = await http.get(path_of(id))
+        assert (landed.status_code, "asks to run" in landed.text) == (401, False)
+        for wrong in (f"{token[:-4]}AAAA", "x", "", "\x00", links(there).sign(id, lifetime=timedelta(seconds=-1))):
+            assert (await followed(http, wrong)).status_code == 403
+        assert (await followed(http, token, Origin="https://evil.example")).status_code == 403
+        assert (await http.get(f"/link?link={token}")).status_code == 405
+        for _ in range(2):
+            page = (await followed(http, token)).text
+            assert "payer asks to run pay" in page
+            assert "This link shows the call. To answer it, log in." in page
+            assert "<form" not in page
+            assert (await http.head(path_of(id))).status_code == 200
+        assert len((await invocation.history()).events) == before
+        for path in (path_of(other), f"{path_of(id)}/edit", f"{path_of(id)}/arguments.json"):
+            assert (await http.get(path)).status_code == 401
+        for path in ("/", "/approvals", f"/invocations/{invocation.id}/timeline"):
+            assert (await http.get(path)).headers["location"].startswith("/login?next=")
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert (await http.post(path_of(id), content="action=approve", headers=kind)).status_code == 403
+        assert (await http.post(path_of(other), content="action=approve", headers=kind)).status_code == 401
+        await invocation.reject("fc-1")
+        await invocation.reject("fc-2")
+
+
+async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serve: Serve, there: Installation) -> None:
+    """Links last days and calls weeks: whoever comes late need not look for the call. No form names another place."""
+    async with (
+        serve(payer(Till(), {"amount": 5})) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        landed = hidden((await http.get(path_of(id))).text)
+        expired = links(there).sign(id, lifetime=timedelta(seconds=-1))
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        late = await http.post("/link", content=urlencode({**landed, "link": expired}), headers=kind)
+        assert late.status_code == 403
+        assert "The link has expired" in late.text
+        assert f'href="/login?next={quote(path_of(id), safe="")}"' in late.text
+        forged = {"place": "https://evil.example/", "link": expired}
+        assert "evil" not in (await http.post("/link", content=urlencode(forged), headers=kind)).text
+        await invocation.reject()
+
+
+async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
+    """For the person for whom it was made, where the configuration says so; a link for nobody still only shows."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there, decide=True)) as web,
+        browser(web.url) as http,
+        browser(web.url) as elsewhere,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        signer = links(there)
+        for who in (None, "erin@example.com"):
+            assert 'value="approve"' not in (await followed(http, signer.sign(id, who))).text
+        mine = signer.sign(id, "dana@example.com")
+        fields, late = hidden((await followed(http, mine)).text), hidden((await followed(elsewhere, mine)).text)
+        me, again = Browser(http), Browser(elsewhere)
+        crossed = await me.send(
+            path_of(id), {**fields, "action": "approve"}, headers={"Origin": "https://evil.example"}
+        )
+        assert crossed.status_code == 403
+        page = await me.send(path_of(id), {**fields, "action": "approve"})
+        assert "This call was approved by dana@example.com (identity verified)" in page.text
+        for one, form in ((me, fields), (again, late)):
+            assert (await one.send(path_of(id), {**form, "action": "reject"})).status_code == 409
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: Installation) -> None:
+    """Mails are forwarded: the answer would count as that of the person for whom the link was made."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
+    async with (
+        serve(agent, identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there, decide=True)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        page = await followed(http, links(there).sign(id, "dana@example.com"))
+        assert "You answer as dana@example.com, for whom this link was made." in page.text
+        await invocation.handle.terminate()
+
+
+async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(serve: Serve) -> None:
+    """Who comes from a page that a link opened has used none of them."""
+    async with serve(payer(Till())) as env, site(env.client) as web, browser(web.url) as http:
+        page = await http.get("/login?next=%2Fapprovals")
+        assert page.status_code == 403
+        assert "Open the link that was printed where this server was started" in page.text
+
+
+async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
+    """Whoever opens the links of two mails side by side answers both; what was typed into the first is not lost."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, {"amount": 6}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there, decide=True)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, first = await begun(env.client, "payer")
+        pages = [first, first.replace("fc-1", "fc-2")]
+        signer, me = links(there), Browser(http)
+        forms = [hidden((await followed(http, signer.sign(id, "dana@example.com"))).text) for id in pages]
+        for id, fields in zip(pages, forms, strict=True):
+            page = await me.send(path_of(id), {**fields, "action": "approve"})
+            assert "This call was approved by dana@example.com (identity verified)" in page.text
+        await invocation.result()
+        assert sorted(till.paid) == [5, 6]
+
+
+async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """The page says who has approved so far; the same person counts once."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("role:finance",), quorum=2))
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as first,
+        browser(web.url) as second,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        await logged_in(first, openid)
+        openid.subject = "finn@example.com"
+        await logged_in(second, openid)
+        me, they = Browser(first), Browser(second)
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
+        assert "Your approval counts; more people have to approve." in page.text
+        assert "so far dana@example.com" in page.text
+        assert 'value="approve"' not in page.text  # it would not count
+        assert 'value="reject"' in page.text
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
+        assert page.status_code == 409
+        assert "has approved call &#39;fc-1&#39; before; 1 more has to." in page.text
+        assert till.paid == []
+        page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "approve"})
+        assert "This call was approved by finn@example.com (identity verified)" in page.text
+        await invocation.result()
+        assert till.paid == [5]
+
+
+def test_logins_at_a_provider_need_a_gateway_that_vouches(there: Installation) -> None:
+    """And with them it may be reached from elsewhere, without a token for programs."""
+    file = there.folder / "gateway.toml"
+    check_place("0.0.0.0", token=None, names=["inbox.example"], provider=True)
+    with pytest.raises(NotSafeToServe):
+        check_place("0.0.0.0", token=None, names=[], provider=True)
+    lines: list[Any] = file.read_text().split("[envelope]")
+    file.write_text("[envelope]" + lines[1])
+    with pytest.raises(InvalidConfiguration, match="gateway"):
+        Gatekeeper.of(file, "default")

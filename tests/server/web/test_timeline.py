@@ -1,0 +1,135 @@
+"""The timeline of an invocation: what took how long, and how that is drawn."""
+
+import html
+import re
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import site
+from tests.server.workflows.outside import Till
+from waystation.agents import Agent
+from waystation.core.wire import WORKFLOW
+from waystation.presentation import timeline
+from waystation.presentation.timeline import Scale
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+WEEKS = 3 * 7 * 86_400.0
+
+
+async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve) -> None:
+    """A wait ends with the answer; what ran before it, and after it, has bars of its own."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, _ = await begun(env.client, "payer")
+        path = f"/invocations/{invocation.id}/timeline"
+        waiting = (await me.page(path)).text
+        assert re.findall(r'class="bar (\w+)" x="[^"]*" width="[^"]*" y="\d+" height="12"', waiting) == [
+            "model",
+            "wait",
+        ]
+        assert "so far, payer: pay waits" in waiting
+        await invocation.approve()
+        await invocation.result()
+        over = html.unescape((await me.page(path)).text)
+        rows = re.findall(r"<tr><td><time[^<]*</time></td><td>([^<]*)</td><td>([^<]*)</td></tr>", over)
+        assert [name for _, name in rows] == [
+            "payer: model call 1",
+            "payer: pay waits",
+            "payer: pay",
+            "payer: model call 2",
+        ]
+        assert all(re.fullmatch(r"[\d.]+ m?s", length) for length, _ in rows)
+        assert over.count('class="event"') > 3
+        assert " style=" not in over
+
+
+async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
+    """A tool that had to be tried again says how often."""
+    tries: list[int] = []
+
+    def look(tool_context: ToolContext) -> dict[str, str]:
+        tries.append(1)
+        if len(tries) < 3:
+            raise TimeoutError("not yet")
+        tool_context.state["seen"] = True
+        return {"found": "it"}
+
+    model = ScriptedModel(calls(("look", {})), says("Done."))
+    agent = Agent(name="finder", model=model, tools=[FunctionTool(look, retries=5)])
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation = await env.client.start("finder", "go")
+        await invocation.result()
+        page = (await me.page(f"/invocations/{invocation.id}/timeline")).text
+        assert "finder: look, 3 attempts" in page
+        assert 'class="bar tool retried"' in page
+        assert page.count('class="change"') == 2
+
+
+def test_a_wait_of_weeks_leaves_steps_of_seconds_to_be_seen() -> None:
+    """It is cut, and its real length said; everything else keeps one scale."""
+    scale = Scale([0.0, 2.0, 6.0, 6.0 + WEEKS, 8.0 + WEEKS])
+    (cut,) = scale.breaks
+    assert (round(cut.x, 1), round(cut.width, 1), cut.seconds) == (68.2, 9.0, WEEKS)
+    assert scale.at(2.0) == pytest.approx(2 * scale.at(6.0) / 6)
+    assert 100 - scale.at(6.0 + WEEKS) == pytest.approx(scale.at(2.0))
+    assert scale.at(8.0 + WEEKS) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "cut"),
+    [
+        ([], []),
+        ([5], []),
+        ([0, 5], []),
+        ([2, 2, 5], []),
+        ([1, 1, 7], [7]),
+        ([2, WEEKS, 3, WEEKS / 2], [WEEKS, WEEKS / 2]),
+        ([1, 3, 12, 48], []),
+    ],
+)
+def test_only_stretches_much_longer_than_all_shorter_ones_are_cut(lengths: list[float], cut: list[float]) -> None:
+    """So what is drawn to scale is drawn so wherever it can be."""
+    times = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    scale = Scale(times)
+    assert [pytest.approx(each.seconds) for each in scale.breaks] == cut
+    assert scale.at(times[-1]) == pytest.approx(100 if sum(lengths) else 0)
+
+
+@pytest.mark.parametrize(("seconds", "ruler"), [(8.0, 2.0), (0.03, 0.005), (90_000.0, 20_000.0)])
+def test_the_ruler_is_a_round_number_of_seconds(seconds: float, ruler: float) -> None:
+    """At most a quarter of the width."""
+    length, width = Scale([0.0, seconds]).ruler
+    assert length == pytest.approx(ruler)
+    assert 10 <= width <= 25
+
+
+async def test_many_breaks_share_half_of_the_width() -> None:
+    """However often people were waited for, there is room for the rest."""
+    times = [0.0]
+    for number in range(20):
+        times += [times[-1] + 1, times[-1] + 1 + WEEKS * (number + 1)]
+    scale = Scale(times)
+    assert len(scale.breaks) == 20
+    assert sum(each.width for each in scale.breaks) == pytest.approx(timeline.BREAKS)
+
+
+async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued(serve: Serve) -> None:
+    """As do the page of a call and what happened to it."""
+
+    def look(number: int) -> dict[str, int]:
+        return {"found": number}
+
+    model = ScriptedModel(*(calls(("look", {"number": number})) for number in range(8)), says("Done."))
+    agent = Agent(name="finder", model=model, tools=[FunctionTool(look)])
+    async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
+        given = {"agent": "finder", "message": "go", "cut_after": 5}
+        id, queue = f"continued-{env.client.task_queue}", env.client.task_queue
+        handle = await env.temporal.start_workflow(WORKFLOW, given, id=id, task_queue=queue)
+        await handle.result()
+        assert len(await env.client.invocation(id).histories()) > 1
+        page = (await me.page(f"/invocations/{id}/timeline")).text
+        assert [page.count(f"finder: model call {number}<") for number in (1, 9)] == [2, 2]
+        assert page.count("finder: look</td>") == 8

@@ -1,0 +1,64 @@
+"""Pages while the Temporal server does not answer: nothing is claimed that nobody knows."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from temporalio.client import WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import hidden, path_of, site
+from tests.server.workflows.outside import Till
+
+GONE = "The Temporal server does not answer (UNAVAILABLE). What waits there goes on waiting; try again later."
+UNKNOWN = "The Temporal server did not answer (UNAVAILABLE), so nobody knows whether this counts."
+
+
+def gone(*_: object, **__: object) -> Any:
+    """Be a server that is not there."""
+    raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+
+
+@contextlib.contextmanager
+def cut(name: str) -> Iterator[None]:
+    """Have what a client asks of workflows fail as it does while there is no server."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(WorkflowHandle, name, gone)
+        yield
+
+
+async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(serve: Serve) -> None:
+    """It may have been recorded: whoever sent it is told to look first."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields(path_of(id))
+        with cut("execute_update"):
+            page = await me.send(path_of(id), {**fields, "action": "approve"})
+        await invocation.reject()
+        assert page.status_code == 503
+        assert f"{UNKNOWN} Look at the call before you answer it again." in page.text
+
+
+async def test_several_answers_to_which_the_server_says_nothing_are_told_each(serve: Serve) -> None:
+    """What was sent may count; where the call was not even found, nothing was sent."""
+    agent = payer(Till(), {"amount": 5}, {"amount": 6})
+    async with serve(agent) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        path = f"/approvals/several?{urlencode({'call': [id, id.replace('fc-1', 'fc-2')]}, doseq=True)}"
+        one, other = [hidden((await me.page(path)).text) for _ in range(2)]
+        wanted = {"call": [f"{id}|", f"{id.replace('fc-1', 'fc-2')}|"], "action": "approve"}
+        with cut("execute_update"):
+            page = (await me.send("/approvals/several", {**one, **wanted})).text
+        assert "<h1>0 of 2 answers count, 2 not confirmed yet</h1>" in page
+        assert page.count(UNKNOWN) == 2
+        with cut("describe"):
+            page = (await me.send("/approvals/several", {**other, **wanted})).text
+            shown = await me.page(path)
+        assert "<h1>0 of 2 answers count</h1>" in page
+        assert page.count(GONE) == 2
+        assert (shown.status_code, GONE in shown.text) == (503, True)
+        await invocation.cancel()

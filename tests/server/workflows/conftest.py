@@ -1,0 +1,39 @@
+"""Every workflow test ends with a look at its workflow tasks: none may have failed."""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve, verify_tree
+from tests.server.workflows.outside import stuck_tasks
+from tests.server.workflows.skipping import serve_and_skip, skipping_server
+from waystation.agents import BaseAgent
+from waystation.client.agent_client import Invocation
+from waystation.testing import AgentEnvironment
+
+__all__ = ["serve", "serve_and_skip", "skipping_server"]
+
+
+@pytest.fixture
+def serve(serve: Serve) -> Serve:
+    """As everywhere, and besides: no workflow task of any invocation failed, which would have stuck it.
+
+    `adopt` names invocations that another worker began, to be verified with those begun here.
+    """
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        *agents: BaseAgent, adopt: Sequence[Invocation] = (), tasks_may_fail: bool = False, **options: Any
+    ) -> AsyncIterator[AgentEnvironment]:
+        async with serve(*agents, **options) as env:
+            yield env
+            for invocation in adopt:
+                await verify_tree(invocation)
+            query = f"TaskQueue = '{env.client.task_queue}'"
+            async for execution in env.temporal.list_workflows(query):
+                history = await env.client.invocation(execution.id).history()
+                assert tasks_may_fail or stuck_tasks(history) == [], execution.id
+
+    return serving

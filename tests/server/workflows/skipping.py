@@ -1,0 +1,58 @@
+"""A server on which time can be skipped, so that days pass in seconds."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import TypeAlias
+
+import pytest
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
+
+from tests.server.conftest import Verification
+from tests.server.workflows.outside import stuck_tasks
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment
+
+DAY = timedelta(days=1)
+
+
+class Clock:
+    """A worker whose invocations live in a time of their own."""
+
+    def __init__(self, environment: AgentEnvironment, skipper: TimeSkipper) -> None:
+        self._skipper = skipper
+        self.client = AgentClient(skipper.client, task_queue=environment.client.task_queue)
+
+    async def forward(self, invocation: Invocation, by: timedelta) -> None:
+        """Let time pass for one invocation."""
+        await self._skipper.fast_forward(invocation.handle, by)
+
+
+SkipTime: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Clock]]
+
+
+@pytest.fixture(scope="module")
+async def skipping_server() -> AsyncIterator[EmbeddedServer]:
+    """A server on which time can be skipped."""
+    async with EmbeddedServer(dynamic_config={"frontend.WorkflowTimeSkippingEnabled": True}) as server:
+        yield server
+
+
+@pytest.fixture
+def serve_and_skip(
+    skipping_server: EmbeddedServer, verification: Verification, request: pytest.FixtureRequest
+) -> SkipTime:
+    """Serve an agent; what is given as `verified` is checked at the end, as everywhere."""
+
+    @contextlib.asynccontextmanager
+    async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:
+        async with AgentEnvironment(agent, server=skipping_server, task_queue=request.node.name) as env:
+            # Not enabled: then it would skip whenever nothing is under way, so to every deadline at once.
+            yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
+            for invocation in verified:
+                await verification.check(max_cached_workflows=0)(invocation)
+                assert stuck_tasks(await invocation.history()) == []
+
+    return serving

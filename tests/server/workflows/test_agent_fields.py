@@ -1,0 +1,395 @@
+"""What the fields of an LlmAgent do to its requests and answers. Source: adk-semantics 9.1 and 9.3."""
+
+import json
+from typing import Any
+
+import pytest
+from google.genai import types
+from pydantic import BaseModel
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent, SequentialAgent
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
+from waystation.code_executors import BuiltInCodeExecutor
+from waystation.core.event import Event, text_of
+from waystation.models import LlmResponse
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import CallbackContext, ToolContext
+
+
+class Weather(BaseModel):
+    """What the weather is."""
+
+    city: str
+    degrees: int
+    wind: str | None = None
+
+
+def look(city: str) -> dict[str, int]:
+    """Look out of the window."""
+    return {"degrees": 21}
+
+
+def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
+    """Return an agent that says what is written down for it."""
+    return Agent(name=name, model=ScriptedModel(*replies), **fields)
+
+
+def model_of(agent: Agent) -> ScriptedModel:
+    """Return the scripted model of an agent."""
+    assert isinstance(agent.model, ScriptedModel)
+    return agent.model
+
+
+def deltas(events: list[Event]) -> list[dict[str, Any]]:
+    """Return the state deltas of the agents' events."""
+    return [event.actions.state_delta for event in events if event.author != "user"]
+
+
+async def test_the_answer_is_stored_under_the_output_key_all_of_it(serve: Serve) -> None:
+    """Text beside a call counts; each event stores what was said so far, for the next agent to read."""
+    first = speaks(
+        "first",
+        calls(("look", {"city": "Bern"}), text="I am looking. "),
+        says("It is warm."),
+        tools=[look],
+        output_key="report",
+    )
+    second = speaks("second", says("Noted."), instruction="Summarise: {report}")
+    async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
+        invocation = await env.client.start("team", "weather?")
+        result = await invocation.result()
+        events = (await invocation.log()).events
+    assert deltas(events) == [
+        {"report": "I am looking. "},
+        {},
+        {"report": "I am looking. It is warm."},
+        {},
+    ]
+    assert result.state_delta == {"report": "I am looking. It is warm."}
+    assert (model_of(second).requests[0].system_instruction or "").startswith(
+        "Summarise: I am looking. It is warm.\n\nYou are"
+    )
+
+
+async def test_a_late_answer_begins_the_text_under_the_output_key_anew(serve: Serve) -> None:
+    """As ADK's next run does; what was said while the call waited is no part of the answer."""
+
+    def ask(city: str) -> dict[str, str]:
+        return {"status": "pending"}
+
+    agent = speaks(
+        "first",
+        calls(("ask", {"city": "Bern"}), text="One moment. "),
+        says("I asked."),
+        says("It is warm."),
+        tools=[LongRunningFunctionTool(ask)],
+        output_key="report",
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("first", "weather?")
+        async for event in invocation.events():
+            if text_of(event.content) == "I asked.":
+                await invocation.approve("fc-1")
+        assert (await invocation.result()).state_delta == {"report": "It is warm."}
+
+
+async def test_an_output_schema_is_asked_for_and_parsed(serve: Serve) -> None:
+    """Without tools the model is given the schema; what is None is left out, a code fence is forgiven."""
+    text = '```json\n{"city": "Bern", "degrees": 21, "wind": null}\n```'
+    agent = speaks("weather", says(text), output_schema=Weather, output_key="now")
+    async with serve(agent) as env:
+        result = await env.client.run("weather", "Bern?")
+    assert (result.output, result.state_delta) == (
+        {"city": "Bern", "degrees": 21},
+        {"now": {"city": "Bern", "degrees": 21}},
+    )
+    [request] = model_of(agent).requests
+    assert request.config["responseMimeType"] == "application/json"
+    assert request.config["responseJsonSchema"]["required"] == ["city", "degrees"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("It is warm.", "value: Invalid JSON"), ('{"city": "Bern"}', "degrees: Field required")],
+    ids=["not-json", "does-not-fit"],
+)
+async def test_an_answer_that_does_not_fit_its_schema_stops_the_invocation(
+    serve: Serve, text: str, problem: str
+) -> None:
+    """The text is kept, nothing is stored, and the reason says what is wrong."""
+    async with serve(speaks("weather", says(text), output_schema=Weather, output_key="now")) as env:
+        result = await env.client.run("weather", "Bern?")
+    assert (result.status, result.text, result.output, result.state_delta) == ("stopped", text, None, {})
+    assert (result.reason or "").startswith(f"The answer of 'weather' does not fit its output_schema: {problem}")
+
+
+async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
+    """The model is told so; an answer that does not fit is given back, the good one ends the turn as a text."""
+    agent = speaks(
+        "weather",
+        calls(("look", {"city": "Bern"})),
+        calls(("set_model_response", {"city": "Bern"})),
+        calls(("set_model_response", {"city": "Bern", "degrees": 21})),
+        tools=[look],
+        output_schema=Weather,
+        output_key="now",
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("weather", "Bern?")
+        result = await invocation.result()
+        events = (await invocation.log()).events
+    assert (json.loads(result.text), result.output) == ({"city": "Bern", "degrees": 21},) * 2
+    assert result.state_delta == {"now": {"city": "Bern", "degrees": 21}}
+    assert events[-2].function_responses()[0]["response"] == {"city": "Bern", "degrees": 21}
+    requests = model_of(agent).requests
+    assert [tool["name"] for tool in requests[0].tools] == ["set_model_response", "look"]
+    assert "responseJsonSchema" not in requests[0].config
+    assert "you must provide your final response using the set_model_response tool" in str(
+        requests[0].system_instruction
+    )
+    [_, (_, refused)] = responses(requests[2])
+    assert refused["error"].startswith("Validation Error found:\ndegrees: Field required\nRecall the set_model_resp")
+
+
+async def test_a_structured_list_is_wrapped_where_an_object_is_needed(serve: Serve) -> None:
+    """As a function's result would be."""
+    answer = calls(("set_model_response", {"items": [{"city": "Bern", "degrees": 21}]}))
+    async with serve(speaks("weather", answer, tools=[look], output_schema=list[Weather], output_key="all")) as env:
+        result = await env.client.run("weather", "all?")
+    assert result.output == {"result": [{"city": "Bern", "degrees": 21}]}
+    assert result.state_delta == {"all": [{"city": "Bern", "degrees": 21}]}
+
+
+async def test_a_called_agent_takes_and_gives_what_its_schemas_say(serve: Serve) -> None:
+    """Arguments that do not fit are told to the model; defaults are filled in. Source: adk-semantics 4.1 to 4.5."""
+
+    class Place(BaseModel):
+        city: str
+        country: str = "CH"
+
+    child = speaks("weather", says('{"city": "Bern", "degrees": 21}'), input_schema=Place, output_schema=Weather)
+    boss = speaks(
+        "boss", calls(("weather", {})), calls(("weather", {"city": "Bern"})), says("Warm."), tools=[AgentTool(child)]
+    )
+    async with serve(boss) as env:
+        await env.client.run("boss", "go")
+    (_, refused), (_, answer) = responses(model_of(boss).requests[-1])
+    assert refused == {
+        "error": "Invoking `weather()` failed due to argument validation errors:\n"
+        "Parameter 'city': validation error: Field required\n"
+        "You could retry calling this tool with corrected argument types."
+    }
+    assert answer == {"city": "Bern", "degrees": 21}
+    assert model_of(child).requests[0].contents == [
+        {"role": "user", "parts": [{"text": '{"city":"Bern","country":"CH"}'}]}
+    ]
+    [declared] = model_of(boss).requests[0].tools
+    assert declared["parametersJsonSchema"]["required"] == ["city"]
+
+
+async def test_instructions_come_in_adks_order(serve: Serve) -> None:
+    """Global, own, identity, transfer; providers may be coroutines and are not filled in."""
+
+    async def provide(context: ReadonlyContext) -> str:
+        return f"For {context.agent_name}: {{name}} of {context.user_id}."
+
+    child = speaks("child", description="Helps.")
+    root = speaks(
+        "root",
+        says("ok"),
+        description="Leads.",
+        instruction=provide,
+        global_instruction="Be {mood}.",
+        sub_agents=[child],
+    )
+    async with serve(root) as env:
+        await env.client.run("root", "hello", state={"mood": "kind"}, user_id="ann")
+    assert model_of(root).requests[0].system_instruction == (
+        "Be kind.\n\nFor root: {name} of ann.\n\n"
+        'You are an agent. Your internal name is "root". The description about you is "Leads.".\n\n'
+        "\nYou have a list of other agents to transfer to:\n\n\nAgent name: child\nAgent description: Helps.\n\n\n"
+        "If you are the best to answer the question according to your description,\nyou can answer it.\n\n"
+        "If another agent is better for answering the question according to its\ndescription, call "
+        "`transfer_to_agent` function to transfer the question to that\nagent. When transferring, do not generate any "
+        "text other than the function\ncall.\n\n"
+        "**NOTE**: the only available agents for `transfer_to_agent` function are\n`child`.\n"
+    )
+
+
+async def test_a_static_instruction_moves_the_other_into_the_contents(serve: Serve) -> None:
+    """The constant text leads the system instruction; what changes stands before what the user said last."""
+    agent = speaks(
+        "guide",
+        calls(("look", {"city": "Bern"})),
+        says("ok"),
+        tools=[look],
+        static_instruction=types.Content(parts=[types.Part(text="Constant."), types.Part(text="Also.")]),
+        instruction="Now in {city}.",
+    )
+    async with serve(agent) as env:
+        await env.client.run("guide", "hello", state={"city": "Bern"})
+    first, second = model_of(agent).requests
+    assert first.system_instruction == 'Constant.\n\nAlso.\n\nYou are an agent. Your internal name is "guide".'
+    assert [content["parts"][0].get("text", "")[-80:] for content in first.contents] == [
+        first.contents[0]["parts"][0]["text"][-80:],
+        "hello",
+    ]
+    begin, end = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>"
+    assert first.contents[0]["parts"][0]["text"].endswith(f"{begin}\nNow in Bern.\n{end}")
+    assert second.contents[-1] == first.contents[0]
+
+
+async def test_a_template_that_names_nothing_fails_the_invocation(serve: Serve) -> None:
+    """With ADK's words."""
+    async with serve(speaks("guide", instruction="Now in {city}.")) as env:
+        invocation = await env.client.start("guide", "hello")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await invocation.result()
+    cause = failed.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.message) == ("KeyError", "\"Context variable not found: `city` in agent 'guide'.\"")
+
+
+async def test_an_agent_may_be_shown_only_the_current_turn(serve: Serve) -> None:
+    """`include_contents="none"`: it begins with the latest word of the user or of another agent."""
+    first = speaks("first", says("Bern."))
+    second = speaks("second", says("ok"), include_contents="none")
+    async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
+        await env.client.run("team", "where?")
+    [content] = model_of(second).requests[0].contents
+    assert "[first]" in str(content)
+    assert "where?" not in str(content)
+
+
+async def test_an_agent_hands_over_to_another_one(serve: Serve) -> None:
+    """Nothing has to be run for that: the call is answered at once. The other sees it quoted."""
+    support = speaks("support", says("On my way."), description="Urgent things.")
+    desk = speaks("desk", calls(("transfer_to_agent", {"agent_name": "support"})), sub_agents=[support])
+    async with serve(desk) as env:
+        invocation = await env.client.start("desk", "fire!")
+        result = await invocation.result()
+        events = (await invocation.log()).events
+    assert (result.text, result.next_agent) == ("On my way.", "support")
+    assert events[2].function_responses()[0]["response"] == {"result": None}
+    assert events[2].actions.transfer_to_agent == "support"
+    [declared] = model_of(desk).requests[0].tools
+    assert declared["parametersJsonSchema"]["properties"]["agent_name"]["enum"] == ["support"]
+    [declared] = model_of(support).requests[0].tools
+    assert declared["parametersJsonSchema"]["properties"]["agent_name"]["enum"] == ["desk"]
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["answered-at-once", "with-callbacks"])
+async def test_whom_an_agent_may_not_transfer_to_is_told_to_its_model(serve: Serve, around: bool) -> None:
+    """Unknown agents, and those that are out of reach; the invocation goes on."""
+    below = speaks("below")
+    child = speaks("child", sub_agents=[below])
+    fields: dict[str, Any] = {"before_tool_callback": lambda tool, args, tool_context: None} if around else {}
+    root = speaks(
+        "root",
+        calls(("transfer_to_agent", {"agent_name": "nobody"}), ("transfer_to_agent", {"agent_name": "below"})),
+        calls(("transfer_to_agent", {})),
+        says("I stay."),
+        sub_agents=[child],
+        **fields,
+    )
+    async with serve(root) as env:
+        assert (await env.client.run("root", "go")).text == "I stay."
+    told = [response["error"] for _, response in responses(model_of(root).requests[-1])]
+    assert told[:2] == [
+        "Transfer target agent 'nobody' not found.",
+        "Agent root is not allowed to transfer to agent below.",
+    ]
+    assert told[2].startswith("Invoking `transfer_to_agent()` failed as the following mandatory input parameters")
+
+
+async def test_any_tool_may_transfer(serve: Serve) -> None:
+    """Its own result is the response; a target that is not there is an error that the model reads."""
+
+    def escalate(to: str, tool_context: ToolContext) -> str:
+        """Escalate."""
+        tool_context.actions.transfer_to_agent = to
+        return "handed over"
+
+    support = speaks("support", says("On my way."))
+    desk = speaks(
+        "desk",
+        calls(("escalate", {"to": "nobody"})),
+        calls(("escalate", {"to": "support"})),
+        tools=[escalate],
+        sub_agents=[support],
+    )
+    async with serve(desk) as env:
+        invocation = await env.client.start("desk", "fire!")
+        assert (await invocation.result()).text == "On my way."
+        events = (await invocation.log()).events
+    assert responses(model_of(desk).requests[1]) == [
+        ("escalate", {"error": "Transfer target agent 'nobody' not found.", "error_type": "ValueError"})
+    ]
+    assert events[4].function_responses()[0]["response"] == {"result": "handed over"}
+    assert events[2].actions.transfer_to_agent is None
+
+
+async def test_sub_agents_may_be_set_after_the_agent_was_made(serve: Serve) -> None:
+    """As ADK's guide does it; the sub-agent then has no way back, as in ADK."""
+    support = speaks("support", says("On my way."))
+    desk = speaks("desk", calls(("transfer_to_agent", {"agent_name": "support"})))
+    desk.sub_agents = [support]
+    async with serve(desk) as env:
+        assert (await env.client.run("desk", "fire!")).text == "On my way."
+    assert model_of(support).requests[0].tools == []
+
+
+async def test_the_models_own_code_execution_goes_into_the_request(serve: Serve) -> None:
+    """As the provider's own tool, beside function declarations."""
+    agent = Agent(name="coder", model="gemini-2.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
+    model = ScriptedModel(says("42"))
+    async with serve(agent, model=model) as env:
+        await env.client.run("coder", "compute")
+    assert model.requests[0].genai_tools()[1] == {"codeExecution": {}}
+
+
+async def test_a_model_is_inherited_from_the_agent_above(serve: Serve) -> None:
+    """As in ADK."""
+    child = Agent(name="child")
+    model = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "child"})), says("I am the child."))
+    async with serve(Agent(name="root", model=model, sub_agents=[child])) as env:
+        assert (await env.client.run("root", "go")).text == "I am the child."
+
+
+@pytest.mark.parametrize("parts", [[], [{"text": "  "}], [{"text": "hm", "thought": True}]])
+async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts: list[dict[str, Any]]) -> None:
+    """Source: adk-semantics 9.4."""
+    empty = LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
+    async with serve(speaks("mute", empty)) as env:
+        invocation = await env.client.start("mute", "x")
+        result = await invocation.result()
+        assert (await invocation.log()).events[-1].error_code == "MODEL_RETURNED_NO_CONTENT"
+    assert result.status == "stopped"
+
+
+async def test_artifacts_are_filled_into_instructions(serve: Serve) -> None:
+    """As text; one that is optional and not there is nothing. What callbacks saved before is there already."""
+
+    async def save(callback_context: CallbackContext) -> None:
+        part = types.Part.from_bytes(data=b"Closed on Sundays.", mime_type="text/plain")
+        await callback_context.save_artifact("hours.txt", part)
+
+    agent = speaks(
+        "guide",
+        says("ok"),
+        instruction="{artifact.hours.txt}{artifact.nothing?}",
+        before_agent_callback=save,
+    )
+    async with serve(agent, services=Services(artifacts=InMemoryArtifactService())) as env:
+        invocation = await env.client.start("guide", "hello")
+        await invocation.result()
+        events = (await invocation.log()).events
+    assert (model_of(agent).requests[0].system_instruction or "").startswith("Closed on Sundays.\n\n")
+    assert events[1].actions.artifact_delta == {"hours.txt": 0}

@@ -1,0 +1,265 @@
+"""What approve, reject and edit do to a call that a person has to confirm."""
+
+from typing import Any
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, responded, told, waiting
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+REJECTED = "This tool call is rejected."
+
+
+def payer(till: Till, *replies: Any, tools: tuple[Any, ...] = ()) -> tuple[Agent, ScriptedModel]:
+    """Return an agent whose payments need a confirmation, and its model."""
+    model = ScriptedModel(*replies)
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True), *tools]), model
+
+
+async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: Serve) -> None:
+    """Call, request to confirm, confirmation, response, text: ADK's events, with the engine's ids."""
+    till = Till()
+    agent, model = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay 5", id="approved-call")
+        await waiting(invocation, "fc-1")
+        assert till.paid == []
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Paid."
+        assert till.paid == [5]
+        assert told(model.requests[1]) == [{"paid": 5}]
+        events = [event async for event in invocation.events()]
+        called = {"id": "fc-1", "name": "pay", "args": {"amount": 5}}
+        hint = (
+            "Please approve or reject the tool call pay() by responding with a FunctionResponse with an expected "
+            "ToolConfirmation payload."
+        )
+        assert [(event.author, event.content) for event in events] == [
+            ("user", {"role": "user", "parts": [{"text": "pay 5"}]}),
+            ("payer", {"role": "model", "parts": [{"functionCall": called}]}),
+            (
+                "payer",
+                {
+                    "role": "model",
+                    "parts": [
+                        {
+                            "functionCall": {
+                                "id": "fc-1-confirmation",
+                                "name": "adk_request_confirmation",
+                                "args": {
+                                    "originalFunctionCall": called,
+                                    "toolConfirmation": {"hint": hint, "confirmed": False},
+                                },
+                            }
+                        }
+                    ],
+                },
+            ),
+            (
+                "user",
+                {
+                    "role": "user",
+                    "parts": [
+                        {
+                            "functionResponse": {
+                                "id": "fc-1-confirmation",
+                                "name": "adk_request_confirmation",
+                                "response": {"confirmed": True},
+                            }
+                        }
+                    ],
+                },
+            ),
+            (
+                "payer",
+                {
+                    "role": "user",
+                    "parts": [{"functionResponse": {"id": "fc-1", "name": "pay", "response": {"paid": 5}}}],
+                },
+            ),
+            ("payer", {"role": "model", "parts": [{"text": "Paid."}]}),
+        ]
+        assert [event.long_running_tool_ids for event in events[1:3]] == [(), ("fc-1-confirmation",)]
+        assert [event.id for event in events[:2]] == ["approved-call/e1", "approved-call/e2"]
+
+
+async def test_a_rejected_call_does_not_run_and_the_model_is_told_with_the_comment(serve: Serve) -> None:
+    """Rejecting does not end the invocation: the model reads ADK's words and the comment, and goes on."""
+    till = Till()
+    agent, model = payer(till, calls(("pay", {"amount": 900})), says("Then not."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay 900")
+        await waiting(invocation, "fc-1")
+        await invocation.reject("fc-1", comment="too much", by="dana")
+        assert (await invocation.result()).text == "Then not."
+        assert told(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
+        assert till.paid == []
+        said = (await invocation.log()).events[3].function_responses()[0]["response"]
+        assert said == {"confirmed": False}
+
+
+async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Serve) -> None:
+    """The tool gets the edited arguments, and only those."""
+    till = Till()
+    agent, model = payer(till, calls(("pay", {"amount": 900})), says("Paid."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay 900")
+        await waiting(invocation, "fc-1")
+        await invocation.answer("edit", "fc-1", args={"amount": 90})
+        await invocation.result()
+        assert till.paid == [90]
+        assert told(model.requests[1]) == [{"paid": 90}]
+
+
+async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: Serve) -> None:
+    """Arguments too large for the activity's input are read from the history."""
+    sizes: list[int] = []
+
+    def write(text: str) -> str:
+        sizes.append(len(text))
+        return "written"
+
+    model = ScriptedModel(calls(("write", {"text": "short"})), says("Done."))
+    agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
+    async with serve(agent) as env:
+        invocation = await env.client.start("writer", "write")
+        await waiting(invocation, "fc-1")
+        await invocation.answer("edit", "fc-1", args={"text": "x" * 300_000})
+        await invocation.result()
+        assert sizes == [300_000]
+
+
+async def test_the_response_of_an_approval_is_what_the_tool_finds_as_payload(serve: Serve) -> None:
+    """`tool_context.tool_confirmation` holds the hint, the agreement, and what the approver added."""
+    seen: list[Any] = []
+
+    def pay(amount: int, tool_context: ToolContext) -> str:
+        seen.append(tool_context.tool_confirmation)
+        return "ok"
+
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+    tool = FunctionTool(pay, require_confirmation=True, hint="Pay this?")
+    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("payer", "pay 5")
+        assert (await waiting(invocation, "fc-1"))[0].hint == "Pay this?"
+        await invocation.approve("fc-1", response={"account": 7})
+        await invocation.result()
+        assert [(c.hint, c.confirmed, c.payload) for c in seen] == [("Pay this?", True, {"account": 7})]
+
+
+async def test_an_answer_may_name_the_request_to_confirm_instead_of_the_call(serve: Serve) -> None:
+    """ADK clients know only the id of `adk_request_confirmation`; it stands for the call."""
+    till = Till()
+    agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay 5")
+        await waiting(invocation, "fc-1")
+        assert await invocation.approve("fc-1-confirmation") == {
+            "accepted": True,
+            "function_call_id": "fc-1",
+            "tool": "pay",
+            "action": "approve",
+        }
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_confirmations_of_one_reply_are_answered_in_any_order_and_told_in_call_order(serve: Serve) -> None:
+    """The model hears of a batch once, when every call in it has a response."""
+    till = Till()
+    agent, model = payer(till, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay twice")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.approve("fc-2")
+        await waiting(invocation, "fc-1")
+        assert len(model.requests) == 1
+        await invocation.reject("fc-1")
+        assert (await invocation.result()).text == "Done."
+        assert till.paid == [2]
+        assert told(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
+        assert len(model.requests) == 2
+
+
+async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(serve: Serve) -> None:
+    """Only the gated call waits; its sibling's response is recorded, and told together with it."""
+    till = Till()
+
+    def look() -> JsonObject:
+        """Look up the balance."""
+        return {"balance": 7}
+
+    agent, model = payer(till, calls(("pay", {"amount": 5}), ("look", {})), says("Done."), tools=(look,))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "look and pay")
+        await waiting(invocation, "fc-1")
+        await responded(invocation, "fc-2")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        assert told(model.requests[1]) == [{"paid": 5}, {"balance": 7}]
+        assert len(model.requests) == 2
+
+
+async def test_only_calls_for_which_the_predicate_says_so_wait(serve: Serve) -> None:
+    """`require_confirmation` may be a function of the arguments."""
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("pay", {"amount": 500})), says("Done."))
+    tool = FunctionTool(till.pay, require_confirmation=lambda amount: amount > 100)
+    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("payer", "pay twice")
+        await waiting(invocation, "fc-2")
+        await responded(invocation, "fc-1")
+        assert till.paid == [5]
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert till.paid == [5, 500]
+
+
+class Undecided(BaseTool):
+    """A tool that fails to say whether it needs a confirmation."""
+
+    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
+        """Raise."""
+        raise RuntimeError("the policy server is down")
+
+    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> str:
+        """Return something."""
+        return "ran"
+
+
+async def test_a_tool_that_fails_to_say_whether_it_needs_a_confirmation_needs_one(serve: Serve) -> None:
+    """Nothing runs without a person because a check failed."""
+    model = ScriptedModel(calls(("undecided", {})), says("Done."))
+    tool = Undecided(name="undecided", description="Cannot decide.")
+    async with serve(Agent(name="agent", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        assert told(model.requests[1]) == [{"result": "ran"}]
+        assert len(model.requests) == 2
+
+
+async def test_what_waits_is_described_from_outside(serve: Serve) -> None:
+    """An approver sees the call, its arguments and a digest, in the memo; no worker has to run for that."""
+    agent, _ = payer(Till(), calls(("pay", {"amount": 5})), says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay 5", id="described", user_id="ann")
+        [call] = await waiting(invocation, "fc-1")
+        assert (call.function_call_id, call.invocation_id, call.agent, call.tool, call.args, call.kind) == (
+            "fc-1",
+            "described",
+            "payer",
+            "pay",
+            {"amount": 5},
+            "confirmation",
+        )
+        assert call.user_id == "ann"
+        assert len(call.digest) == 32
+        assert round(call.deadline - call.requested_at) == 30 * 24 * 3600
+        await invocation.approve("fc-1", digest=call.digest)
+        await invocation.result()

@@ -1,0 +1,156 @@
+"""Tools that ask a person from inside: they run again, and find the answer."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
+from waystation.core.errors import InvalidAnswer
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+CONFIG = {"credentialKey": "calendar", "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}}
+
+
+def book(days: int, tool_context: ToolContext) -> dict[str, Any]:
+    """Book days off; a person decides how many."""
+    tool_context.state["runs"] = tool_context.state.get("runs", 0) + 1
+    answer = tool_context.tool_confirmation
+    if answer is None:
+        tool_context.request_confirmation(hint="How many days?", payload={"days": days})
+        return {"status": "asked"}
+    if not answer.confirmed:
+        return {"status": "refused", "key": tool_context.idempotency_key}
+    return {"booked": answer.payload["days"], "key": tool_context.idempotency_key}
+
+
+def read_calendar(day: str, tool_context: ToolContext) -> dict[str, str]:
+    """Read a calendar, once somebody has logged in."""
+    if "temp:asked" not in tool_context.state:
+        tool_context.state["temp:asked"] = True
+        tool_context.actions.requested_auth_configs[tool_context.function_call_id or ""] = CONFIG
+        return {"status": "login needed"}
+    return {day: "free"}
+
+
+async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) -> None:
+    """The tool runs twice under one idempotency key; its state counts from both runs."""
+    model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("You have 3 days."))
+    async with serve(Agent(name="hr", model=model, tools=[book])) as env:
+        invocation = await env.client.start("hr", "5 days off")
+        [pending] = await waiting(invocation, "fc-1")
+        assert (pending.kind, pending.hint, pending.payload) == ("confirmation", "How many days?", {"days": 5})
+        await invocation.approve(response={"days": 3})
+        result = await invocation.result()
+    assert result.text == "You have 3 days."
+    assert result.state_delta == {"runs": 2}
+    assert responses(model.requests[1]) == [("book", {"status": "asked"})]
+    assert responses(model.requests[2]) == [("book", {"booked": 3, "key": f"{invocation.id}/fc-1"})]
+
+
+async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:
+    """Which has to look at it; see adk-semantics 2.2."""
+    model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("No."))
+    async with serve(Agent(name="hr", model=model, tools=[book])) as env:
+        invocation = await env.client.start("hr", "5 days off")
+        await waiting(invocation, "fc-1")
+        await invocation.reject()
+        await invocation.result()
+    assert responses(model.requests[-1])[0][1]["status"] == "refused"
+
+
+async def test_nobody_answers_in_time(serve: Serve) -> None:
+    """The model is told, and the tool does not run again."""
+    tool = FunctionTool(book, deadline=timedelta(seconds=0.5))
+    model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("Nobody answered."))
+    async with serve(Agent(name="hr", model=model, tools=[tool])) as env:
+        result = await env.client.run("hr", "5 days off")
+    assert result.state_delta == {"runs": 1}
+    assert responses(model.requests[-1])[0][1]["status"] == "expired"
+
+
+async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve: Serve) -> None:
+    """The model is called once, with the result of the second run."""
+    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
+    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
+        invocation = await env.client.start("secretary", "monday?")
+        [pending] = await waiting(invocation, "fc-1")
+        assert (pending.kind, pending.payload) == ("credential", CONFIG)
+        assert len(model.requests) == 1
+        await invocation.approve()
+        assert (await invocation.result()).text == "Monday is free."
+    assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
+
+
+async def test_a_confirmed_call_that_then_needs_a_login_gets_both(serve: Serve) -> None:
+    """Two questions, one after the other; the answer to the second lets the tool run again."""
+    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
+    tool = FunctionTool(read_calendar, require_confirmation=True)
+    async with serve(Agent(name="secretary", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("secretary", "monday?")
+        [first] = await waiting(invocation, "fc-1")
+        await invocation.approve()
+        [second] = await until(lambda: logins(invocation), "a login that is needed")
+        assert (first.kind, second.kind, second.payload) == ("confirmation", "credential", CONFIG)
+        await invocation.approve()
+        assert (await invocation.result()).text == "Monday is free."
+    assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
+
+
+async def logins(invocation: Invocation) -> list[PendingCall]:
+    """Return the calls that wait for a credential."""
+    return [call for call in await invocation.pending() if call.kind == "credential"]
+
+
+async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
+    """Both run again at the first answer."""
+    wanted = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
+    model = ScriptedModel(wanted, says("Both are free."))
+    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
+        invocation = await env.client.start("secretary", "monday, friday?")
+        both = await waiting(invocation, "fc-1", "fc-2")
+        await invocation.approve(both[1].function_call_id)
+        assert (await invocation.result()).text == "Both are free."
+    assert [response for _, response in responses(model.requests[-1])] == [{"monday": "free"}, {"friday": "free"}]
+
+
+@pytest.mark.parametrize("signal", [True, False])
+async def test_an_answer_with_a_secret_in_it_does_not_count(serve: Serve, signal: bool) -> None:
+    """By update it is in no history; by signal it is recorded as ignored, with the advice to revoke it."""
+    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
+    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
+        invocation = await env.client.start("secretary", "monday?")
+        [pending] = await waiting(invocation, "fc-1")
+        secret = {"apiKey": "hunter2-hunter2"}
+        if signal:
+            await invocation.answer("approve", pending.function_call_id, signal=True, response=secret)
+        else:
+            with pytest.raises(InvalidAnswer, match="looks like a secret"):
+                await invocation.answer("approve", pending.function_call_id, response=secret)
+        assert [call.function_call_id for call in await invocation.pending()] == [pending.function_call_id]
+        await invocation.approve()
+        await invocation.result()
+        history = await invocation.history()
+        assert signal or b"hunter2" not in b"".join(event.SerializeToString() for event in history.events)
+
+
+async def test_cancelling_closes_a_call_that_asks(serve: Serve) -> None:
+    """Its tool does not run again."""
+    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})))
+    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
+        invocation = await env.client.start("secretary", "monday?")
+        await waiting(invocation, "fc-1")
+        await invocation.cancel()
+        log = await invocation.log()
+        async with asyncio.timeout(20):
+            while not log.ended:
+                log = await invocation.log()
+    assert log.calls["fc-1"].closed
+    assert log.calls["fc-1"].run == 0

@@ -1,0 +1,165 @@
+"""An invocation that cannot begin fails at once, with a type that says why, and never sticks."""
+
+import gc
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.core.errors import InvalidInput
+from waystation.testing import ScriptedModel, says
+
+CALL = {"functionCall": {"name": "pay", "args": {"amount": 5}}}
+RESPONSE = {"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}
+
+
+def said(message: Any, **more: Any) -> dict[str, Any]:
+    """Return an input with this message."""
+    return {"agent": "greeter", "message": message, **more}
+
+
+def with_state(json: bytes) -> Any:
+    """Return an input with this state, as it stands."""
+    return bytes_of(b'{"agent": "greeter", "message": "hi", "state": ' + json + b"}")
+
+
+BAD: dict[str, list[Any]] = {
+    "broken JSON": [bytes_of(b'{"agent": "greeter", ')],
+    "nothing": [bytes_of(b"")],
+    "null": [None],
+    "a string": ["greeter"],
+    "a list": [["greeter", "hi"]],
+    "binary": [bytes_of(b'{"agent": "greeter", "message": "hi"}', b"binary/plain")],
+    "an unknown encoding": [bytes_of(b'{"agent": "greeter", "message": "hi"}', b"binary/encrypted")],
+    "no encoding": [bytes_of(b'{"agent": "greeter", "message": "hi"}', None)],
+    "an empty object": [{}],
+    "no agent": [{"message": "hi"}],
+    "no message": [{"agent": "greeter"}],
+    "an agent that is a number": [{"agent": 5, "message": "hi"}],
+    "a message that is a number": [said(5)],
+    "a message that is a list": [said(["hi"])],
+    "a content without parts": [said({"role": "user"})],
+    "parts that are no list": [said({"parts": {"text": "hi"}})],
+    "a part that is a string": [said({"parts": ["hi"]})],
+    "a function call": [said({"role": "user", "parts": [CALL]})],
+    "a function call in snake case": [said({"parts": [{"function_call": CALL["functionCall"]}]})],
+    "a function response": [said({"role": "user", "parts": [{"text": "ok"}, RESPONSE]})],
+    "a state that is a list": [said("hi", state=[1])],
+    "a user that is an object": [said("hi", user_id={"name": "ann"})],
+    "a budget that is a string": [said("hi", budget="much")],
+    "an agent with too long a name": [{"agent": "a" * 1_900_000, "message": "hi"}],
+    "a user with too long a name": [said("hi", user_id="u" * 1_900_000)],
+    "a session with too long a name": [said("hi", session_id="s" * 1_001)],
+    "a root with too long a name": [said("hi", root="r" * 1_001)],
+    "NaN": [with_state(b'{"n": NaN}')],
+    "a number that overflows": [with_state(b'{"n": 1e400}')],
+    "an integer of 5,000 digits": [with_state(b'{"n": ' + b"9" * 5_000 + b"}")],
+    "a lone surrogate": [with_state(b'{"s": "\\udfff"}')],
+    "nesting 190 deep": [with_state(b'{"a":' * 190 + b"1" + b"}" * 190)],
+    "nesting 100,000 deep": [bytes_of(b"[" * 100_000)],
+}
+"""None of these is an invocation's input."""
+
+
+def greeter() -> Agent:
+    """Return an agent that greets."""
+    return Agent(name="greeter", model=ScriptedModel(says("Hello.")))
+
+
+@pytest.mark.parametrize("form", BAD)
+async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serve, form: str) -> None:
+    """FAILED, typed `InvalidInput`, with a message that repeats no content; one workflow task, and it did not fail."""
+    async with serve(greeter()) as env:
+        invocation = await start_raw(env.client, f"bad-start-{form.replace(' ', '-')}", *BAD[form])
+        error = await failure(invocation)
+        assert (error.type, error.non_retryable) == ("InvalidInput", True)
+        assert error.message.startswith("The input of AgentInvocation") or "message of AgentInvocation" in error.message
+        assert len(error.message) < 600
+        history = await invocation.history()
+        assert (len(history.events), stuck_tasks(history)) == (5, [])
+        last = (await invocation.log()).events[-1]
+        assert (last.error_code, last.error_message) == ("InvalidInput", error.message)
+
+
+# The SDK leaves a coroutine behind when `__init__` cannot be given the arguments.
+@pytest.mark.filterwarnings("ignore:coroutine .*run_workflow", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("arguments", "error_type"),
+    [
+        ([], "TypeError"),
+        ([said("hi"), said("hi")], "TypeError"),
+        ([said("hi"), None, None], "TypeError"),
+        ([bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")], "RuntimeError"),
+    ],
+    ids=["none", "two", "three", "two-broken"],
+)
+async def test_a_wrong_number_of_arguments_fails_the_invocation(
+    serve: Serve, arguments: list[Any], error_type: str, request: pytest.FixtureRequest
+) -> None:
+    """FAILED at once by the SDK, which names its own error; a reader of the history is told what was wrong."""
+    # Not verified: the workflow's code is never reached, so it holds nothing that could be compared.
+    async with serve(greeter(), verify=False) as env:
+        invocation = await start_raw(env.client, f"arguments-{request.node.callspec.id}", *arguments)
+        assert (await failure(invocation)).type == error_type
+        assert stuck_tasks(await invocation.history()) == []
+        last = (await invocation.log()).events[-1]
+        assert last.error_code == "InvalidInput"
+        assert last.error_message == f"AgentInvocation takes one argument, an object; {len(arguments)} were given."
+    gc.collect()  # what the SDK never awaited
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300])
+async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(serve: Serve, name: str) -> None:
+    """Names are looked up, never imported; whoever mistyped one reads which there are."""
+    async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
+        invocation = await env.client.start(name, "hi", id=f"unknown-agent-{len(name)}-{name[:2]}")
+        error = await failure(invocation)
+        assert error.type == "UnknownAgent"
+        assert error.message == f"No agent is named {name!r}. This worker serves: greeter, waiter."
+        last = (await invocation.log()).events[-1]
+        assert last.error_code == "UnknownAgent"
+
+
+async def test_unknown_fields_of_the_input_are_ignored(serve: Serve) -> None:
+    """A newer client may send more than this engine knows."""
+    async with serve(greeter()) as env:
+        invocation = await start_raw(env.client, "newer-client", said("hi", colour="red", budget={"coins": 3}))
+        assert (await invocation.result()).text == "Hello."
+
+
+async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
+    """Genai reads both forms; what is recorded is camelCase."""
+    part = {"inline_data": {"mime_type": "text/plain", "data": "aGk="}}
+    async with serve(greeter()) as env:
+        invocation = await start_raw(env.client, "snake-case", said({"parts": [part, {"text": "hi"}]}))
+        await invocation.result()
+        assert (await invocation.log()).events[0].content == {
+            "role": "user",
+            "parts": [{"inlineData": {"mimeType": "text/plain", "data": "aGk="}}, {"text": "hi"}],
+        }
+
+
+async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: Serve) -> None:
+    """Near the limit it works; over it the client is told so, and nothing starts."""
+    async with serve(greeter()) as env:
+        temporal = Client(env.temporal.service_client, namespace=env.temporal.namespace)
+        stock = AgentClient(temporal, task_queue=env.client.task_queue)
+        result = await (await stock.start("greeter", "x" * 2_000_000, id="megabytes")).result()
+        assert result.text == "Hello."
+        with pytest.raises(InvalidInput, match=r"2,200,032 bytes; the server takes"):
+            await stock.start("greeter", "x" * 2_200_000)
+
+
+async def test_starting_one_id_twice_gives_the_same_invocation(serve: Serve) -> None:
+    """A client that retries does not start a second invocation."""
+    model = ScriptedModel(says("Hello."))
+    async with serve(Agent(name="greeter", model=model)) as env:
+        first = await env.client.start("greeter", "hi", id="started-twice")
+        await first.result()
+        second = await env.client.start("greeter", "hi", id="started-twice")
+        assert (await second.result()).text == "Hello."
+        assert len(model.requests) == 1

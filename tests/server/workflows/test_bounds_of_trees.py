@@ -1,0 +1,115 @@
+"""Trees of agents that would go on for ever end at the budget, and long ones cost the same at each step."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import waiting
+from tests.server.workflows.said import content
+from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
+from waystation.client.agent_client import Invocation
+from waystation.core.budget import Budget
+from waystation.models import LlmResponse
+from waystation.testing import FunctionModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+ROUNDS = 40
+
+
+def note(text: str) -> str:
+    """Note something."""
+    return text
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def always(name: str, reply: LlmResponse, **fields: Any) -> Agent:
+    """Return an agent that always says the same."""
+    return Agent(name=name, model=FunctionModel(lambda request: reply), **fields)
+
+
+async def scheduled(invocation: Invocation) -> list[str]:
+    """Return the names of the agents for which the model activity was scheduled, in order."""
+    attributes = [e.activity_task_scheduled_event_attributes for e in (await invocation.history()).events]
+    return [
+        json.loads(each.input.payloads[0].data)["agent"]
+        for each in attributes
+        if each.activity_type.name == "call_model"
+    ]
+
+
+async def test_a_loop_without_a_limit_in_which_nobody_escalates_ends_at_the_budget(serve: Serve) -> None:
+    """With what was said last, and why it stopped."""
+    loop = LoopAgent(name="loop", sub_agents=[always("a", says("more")), always("b", says("and more"))])
+    async with serve(loop) as env:
+        invocation = await env.client.start("loop", "go", budget=Budget(max_llm_calls=7))
+        result = await invocation.result()
+        assert await scheduled(invocation) == ["loop", "a", "b", "a", "b", "a", "b", "a"]
+    assert (result.status, result.reason, result.text) == (
+        "stopped",
+        "max_llm_calls: the limit of 7 model calls is used up",
+        "more",
+    )
+
+
+async def test_agents_that_hand_over_to_one_another_for_ever_end_at_the_budget(serve: Serve) -> None:
+    """There is no other bound on transfers."""
+    there = calls(("transfer_to_agent", {"agent_name": "pong"}))
+    back = calls(("transfer_to_agent", {"agent_name": "ping"}))
+    ping = always("ping", there, sub_agents=[always("pong", back)])
+    async with serve(ping) as env:
+        invocation = await env.client.start("ping", "go", budget=Budget(max_llm_calls=9))
+        result = await invocation.result()
+        assert await scheduled(invocation) == ["ping", "pong"] * 4 + ["ping"]
+    assert (result.status, result.reason) == ("stopped", "max_llm_calls: the limit of 9 model calls is used up")
+
+
+async def test_a_loop_in_which_callbacks_always_speak_ends_at_the_budget(serve: Serve) -> None:
+    """Although no model is ever called."""
+    closed = always("closed", says("never"), before_agent_callback=lambda callback_context: content("closed today"))
+    async with serve(LoopAgent(name="loop", sub_agents=[closed])) as env:
+        invocation = await env.client.start("loop", "go", budget=Budget(max_llm_calls=4))
+        result = await invocation.result()
+        assert await scheduled(invocation) == ["loop", *["closed"] * 4]
+    assert (result.status, result.text) == ("stopped", "closed today")
+
+
+@pytest.mark.parametrize("limit", [1, 5, 7])
+async def test_parallel_agents_together_make_no_more_calls_than_the_budget_has(serve: Serve, limit: int) -> None:
+    """Calls in flight count: eight that begin at once do not each take the last one."""
+    agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
+    async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
+        invocation = await env.client.start("all", "go", budget=Budget(max_llm_calls=limit))
+        result = await invocation.result()
+        asked = await scheduled(invocation)
+    assert asked[:1] == ["all"]
+    assert len(asked) - 1 <= limit
+    assert (result.status, result.reason) == ("stopped", f"max_llm_calls: the limit of {limit} model calls is used up")
+
+
+async def test_a_budget_that_is_just_enough_is_enough(serve: Serve) -> None:
+    """For agents side by side, too."""
+    agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
+    async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
+        result = await env.client.run("all", "go", budget=Budget(max_llm_calls=8))
+    assert (result.status, result.reason) == ("completed", None)
+
+
+async def test_a_branch_that_reaches_the_budget_closes_what_waits_on_another(serve: Serve) -> None:
+    """Nobody can answer it any more."""
+    asker = always("asker", calls(("ask", {})), tools=[LongRunningFunctionTool(ask)])
+    gate = Agent(name="gate", model=FunctionModel(lambda request: calls(("ask", {}))))
+    gate.tools = [LongRunningFunctionTool(ask)]
+    async with serve(ParallelAgent(name="both", sub_agents=[asker, gate])) as env:
+        invocation = await env.client.start("both", "go", budget=Budget(max_llm_calls=2))
+        await waiting(invocation, "fc-1-1", "fc-2-1")
+        await invocation.approve("fc-2-1")
+        assert (await invocation.result()).status == "stopped"
+        log = await invocation.log()
+    assert log.pending() == []
+    assert (log.calls["fc-1-1"].response or {})["error_type"] == "Cancelled"
+    assert log.calls["fc-2-1"].response == {"status": "approved"}

@@ -1,0 +1,318 @@
+"""What an invocation may use, and what becomes of it when that is used up."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, refusal, told, waiting
+from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
+from waystation.core.budget import Budget, Grant, Price, Usage
+from waystation.core.errors import ModelOverloaded
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+WRAP_UP = "The budget of this task is used up (max_total_tokens: the limit of 100 tokens is used up). "
+
+
+def using(tokens: int, reply: LlmResponse, **usage: int) -> LlmResponse:
+    """Return a reply for which the provider counts so many tokens."""
+    return replace(reply, usage=Usage(total_tokens=tokens, **usage))
+
+
+def pays(amount: int, tokens: int = 60) -> LlmResponse:
+    """Return a reply that pays."""
+    return using(tokens, calls(("pay", {"amount": amount})))
+
+
+def payer(*replies: LlmResponse | Exception, till: Till | None = None) -> tuple[Agent, ScriptedModel, Till]:
+    """Return an agent with a till, and its model."""
+    model, till = ScriptedModel(*replies), till or Till()
+    return Agent(name="payer", model=model, tools=[till.pay]), model, till
+
+
+async def test_an_agent_whose_tokens_are_used_up_is_told_to_answer_now(serve: Serve) -> None:
+    """Its tools run, and one last request has their responses, no tools, and says why."""
+    agent, model, till = payer(pays(1), pays(2), using(5, says("Two were paid.")))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100))
+    assert till.paid == [1, 2]
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert WRAP_UP in (model.requests[2].system_instruction or "")
+    assert "budget" not in (model.requests[1].system_instruction or "")
+    assert (result.status, result.reason) == ("stopped", "max_total_tokens: the limit of 100 tokens is used up")
+    assert (result.text, result.usage.total_tokens) == ("Two were paid.", 125)
+    assert result.spent is not None
+    assert (result.spent.total_tokens, result.spent.model_calls, result.spent.tool_calls) == (125, 3, 2)
+
+
+async def test_an_answer_that_uses_up_the_budget_is_an_answer(serve: Serve) -> None:
+    """Nothing was cut, so nothing was stopped."""
+    agent, model, _ = payer(using(500, says("Done.")))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100))
+    assert (result.status, result.reason, result.text, len(model.requests)) == ("completed", None, "Done.", 1)
+
+
+async def test_what_an_agent_calls_instead_of_wrapping_up_is_not_run(serve: Serve) -> None:
+    """The event says so, and the model is not called again."""
+    agent, model, till = payer(pays(1, 100), pays(2), says("never said"))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=Budget(max_total_tokens=100))
+        result = await invocation.result()
+        [answer] = (await invocation.log()).events[-1].function_responses()
+    assert (till.paid, len(model.requests), result.status) == ([1], 2, "stopped")
+    assert answer["response"] == {
+        "error": "`pay` was not run: the agent was told to wrap up.",
+        "error_type": "BudgetExhausted",
+    }
+
+
+async def test_by_policy_nothing_more_is_said(serve: Serve) -> None:
+    """`stop` ends the invocation at the limit, as `max_llm_calls` does by default."""
+    agent, model, till = payer(pays(1, 100), says("never said"))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100, on_exhausted="stop"))
+    assert (till.paid, len(model.requests)) == ([1], 1)
+    assert (result.status, result.reason) == ("stopped", "max_total_tokens: the limit of 100 tokens is used up")
+
+
+async def test_model_calls_may_end_with_wrapping_up_too(serve: Serve) -> None:
+    """The last call is one beyond the limit."""
+    agent, model, _ = payer(pays(1), pays(2), says("Two."))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=2, on_exhausted="wrap_up"))
+    assert (len(model.requests), result.text) == (3, "Two.")
+    assert result.reason == "max_llm_calls: the limit of 2 model calls is used up"
+
+
+async def test_calls_of_tools_beyond_the_limit_are_not_run_and_the_model_is_told(serve: Serve) -> None:
+    """Those made first run; the others are answered."""
+    batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
+    agent, model, till = payer(batch, says("Only two."))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_tool_calls=2))
+    assert sorted(till.paid) == [1, 2]
+    reason = "max_tool_calls: the limit of 2 tool calls is used up"
+    refused = {"error": f"`pay` was not run: {reason}.", "error_type": "BudgetExhausted"}
+    assert told(model.requests[1]) == [{"paid": 1}, {"paid": 2}, refused]
+    assert (result.status, result.reason, result.text) == ("stopped", reason, "Only two.")
+
+
+async def test_tool_calls_within_the_limit_leave_the_agent_alone(serve: Serve) -> None:
+    """The last call that is allowed is no reason to wrap up."""
+    agent, model, till = payer(pays(1), says("One."))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_tool_calls=1))
+    assert (till.paid, result.status, bool(model.requests[1].tools)) == ([1], "completed", True)
+
+
+async def test_money_is_counted_by_the_table_of_prices(serve: Serve) -> None:
+    """Cached tokens, thoughts and all; the longest row that fits the model's name counts."""
+    usage = {"prompt_tokens": 1_000, "cached_tokens": 400, "output_tokens": 100, "thoughts_tokens": 50}
+    agent, model, _ = payer(using(1_150, calls(("pay", {"amount": 1})), **usage), says("Dear."))
+    prices = {
+        "Scripted": Price(prompt=10.0, cached=1.0, output=100.0),
+        "Script": Price(prompt=0, output=0),
+        "*": Price(prompt=0, output=0),
+    }
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_cost=0.02, prices=prices))
+    assert result.spent is not None
+    assert result.spent.cost == pytest.approx((600 * 10 + 400 * 1 + 150 * 100) / 1_000_000)
+    assert (result.status, result.reason) == ("stopped", "max_cost: the limit of 0.02 of cost is used up")
+    assert len(model.requests) == 2
+
+
+async def test_a_model_without_a_price_is_not_taken_to_be_free(serve: Serve) -> None:
+    """The agent wraps up after its first reply, and the reason names the model; nobody is asked for more money."""
+    prices = {"gemini": Price(prompt=1, output=1)}
+    agent, model, till = payer(pays(1, 5), says("Unknown."))
+    budget = Budget(max_cost=100, prices=prices, on_exhausted="ask")
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=budget)
+    assert result.reason == "max_cost: what 'ScriptedModel' costs is not known; give it a row in `prices`"
+    assert (result.text, len(model.requests), till.paid) == ("Unknown.", 2, [1])
+
+
+async def test_time_in_which_something_is_under_way_is_bounded(serve: Serve) -> None:
+    """A model call takes longer than a millisecond."""
+    agent, model, till = payer(pays(1), says("Slow."))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_wall_s=0.001))
+    assert (result.text, result.reason) == ("Slow.", "max_wall_s: the limit of 0.001 seconds of work is used up")
+    assert (len(model.requests), till.paid) == (2, [1])
+
+
+async def test_attempts_count_as_calls_of_the_model(serve: Serve) -> None:
+    """Two that failed and the one that did not."""
+    busy = ModelOverloaded("busy", status=429, retry_after_s=0.01)
+    agent, model, _ = payer(busy, busy, pays(1), says("never said"))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=3))
+    assert (result.status, len(model.requests)) == ("stopped", 3)
+    assert result.spent is not None
+    assert result.spent.model_calls == 3
+
+
+async def test_no_further_agent_begins(serve: Serve) -> None:
+    """The next one of a sequence would spend again; what was said last is the result."""
+    first = Agent(name="first", model=ScriptedModel(using(100, says("All I know."))))
+    second = ScriptedModel(says("never said"))
+    sequence = SequentialAgent(name="both", sub_agents=[first, Agent(name="second", model=second)])
+    async with serve(sequence) as env:
+        result = await env.client.run("both", "go", budget=Budget(max_total_tokens=100))
+    assert (result.status, result.text, second.requests) == ("stopped", "All I know.", [])
+
+
+async def test_an_agent_that_was_handed_the_conversation_still_answers(serve: Serve) -> None:
+    """Once; or the user would get no answer at all."""
+    there = using(100, calls(("transfer_to_agent", {"agent_name": "support"})))
+    model = ScriptedModel(says("I am here."))
+    desk = Agent(name="desk", model=ScriptedModel(there), sub_agents=[Agent(name="support", model=model)])
+    async with serve(desk) as env:
+        result = await env.client.run("desk", "go", budget=Budget(max_total_tokens=100))
+    assert (result.status, result.text, len(model.requests)) == ("stopped", "I am here.", 1)
+    assert not model.requests[0].tools
+
+
+async def test_each_agent_at_work_has_a_last_word(serve: Serve) -> None:
+    """Side by side, both are told."""
+
+    def speak(request: LlmRequest) -> LlmResponse:
+        return pays(1, 100) if request.tools else says("Wrapped up.")
+
+    till = Till()
+    both: list[BaseAgent] = [Agent(name=name, model=FunctionModel(speak), tools=[till.pay]) for name in ("a", "b")]
+    async with serve(ParallelAgent(name="par", sub_agents=both)) as env:
+        invocation = await env.client.start("par", "go", budget=Budget(max_total_tokens=100))
+        assert (await invocation.result()).status == "stopped"
+        events = (await invocation.log()).events
+    last = {event.author for event in events if event.content and "Wrapped up." in str(event.content)}
+    assert (last, till.paid) == ({"a", "b"}, [1, 1])
+
+
+async def test_what_waits_for_a_person_is_waited_for(serve: Serve) -> None:
+    """The last word has the answer."""
+
+    def ask() -> None:
+        """Ask somebody."""
+
+    wanted = using(100, calls(("ask", {})))
+    model = ScriptedModel(wanted, says("They agreed."))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        invocation = await env.client.start("asker", "go", budget=Budget(max_total_tokens=100))
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        result = await invocation.result()
+    assert (result.status, result.text) == ("stopped", "They agreed.")
+    assert told(model.requests[1]) == [{"status": "approved"}]
+
+
+# Asking for more.
+
+ASK = Budget(max_total_tokens=100, on_exhausted="ask")
+
+
+async def test_a_person_is_asked_for_more_and_the_agent_goes_on_elsewhere(serve: Serve) -> None:
+    """The question waits over a restart of the worker; approved, the agent has as much again."""
+    agent, model, till = payer(pays(1, 100), pays(2, 50), using(1, says("Both.")))
+    async with serve(agent, verify=False) as env:
+        invocation = await env.client.start("payer", "pay", budget=ASK)
+        [asked] = await waiting(invocation, "budget-1")
+        [noted] = await env.client.invocation(invocation.id).pending()
+    assert (asked.kind, asked.tool, asked.agent, asked.digest) == ("budget", "budget", "payer", noted.digest)
+    assert asked.deadline - asked.requested_at == 30 * 24 * 3_600
+    assert asked.args == {
+        "reason": "max_total_tokens: the limit of 100 tokens is used up",
+        "limits": {"max_total_tokens": 100},
+    }
+    assert len(model.requests) == 1
+    async with serve(agent, task_queue=env.client.task_queue, adopt=[invocation]):
+        await invocation.approve("budget-1", digest=asked.digest)
+        result = await invocation.result()
+    assert (result.status, result.text, till.paid) == ("completed", "Both.", [1, 2])
+    assert result.granted == Grant(max_total_tokens=100)
+    assert all("budget" not in str(request.contents) for request in model.requests)
+
+
+async def test_a_person_may_say_how_much_and_is_asked_again(serve: Serve) -> None:
+    """20 more are used up by the next reply."""
+    agent, model, till = payer(pays(1, 100), pays(2, 20), says("Both."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=ASK)
+        await waiting(invocation, "budget-1")
+        await invocation.approve("budget-1", response={"max_total_tokens": 20})
+        await waiting(invocation, "budget-2")
+        assert len(model.requests) == 2
+        await invocation.approve("budget-2", response={"max_total_tokens": 1})
+        result = await invocation.result()
+    assert (result.status, till.paid, result.granted) == ("completed", [1, 2], Grant(max_total_tokens=21))
+
+
+async def test_whoever_refuses_has_the_agent_wrap_up(serve: Serve) -> None:
+    """And is not asked again."""
+    agent, model, _ = payer(pays(1, 100), says("One."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=ASK)
+        human = ScriptedHuman("reject")
+        await human.attend(invocation)
+        result = await invocation.result()
+    assert (result.status, result.text, result.granted) == ("stopped", "One.", None)
+    assert ([call.function_call_id for call in human.asked], len(model.requests)) == (["budget-1"], 2)
+    assert not model.requests[1].tools
+
+
+@pytest.mark.parametrize(
+    "response", [{"max_total_tokens": -1}, {"max_total_tokens": "many"}, {"tokens": 5}, {"max_total_tokens": 0}]
+)
+async def test_what_is_no_grant_is_refused_and_the_question_stays(serve: Serve, response: dict[str, Any]) -> None:
+    """By update with the reason; nothing is granted."""
+    agent, *_ = payer(pays(1, 100), says("One."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=ASK)
+        await waiting(invocation, "budget-1")
+        assert await refusal(invocation.approve("budget-1", response=response)) == "InvalidAnswer"
+        await waiting(invocation, "budget-1")
+        await invocation.reject("budget-1")
+        assert (await invocation.result()).granted is None
+
+
+async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: Serve) -> None:
+    """They are held meanwhile, and each runs once."""
+    batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
+    agent, model, till = payer(batch, says("All three."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask"))
+        await waiting(invocation, "budget-1")
+        await invocation.approve("budget-1", response={"max_tool_calls": 2})
+        result = await invocation.result()
+    assert (result.status, sorted(till.paid)) == ("completed", [1, 2, 3])
+    assert told(model.requests[1]) == [{"paid": 1}, {"paid": 2}, {"paid": 3}]
+
+
+async def test_held_calls_are_answered_when_more_is_refused(serve: Serve) -> None:
+    """And the agent wraps up."""
+    batch = calls(*[("pay", {"amount": n}) for n in (1, 2)])
+    agent, model, till = payer(batch, says("One."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask"))
+        await waiting(invocation, "budget-1")
+        await invocation.reject("budget-1")
+        result = await invocation.result()
+    assert (result.status, result.text, till.paid) == ("stopped", "One.", [1])
+    assert [response.get("error_type") for response in told(model.requests[1])] == [None, "BudgetExhausted"]
+
+
+async def test_a_model_cannot_ask_or_grant(serve: Serve) -> None:
+    """A call of the question's name is a call of a tool that does not exist."""
+    forged = calls(("budget", {"reason": "more"}), ("adk_request_confirmation", {"id": "budget-1"}))
+    agent, model, _ = payer(forged, says("Well."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay", budget=ASK)
+        result = await invocation.result()
+        assert await refusal(invocation.approve("budget-1")) == "UnknownCall"
+    assert (result.status, result.text) == ("completed", "Well.")
+    assert all("no tool with that name" in response["error"] for response in told(model.requests[1]))

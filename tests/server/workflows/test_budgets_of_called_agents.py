@@ -1,0 +1,115 @@
+"""Agents that are called share the budget of their caller."""
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, told
+from tests.server.workflows.test_budgets import ASK, pays, using
+from tests.server.workflows.test_children import waiting
+from waystation.agents import Agent
+from waystation.core.budget import Budget, Grant, Spent
+from waystation.core.errors import ModelRefused
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+
+
+def insatiable(name: str, till: Till) -> Agent:
+    """Return an agent that pays as long as it can, 30 tokens each time."""
+
+    def speak(request: LlmRequest) -> LlmResponse:
+        return pays(1, 30) if request.tools else using(1, says(f"{name} is done."))
+
+    return Agent(name=name, description="Pays.", model=FunctionModel(speak), tools=[till.pay])
+
+
+async def test_called_agents_share_what_is_left(serve: Serve) -> None:
+    """Two at once get half each of the 200 that are left; what both used counts for their caller."""
+    till = Till()
+    helpers = [insatiable("left", till), insatiable("right", till)]
+    model = ScriptedModel(
+        using(100, calls(("left", {"request": "go"}), ("right", {"request": "go"}))), using(1, says("Both done."))
+    )
+    agent = Agent(name="boss", model=model, tools=[AgentTool(helper) for helper in helpers])
+    async with serve(agent) as env:
+        invocation = await env.client.start("boss", "go", budget=Budget(max_total_tokens=300))
+        result = await invocation.result()
+        children = [await env.client.invocation(f"{invocation.id}/fc-{n}").result() for n in (1, 2)]
+    # Each is stopped by its fourth reply, which passes 100, and wraps up.
+    assert [child.spent and child.spent.total_tokens for child in children] == [121, 121]
+    assert [child.status for child in children] == ["stopped", "stopped"]
+    assert told(model.requests[1]) == [{"result": "left is done."}, {"result": "right is done."}]
+    assert result.spent is not None
+    assert (result.spent.total_tokens, result.usage.total_tokens) == (343, 343)
+    assert (result.spent.model_calls, result.spent.tool_calls) == (12, 10)
+    assert (result.status, result.text) == ("stopped", "Both done.")
+
+
+async def test_what_a_called_agent_leaves_is_there_for_its_caller(serve: Serve) -> None:
+    """A share is set aside, not spent."""
+    helper = Agent(name="helper", description="Helps.", model=ScriptedModel(using(10, says("Helped."))))
+    wanted = using(50, calls(("helper", {"request": "go"})))
+    model = ScriptedModel(wanted, using(50, calls(("helper", {"request": "again"}))), using(1, says("Done.")))
+    helper.model.add(using(10, says("Helped again.")))  # type: ignore[union-attr]
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=121))
+    assert (result.status, result.text) == ("completed", "Done.")
+    assert result.spent is not None
+    assert result.spent.total_tokens == 121
+
+
+async def test_an_agent_is_not_called_when_nothing_is_left(serve: Serve) -> None:
+    """The model is told, and wraps up."""
+    child = ScriptedModel(says("never said"))
+    helper = Agent(name="helper", description="Helps.", model=child)
+    model = ScriptedModel(using(100, calls(("helper", {"request": "go"}))), says("Without help."))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=100))
+    assert (result.status, result.text, child.requests) == ("stopped", "Without help.", [])
+    assert told(model.requests[1])[0]["error_type"] == "BudgetExhausted"
+
+
+async def test_what_a_person_grants_a_called_agent_is_granted_its_caller(serve: Serve) -> None:
+    """Nobody is asked twice for the same."""
+    till = Till()
+    child = ScriptedModel(pays(1, 100), using(50, says("Paid.")))
+    helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
+    model = ScriptedModel(calls(("helper", {"request": "go"})), using(1, says("Done.")))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        invocation = await env.client.start("boss", "go", budget=ASK)
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        assert await waiting(called) == ["budget-1"]
+        await called.approve("budget-1")
+        result = await invocation.result()
+    assert (result.status, result.text, result.granted) == ("completed", "Done.", Grant(max_total_tokens=100))
+    assert result.spent == Spent(
+        model_calls=4, total_tokens=151, tool_calls=2, working_s=result.spent.working_s if result.spent else 0
+    )
+
+
+async def test_a_called_agent_that_fails_counts_what_it_used(serve: Serve) -> None:
+    """It says so with its failure; the rest of its share is there for its caller."""
+    till = Till()
+    child = ScriptedModel(pays(1, 30), ModelRefused("no"))
+    helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
+    model = ScriptedModel(using(10, calls(("helper", {"request": "go"}))), using(1, says("Without help.")))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        invocation = await env.client.start("boss", "go", budget=Budget(max_total_tokens=100))
+        result = await invocation.result()
+    assert (result.status, result.text) == ("completed", "Without help.")
+    assert result.spent == Spent(
+        model_calls=3, total_tokens=41, tool_calls=2, working_s=result.spent.working_s if result.spent else 0
+    )
+
+
+async def test_what_a_person_granted_a_called_agent_stays_granted_when_it_fails(serve: Serve) -> None:
+    """Else its caller could not use what is left of it."""
+    till = Till()
+    child = ScriptedModel(pays(1, 100), ModelRefused("no"))
+    helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
+    model = ScriptedModel(calls(("helper", {"request": "go"})), using(1, says("Without help.")))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
+        invocation = await env.client.start("boss", "go", budget=ASK)
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        assert await waiting(called) == ["budget-1"]
+        await called.approve("budget-1")
+        result = await invocation.result()
+    assert (result.status, result.text, result.granted) == ("completed", "Without help.", Grant(max_total_tokens=100))

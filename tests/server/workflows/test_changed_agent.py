@@ -1,0 +1,377 @@
+"""An agent is edited and its worker restarted while a call waits: the invocation goes on, with the new definition.
+
+No workflow has seen the agent, so nothing can be non-deterministic; every test also replays the whole history.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, failure, quiet, told, waiting
+from waystation.agents import Agent, ApprovalRule, SequentialAgent
+from waystation.client.agent_client import Invocation
+from waystation.core.entry import ModelReplied
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy
+from waystation.models import LlmRequest
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def look() -> str:
+    """Look something up."""
+    return "seen"
+
+
+@dataclasses.dataclass
+class Continued:
+    """What became of an invocation that was begun with one agent and continued with another."""
+
+    text: str
+    requests: list[LlmRequest]
+    """Those that the changed agent's model got."""
+    definitions: list[str]
+    """The digest of the definition that made each reply."""
+
+
+async def continued(
+    serve: Serve,
+    before: Agent,
+    after: Agent,
+    *waits: str,
+    answer: Callable[[Invocation], Any] | None = None,
+) -> Continued:
+    """Begin an invocation with `before` until these calls wait, restart the worker with `after`, answer, and finish."""
+    async with serve(before, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start(before.name, "go")
+        await waiting(invocation, *waits)
+        await quiet(invocation)
+    async with serve(after, task_queue=queue, adopt=[invocation]):
+        if answer:
+            await answer(invocation)
+        else:
+            await invocation.approve(waits[0])
+        result = await invocation.result()
+    replies = [entry.body.reply for entry in (await invocation.log()).entries if isinstance(entry.body, ModelReplied)]
+    assert isinstance(after.model, ScriptedModel)
+    return Continued(result.text, after.model.requests, [reply.definition for reply in replies])
+
+
+def asker(*replies: Any, tools: Any = None, **fields: Any) -> Agent:
+    """Return an agent that asks somebody, by default with one tool."""
+    chosen = [LongRunningFunctionTool(ask)] if tools is None else tools
+    return Agent(name="agent", model=ScriptedModel(*replies), tools=chosen, **fields)
+
+
+async def test_an_edited_prompt_is_used_from_the_next_model_call_on(serve: Serve) -> None:
+    """And the digests of the two replies differ, so that a debugger can say that the definition changed."""
+    before = asker(calls(("ask", {})), instruction="Be brief.")
+    after = asker(says("Done."), instruction="Be kind.", description="Kind.")
+    end = await continued(serve, before, after, "fc-1")
+    assert end.text == "Done."
+    assert (end.requests[0].system_instruction or "").startswith("Be kind.")
+    assert len(set(end.definitions)) == 2
+
+
+async def test_an_unchanged_agent_has_one_digest(serve: Serve) -> None:
+    """A restart alone changes nothing."""
+    end = await continued(serve, asker(calls(("ask", {}))), asker(says("Done.")), "fc-1")
+    assert (len(end.definitions), len(set(end.definitions))) == (2, 1)
+
+
+async def test_an_added_tool_can_be_called(serve: Serve) -> None:
+    """It is declared in the next request, and its calls run."""
+    after = asker(calls(("look", {})), says("Done."), tools=[look, LongRunningFunctionTool(ask)])
+    end = await continued(serve, asker(calls(("ask", {}))), after, "fc-1")
+    assert end.text == "Done."
+    assert [tool["name"] for tool in end.requests[0].tools] == ["look", "ask"]
+    assert told(end.requests[1]) == [{"status": "approved"}, {"result": "seen"}]
+    assert len(set(end.definitions)) == 2
+
+
+async def test_a_long_running_tool_that_was_removed_can_still_be_answered(serve: Serve) -> None:
+    """The answer needs no tool: it becomes the response, and the model goes on without the tool."""
+    end = await continued(serve, asker(calls(("ask", {}))), asker(says("Done."), tools=[]), "fc-1")
+    assert end.text == "Done."
+    assert told(end.requests[0]) == [{"status": "approved"}]
+    assert end.requests[0].tools == []
+
+
+def payer(till: Till, *replies: Any, **settings: Any) -> Agent:
+    """Return an agent whose payments need a confirmation."""
+    tool = FunctionTool(till.pay, **{"require_confirmation": True, **settings})
+    return Agent(name="agent", model=ScriptedModel(*replies), tools=[tool])
+
+
+PAY = calls(("pay", {"amount": 5}))
+
+
+async def test_a_confirmed_call_of_a_removed_tool_is_told_and_not_run(serve: Serve) -> None:
+    """Approved, but there is nothing to run any more: the model is told so."""
+    till = Till()
+    end = await continued(serve, payer(till, PAY), asker(says("Sorry."), tools=[look]), "fc-1")
+    assert (end.text, till.paid) == ("Sorry.", [])
+    [response] = told(end.requests[0])
+    assert response.keys() == {"error"}
+    assert response["error"].startswith("Invoking `pay()` failed as no tool with that name is available.")
+
+
+async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_effect(serve: Serve) -> None:
+    """The model is told so, and not only that there is no such tool."""
+    began = asyncio.Event()
+
+    def book() -> None:
+        """Book a table."""
+        began.set()
+        raise RuntimeError("lost the connection")
+
+    tool = FunctionTool(book, effect="repeatable", retries=5)
+    after = asker(says("Sorry."), tools=[look])
+    async with serve(asker(calls(("book", {})), tools=[tool]), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await began.wait()
+    async with serve(after, task_queue=queue, adopt=[invocation]):
+        await invocation.result()
+    assert isinstance(after.model, ScriptedModel)
+    [response] = told(after.model.requests[0])
+    assert response["error_type"] == "OutcomeUnknown"
+    assert response["error"].startswith("An earlier attempt may have run `book`. Whether it took effect is unknown")
+    assert "no tool with that name" in response["error"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"timeout": timedelta(seconds=7)},
+        {"retries": 3},
+        {"effect": "repeatable"},
+        {"effect": "read"},
+        {"on_error": "raise"},
+        {"deadline": timedelta(days=1)},
+        {"heartbeat_timeout": timedelta(seconds=9)},
+        {"hint": "Really?"},
+        {"task_queue": "nobody-polls-this"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+async def test_changed_settings_of_a_tool_do_not_touch_the_call_that_waits(
+    serve: Serve, settings: dict[str, Any]
+) -> None:
+    """How a call is carried out was recorded when it was made."""
+    till = Till()
+    end = await continued(serve, payer(till, PAY), payer(till, says("Paid."), **settings), "fc-1")
+    assert (end.text, till.paid) == ("Paid.", [5])
+    assert told(end.requests[0]) == [{"paid": 5}]
+
+
+async def test_a_dropped_confirmation_does_not_let_the_waiting_call_run(serve: Serve) -> None:
+    """It was asked for when the call was made: it still needs the answer, and a rejection still counts."""
+    till = Till()
+
+    async def reject(invocation: Invocation) -> None:
+        await waiting(invocation, "fc-1")
+        assert till.paid == []
+        await invocation.reject("fc-1")
+
+    after = payer(till, says("Not paid."), require_confirmation=False)
+    end = await continued(serve, payer(till, PAY), after, "fc-1", answer=reject)
+    assert (end.text, till.paid) == ("Not paid.", [])
+    assert told(end.requests[0]) == [{"error": "This tool call is rejected."}]
+
+
+def asks_from_inside(amount: int, tool_context: ToolContext) -> JsonObject:
+    """Pay, once somebody has agreed."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Really?")
+    return {"status": "asked"}
+
+
+asks_from_inside.__name__ = "pay"
+
+
+@pytest.mark.parametrize("change", ["confirmed-before", "by-a-rule", "without-context", "new-parameter"])
+async def test_a_rejected_call_of_a_tool_that_no_longer_asks_from_inside_does_not_run(
+    serve: Serve, change: str
+) -> None:
+    """As it is now it does not look whether a person has agreed: that was looked at before it would run."""
+    paid = list[int]()
+
+    def with_context(amount: int, tool_context: ToolContext) -> None:
+        paid.append(amount)
+
+    def plain(amount: int) -> None:
+        paid.append(amount)
+
+    def with_account(amount: int, account: str, tool_context: ToolContext) -> None:
+        paid.append(amount)
+
+    for function in (with_context, plain, with_account):
+        function.__name__ = "pay"
+    tools: dict[str, Any] = {
+        "confirmed-before": FunctionTool(with_context, require_confirmation=True),
+        "by-a-rule": with_context,
+        "without-context": plain,
+        "new-parameter": with_account,
+    }
+    rules = [ApprovalRule(ApprovalPolicy(), tools="pay")] if change == "by-a-rule" else []
+    before = Agent(name="agent", model=ScriptedModel(PAY, says("I have asked.")), tools=[asks_from_inside])
+    after = Agent(name="agent", model=ScriptedModel(says("Not paid.")), tools=[tools[change]], approval_rules=rules)
+    end = await continued(serve, before, after, "fc-1", answer=lambda invocation: invocation.reject(comment="no"))
+    assert (end.text, paid) == ("Not paid.", [])
+    assert told(end.requests[0]) == [{"error": "This tool call is rejected.", "comment": "no"}]
+
+
+async def test_a_confirmation_that_was_added_is_asked_for_with_the_next_call(serve: Serve) -> None:
+    """Calls that were made before run as they were made; new ones wait."""
+    till = Till()
+    before = Agent(
+        name="agent", model=ScriptedModel(calls(("ask", {}))), tools=[LongRunningFunctionTool(ask), till.pay]
+    )
+    gated = [LongRunningFunctionTool(ask), FunctionTool(till.pay, require_confirmation=True)]
+    after = Agent(name="agent", model=ScriptedModel(PAY, says("Paid.")), tools=gated)
+
+    async def approve_both(invocation: Invocation) -> None:
+        await invocation.approve("fc-1")
+        await waiting(invocation, "fc-2")
+        assert till.paid == []
+        await invocation.approve("fc-2")
+
+    end = await continued(serve, before, after, "fc-1", answer=approve_both)
+    assert (end.text, till.paid) == ("Paid.", [5])
+
+
+@pytest.mark.parametrize("kind", ["new-parameter", "renamed-parameter", "other-type"])
+async def test_a_tool_with_another_signature_does_not_run_the_confirmed_call(serve: Serve, kind: str) -> None:
+    """A person agreed to a call of the tool as it was; the model is told, and may call the tool as it is."""
+    till, ran = Till(), list[Any]()
+
+    def with_account(amount: int, account: str) -> None:
+        ran.append((amount, account))
+
+    def renamed(sum: int) -> None:
+        ran.append(sum)
+
+    def other(amount: list[str]) -> None:
+        ran.append(amount)
+
+    functions: dict[str, Any] = {"new-parameter": with_account, "renamed-parameter": renamed, "other-type": other}
+    function = functions[kind]
+    function.__name__ = "pay"
+    model = ScriptedModel(says("Sorry."))
+    after = Agent(name="agent", model=model, tools=[FunctionTool(function, require_confirmation=True)])
+    end = await continued(serve, payer(till, PAY), after, "fc-1")
+    assert (end.text, ran, till.paid) == ("Sorry.", [], [])
+    [response] = told(end.requests[0])
+    assert response["error_type"] == "DigestMismatch"
+    assert "the parameters that it takes were changed" in response["error"]
+
+
+async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(serve: Serve) -> None:
+    """The call was made of a tool that returns its result; it is not waited for a second time."""
+    till = Till()
+
+    def pay(amount: int) -> JsonObject:
+        till.paid.append(amount)
+        return {"status": "queued"}
+
+    model = ScriptedModel(says("Queued."), says("Queued twice."))
+    after = Agent(name="agent", model=model, tools=[LongRunningFunctionTool(pay)])
+    end = await continued(serve, payer(till, PAY), after, "fc-1")
+    assert (end.text, till.paid) == ("Queued.", [5])
+    assert told(end.requests[0]) == [{"status": "queued"}]
+
+
+async def test_a_tool_that_became_an_agent_does_not_run_the_confirmed_call(serve: Serve) -> None:
+    """What was confirmed is a tool's call; the model is told that it cannot be carried out."""
+    till = Till()
+    called = Agent(name="pay", model=ScriptedModel(says("I am an agent.")))
+    after = Agent(name="agent", model=ScriptedModel(says("Sorry.")), tools=[AgentTool(called)])
+    end = await continued(serve, payer(till, PAY), after, "fc-1")
+    assert (end.text, till.paid) == ("Sorry.", [])
+    assert told(end.requests[0])[0]["error_type"] == "DigestMismatch"
+
+
+async def test_a_changed_model_is_used_from_the_next_call_on(serve: Serve) -> None:
+    """The conversation is in the history, not in the model."""
+    end = await continued(serve, asker(calls(("ask", {}))), asker(says("I am new here.")), "fc-1")
+    assert end.text == "I am new here."
+    assert [content["role"] for content in end.requests[0].contents] == ["user", "model", "user"]
+
+
+async def test_an_invocation_of_an_agent_that_is_gone_fails_naming_those_that_exist(serve: Serve) -> None:
+    """An answer still counts; what cannot go on is the model call after it. FAILED, typed, and not stuck."""
+    other = Agent(name="somebody_else", model=ScriptedModel())
+    async with serve(asker(calls(("ask", {}))), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(other, task_queue=queue, adopt=[invocation]):
+        assert (await invocation.approve("fc-1"))["accepted"] is True
+        error = await failure(invocation)
+        assert error.type == "UnknownAgent"
+        assert error.message == "No agent is named 'agent'. This worker serves: somebody_else."
+
+
+async def test_a_confirmed_call_of_an_agent_that_is_gone_is_not_run(serve: Serve) -> None:
+    """The call is closed with what happened before the invocation fails."""
+    till = Till()
+    other = Agent(name="somebody_else", model=ScriptedModel())
+    async with serve(payer(till, PAY), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(other, task_queue=queue, adopt=[invocation]):
+        await invocation.approve("fc-1")
+        assert (await failure(invocation)).type == "UnknownAgent"
+        log = await invocation.log()
+        outcome = log.calls["fc-1"].outcome
+        assert outcome is not None
+        assert (outcome.error_type, till.paid) == ("UnknownAgent", [])
+
+
+async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
+    """While nobody serves the agent the call simply waits; nothing is lost when the old name returns."""
+    before, other = asker(calls(("ask", {}))), Agent(name="renamed", model=ScriptedModel())
+    async with serve(before, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(other, task_queue=queue, verify=False):
+        assert [call["function_call_id"] for call in await invocation.handle.query("pending")] == ["fc-1"]
+    async with serve(asker(says("Done.")), task_queue=queue, adopt=[invocation]):
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(serve: Serve) -> None:
+    """It has no model any more; the invocation fails, typed, and says so."""
+    line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
+    async with serve(asker(calls(("ask", {}))), verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    async with serve(line, task_queue=queue, adopt=[invocation]):
+        await invocation.approve("fc-1")
+        error = await failure(invocation)
+        assert (error.type, error.message) == (
+            "InvalidAgent",
+            "Agent 'agent' is a SequentialAgent now; it has no model that could go on.",
+        )

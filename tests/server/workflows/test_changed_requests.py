@@ -1,0 +1,150 @@
+"""Tools, toolsets and callbacks that change what a model is asked."""
+
+from typing import Any
+
+import pytest
+from google.genai import types
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.server.conftest import Serve
+from tests.server.workflows.said import failure
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.google_search_tool import GoogleSearchTool
+from waystation.tools.tool_context import ToolContext
+
+
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
+class Advice(BaseTool):
+    """A tool that no model may call; it only adds to the instruction."""
+
+    def __init__(self) -> None:
+        super().__init__(name="advice", description="")
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
+        """Add advice, by what is in the state."""
+        llm_request.append_instructions([f"Advice for {tool_context.state['name']}."])
+
+
+class Careful(FunctionTool):
+    """A tool that declares itself, and more."""
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
+        """Declare the tool, and advise how to use it."""
+        await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
+        llm_request.append_instructions(["Pay little."])
+
+
+class Desk(BaseToolset):
+    """A toolset with a word to say."""
+
+    async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+        """Return nothing."""
+        return []
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
+        """Say it."""
+        llm_request.append_instructions(["Be at the desk."])
+
+
+async def test_tools_and_toolsets_may_change_the_request(serve: Serve) -> None:
+    """A tool that does not declare itself stays unknown to the model."""
+    model = ScriptedModel(calls(("pay", {"amount": 1})), says("ok"))
+    agent = Agent(name="a", model=model, tools=[Careful(pay), Advice(), Desk()])
+    async with serve(agent) as env:
+        await env.client.run("a", "x", state={"name": "Ann"})
+    assert model.requests[0].system_instruction == (
+        'You are an agent. Your internal name is "a".\n\nBe at the desk.\n\nPay little.\n\nAdvice for Ann.'
+    )
+    assert [tool["name"] for tool in model.requests[0].tools] == ["pay"]
+    assert responses(model.requests[1]) == [("pay", {"paid": 1})]
+
+
+async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
+    """Without being called by name: the model's provider runs them."""
+
+    def look(callback_context: Any, llm_request: Any) -> None:
+        assert llm_request.config.tools[1].google_search is not None
+        llm_request.config.tools.append(types.Tool(url_context=types.UrlContext()))
+
+    model = ScriptedModel(calls(("google_search", {})), says("ok"))
+    agent = Agent(
+        name="a",
+        model="gemini-2.5-flash",
+        tools=[pay, GoogleSearchTool()],
+        before_model_callback=look,
+    )
+    async with serve(agent, model=model) as env:
+        await env.client.run("a", "x")
+    assert list(model.requests[0].native_tools) == [{"googleSearch": {}}, {"urlContext": {}}]
+    [(_, told)] = responses(model.requests[1])
+    assert "The tools you can call are: pay." in told["error"]
+
+
+async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None:
+    """No worker could run it: what an agent's tools are, each works out from the declaration."""
+
+    def add(callback_context: Any, llm_request: Any) -> None:
+        llm_request.append_tools([FunctionTool(pay)])
+
+    async with serve(Agent(name="a", model=ScriptedModel(), before_model_callback=add)) as env:
+        invocation = await env.client.start("a", "x")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await invocation.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("contents", None, "`contents` of the request is None now; it has to be a list."),
+        ("contents", "text", "`contents` of the request is a str now; it has to be a list."),
+        ("contents", ["text"], "A callback put a str into `contents[0]`; put a genai Content there."),
+        ("config", None, "A callback put None into `config`; put a genai GenerateContentConfig there."),
+    ],
+)
+async def test_a_request_that_a_callback_spoilt_fails_at_once(
+    serve: Serve, field: str, value: object, said: str
+) -> None:
+    """Another attempt would meet the same; the message says what was found where."""
+
+    def spoil(callback_context: Any, llm_request: Any) -> None:
+        setattr(llm_request, field, value)
+
+    async with serve(Agent(name="a", model=ScriptedModel(), before_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == ("TypeError", said)
+
+
+async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> None:
+    """As a request does."""
+
+    def spoil(callback_context: Any, llm_response: Any) -> None:
+        llm_response.content = "text"
+
+    async with serve(Agent(name="a", model=ScriptedModel(says("hi")), after_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == (
+            "TypeError",
+            "A callback put a str into `content`; put a genai Content there.",
+        )
+
+
+async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: Serve) -> None:
+    """The model said something that could be recorded."""
+
+    def spoil(callback_context: Any, llm_response: Any) -> None:
+        llm_response.content.parts = "text"
+
+    async with serve(Agent(name="a", model=ScriptedModel(says("fine")), after_model_callback=spoil)) as env:
+        assert await failure(await env.client.start("a", "x")) == (
+            "TypeError",
+            "A callback gave what is no content for the model's reply: its parts are no list of objects.",
+        )

@@ -1,0 +1,156 @@
+"""Agents that agents call: each an invocation of its own."""
+
+import asyncio
+import contextlib
+
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import ModelRefused
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def remember(key: str, value: str, tool_context: ToolContext) -> str:
+    """Remember a value."""
+    tool_context.state[key] = value
+    return "ok"
+
+
+def recall(key: str, tool_context: ToolContext) -> str:
+    """Recall a value."""
+    return str(tool_context.state.get(key))
+
+
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def waiting(invocation: Invocation) -> list[str]:
+    """Wait until something waits for a person in an invocation that may not exist yet."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(RPCError):
+                if found := await invocation.pending():
+                    return [call.function_call_id for call in found]
+            await asyncio.sleep(0.02)
+
+
+async def test_a_called_agent_is_a_child_workflow_whose_answer_is_the_result(serve: Serve) -> None:
+    """Its id is the parent's and the call's; it is told only the request."""
+    child_model = ScriptedModel(says("A short text."))
+    child = Agent(name="summariser", description="Shortens.", model=child_model)
+    model = ScriptedModel(calls(("summariser", {"request": "Shorten: long text"})), says("Here it is."))
+    async with serve(Agent(name="writer", model=model, tools=[AgentTool(child)])) as env:
+        invocation = await env.client.start("writer", "please")
+        assert (await invocation.result()).text == "Here it is."
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        assert (await called.result()).text == "A short text."
+    assert child_model.requests[0].contents == [{"role": "user", "parts": [{"text": "Shorten: long text"}]}]
+    assert responses(model.requests[-1]) == [("summariser", {"result": "A short text."})]
+
+
+async def test_state_goes_in_and_changes_come_back_without_temporary_keys(serve: Serve) -> None:
+    """Source: adk-semantics 4.2 and 4.3."""
+    child_model = ScriptedModel(
+        calls(("recall", {"key": "a"}), ("recall", {"key": "temp:b"})),
+        calls(("remember", {"key": "c", "value": "3"}), ("remember", {"key": "temp:d", "value": "4"})),
+        says("done"),
+    )
+    child = Agent(name="helper", model=child_model, tools=[recall, remember])
+    model = ScriptedModel(
+        calls(("remember", {"key": "temp:b", "value": "2"})), calls(("helper", {"request": "go"})), says("done")
+    )
+    async with serve(Agent(name="boss", model=model, tools=[remember, AgentTool(child)])) as env:
+        result = await env.client.run("boss", "go", state={"a": "1"})
+    assert responses(child_model.requests[1]) == [("recall", {"result": "1"}), ("recall", {"result": "None"})]
+    assert result.state_delta == {"c": "3"}
+
+
+async def test_a_child_that_waits_is_answered_like_any_invocation(serve: Serve) -> None:
+    """The parent waits for it; ADK's returns an error instead."""
+    child_model = ScriptedModel(calls(("pay", {"amount": 5})), says("paid"))
+    child = Agent(name="payer", model=child_model, tools=[FunctionTool(pay, require_confirmation=True)])
+    model = ScriptedModel(calls(("payer", {"request": "pay 5"})), says("It is paid."))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
+        invocation = await env.client.start("boss", "go")
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        assert await waiting(called) == ["fc-1"]
+        await called.approve()
+        assert (await invocation.result()).text == "It is paid."
+
+
+async def test_a_child_that_fails_is_told_to_the_parents_model(serve: Serve) -> None:
+    """Its error is a tool's error."""
+    child = Agent(name="helper", model=ScriptedModel(ModelRefused("no such model", status=404)))
+    model = ScriptedModel(calls(("helper", {"request": "go"})), says("The helper is out."))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
+        assert (await env.client.run("boss", "go")).text == "The helper is out."
+    assert responses(model.requests[-1]) == [
+        ("helper", {"error": "no such model", "error_type": "ModelFailed"}),
+    ]
+
+
+async def test_cancelling_the_parent_cancels_the_child(serve: Serve) -> None:
+    """What the child waits for is sealed too."""
+    child_model = ScriptedModel(calls(("pay", {"amount": 5})))
+    child = Agent(name="payer", model=child_model, tools=[FunctionTool(pay, require_confirmation=True)])
+    model = ScriptedModel(calls(("payer", {"request": "pay 5"})))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
+        invocation = await env.client.start("boss", "go")
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        await waiting(called)
+        await invocation.cancel()
+        async with asyncio.timeout(20):
+            while (await called.handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+                await asyncio.sleep(0.02)
+        assert (await called.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+        log = await called.log()
+        assert log.calls["fc-1"].response == {
+            "error": "The invocation ended before `pay` was answered.",
+            "error_type": "Cancelled",
+        }
+
+
+async def test_skip_summarization_shows_the_childs_answer_and_ends(serve: Serve) -> None:
+    """The response carries an extra text part, so that a reader has something to show. Source: adk-semantics 4.5."""
+    child = Agent(name="summariser", model=ScriptedModel(says("Short.")))
+    model = ScriptedModel(calls(("summariser", {"request": "x"})))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child, skip_summarization=True)])) as env:
+        invocation = await env.client.start("boss", "go")
+        result = await invocation.result()
+        assert (result.status, result.text) == ("completed", "Short.")
+        last = [event async for event in invocation.events()][-1]
+        assert last.is_final_response()
+        assert last.actions.skip_summarization
+    assert len(model.requests) == 1
+
+
+async def test_agents_call_agents_three_deep(serve: Serve) -> None:
+    """Ids grow by one call for each level."""
+    low = Agent(name="low", model=ScriptedModel(says("bottom")))
+    middle = Agent(
+        name="middle",
+        model=ScriptedModel(calls(("low", {"request": "down"})), says("middle of bottom")),
+        tools=[AgentTool(low)],
+    )
+    model = ScriptedModel(calls(("middle", {"request": "down"})), says("top"))
+    async with serve(Agent(name="high", model=model, tools=[AgentTool(middle)])) as env:
+        invocation = await env.client.start("high", "go")
+        assert (await invocation.result()).text == "top"
+        assert (await env.client.invocation(f"{invocation.id}/fc-1/fc-1").result()).text == "bottom"
+
+
+async def test_two_calls_of_one_agent_run_side_by_side(serve: Serve) -> None:
+    """Two children, answers in call order."""
+    child = Agent(name="echo", model=FunctionModel(lambda request: says(request.contents[0]["parts"][0]["text"])))
+    model = ScriptedModel(calls(("echo", {"request": "one"}), ("echo", {"request": "two"})), says("done"))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
+        await env.client.run("boss", "go")
+    assert responses(model.requests[-1]) == [("echo", {"result": "one"}), ("echo", {"result": "two"})]

@@ -1,0 +1,269 @@
+"""Older events are summarised before the prompt outgrows its threshold; the log keeps them all."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tests.server.conftest import Serve
+from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
+from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
+from waystation.client.agent_client import Invocation
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelOverloaded, ModelRefused
+from waystation.core.event import text_of
+from waystation.core.settings import ActivitySettings, Settings
+from waystation.events import EventActions
+from waystation.events.event_actions import EventCompaction
+from waystation.models import LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
+from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, says
+from waystation.testing.models import responses
+
+THRESHOLD = 1_000
+
+
+def look(page: int) -> dict[str, Any]:
+    """Look at a page."""
+    return {"page": page, "text": "x" * 1_000}
+
+
+def ask(purpose: str) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "pending"}
+
+
+def looks(*pages: int) -> list[LlmResponse]:
+    """The model looks at pages, one after the other."""
+    return [calls(("look", {"page": page})) for page in pages]
+
+
+def app(agent: BaseAgent, summarizer: Any = None, **fields: Any) -> App:
+    """The agent, with a threshold that it reaches after four pages."""
+    settings = {"token_threshold": THRESHOLD, "event_retention_size": 2, **fields}
+    config = EventsCompactionConfig(summarizer=summarizer, **settings)
+    return App(name="app", root_agent=agent, events_compaction_config=config)
+
+
+def texts(request: LlmRequest) -> list[str]:
+    """Return what a request says in words."""
+    return [text for content in request.contents if (text := text_of(content))]
+
+
+async def summaries(invocation: Invocation) -> list[str]:
+    """Return the summaries in the log."""
+    made = [event.actions.compaction for event in (await invocation.log()).events]
+    return [text_of(compaction.compacted_content) for compaction in made if compaction]
+
+
+async def test_the_agents_own_model_summarises_unless_another_is_given(serve: Serve) -> None:
+    """With ADK's prompt; the next request has the summary in place of what it stands for."""
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("pages 1 to 3: nothing but x"), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]))) as env:
+        assert (await env.client.run("reader", "read all")).text == "done"
+    *_, summarising, last = model.requests
+    assert "The following is a conversation history between a user and an AI agent." in texts(summarising)[0]
+    assert "reader called tool: look({'page': 3})" in texts(summarising)[0]
+    assert (summarising.tools, summarising.system_instruction) == ((), None)
+    assert texts(last) == ["pages 1 to 3: nothing but x", "read all"]
+    assert [answer["page"] for _, answer in responses(last)] == [4]
+
+
+async def test_what_a_summary_used_counts_for_the_invocation(serve: Serve) -> None:
+    """And is on its event."""
+    writer = LlmEventSummarizer(ScriptedModel(says("short", usage=Usage(prompt_tokens=40, total_tokens=50))))
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("done", usage=Usage(total_tokens=7)))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), writer)) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).usage.total_tokens == 57
+        [made] = [event for event in (await invocation.log()).events if event.covered]
+    assert made.usage_metadata == {"prompt_tokens": 40, "total_tokens": 50}
+
+
+async def test_without_an_app_that_asks_for_it_nothing_is_summarised(serve: Serve) -> None:
+    """As in ADK."""
+    model = ScriptedModel(*looks(1, 2, 3, 4, 5, 6), says("done"))
+    async with serve(App(name="app", root_agent=Agent(name="reader", model=model, tools=[look]))) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        assert await summaries(invocation) == []
+    assert len(responses(model.requests[-1])) == 6
+
+
+class Pages(BaseEventsSummarizer):
+    """Written as for ADK: contents have genai's types, and the range of the summary is its own."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[str]] = []
+
+    async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
+        """Name the tools that were called."""
+        contents: list[Any] = [event.content for event in events]
+        parts = [part for content in contents if content for part in content.parts]
+        self.seen.append([part.function_call.name or "" for part in parts if part.function_call])
+        compaction = EventCompaction(
+            start_timestamp=events[0].timestamp,
+            end_timestamp=events[-1].timestamp,
+            compacted_content=types.Content(role="user", parts=[types.Part(text="pages were read")]),  # type: ignore[arg-type]
+        )
+        return Event(author="user", actions=EventActions(compaction=compaction), invocation_id=Event.new_id())
+
+
+async def test_a_summarizer_of_ones_own_is_given_genais_types(serve: Serve) -> None:
+    """What it returns is shown as the model's own words."""
+    summarizer = Pages()
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), summarizer)) as env:
+        assert (await env.client.run("reader", "read all")).text == "done"
+    assert summarizer.seen == [["look", "look", "look"]]
+    assert model.requests[-1].contents[0] == {"role": "model", "parts": [{"text": "pages were read"}]}
+
+
+class Broken(BaseEventsSummarizer):
+    """Does not summarise."""
+
+    def __init__(self, how: Any) -> None:
+        self.how = how
+
+    async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
+        """Raise, hang, or return something else."""
+        if isinstance(self.how, Exception):
+            raise self.how
+        if self.how == "hang":
+            await asyncio.Event().wait()
+        return self.how  # type: ignore[no-any-return]
+
+
+def silent() -> Event:
+    """An event without a summary in it."""
+    return Event(author="user", invocation_id="")
+
+
+def saying(*parts: dict[str, Any]) -> Event:
+    """An event with a summary of these parts."""
+    content = {"role": "model", "parts": list(parts)}
+    compaction = EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
+    return Event(author="user", invocation_id="", actions=EventActions(compaction=compaction))
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        (ValueError("the user said: secret"), "The summarizer raised ValueError at "),
+        ("hang", "The summarizer took longer than 0.2 s."),
+        ({"summary": "x"}, "The summarizer returned a dict; return an Event, or None."),
+        (silent(), "The event that the summarizer returned has no `actions.compaction`."),
+        (saying({"thought": True, "text": "hm"}), "The summary says nothing."),
+        (saying({"functionCall": {"name": "pay", "args": {}}}), "The summary says nothing."),
+        (saying({"text": "x" * 300_000}), "The summary is 300013 bytes; at most 200000 can be recorded."),
+    ],
+)
+async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, how: Any, reason: str
+) -> None:
+    """The model is asked with all there is; its event says why."""
+    settings = Settings(activity=ActivitySettings(callback_timeout=timedelta(seconds=0.2)))
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how)), settings=settings) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        last = (await invocation.log()).events[-1]
+        assert await summaries(invocation) == []
+    assert len(responses(model.requests[-1])) == 4
+    told = (last.custom_metadata or {})["compaction_failed"]
+    assert told["reason"].startswith(reason)
+    assert "secret" not in told["reason"]
+
+
+async def test_after_a_failure_five_calls_of_the_model_go_by_before_the_next_attempt(serve: Serve) -> None:
+    """One that hangs would otherwise hold up every single call."""
+    writer = ScriptedModel(ModelRefused("quota", status=403), says("short"))
+    model = ScriptedModel(*looks(*range(1, 11)), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        assert await summaries(invocation) == ["short"]
+    assert len(writer.requests) == 2
+    assert [texts(request)[0] for request in model.requests] == ["read all"] * 10 + ["short"]
+
+
+async def test_a_summarizer_that_sees_no_need_is_not_a_failure(serve: Serve) -> None:
+    """It returns None, as ADK's may."""
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(None))) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        assert (await invocation.log()).events[-1].custom_metadata is None
+
+
+async def test_a_further_attempt_at_the_model_does_not_pay_for_the_summary_again(serve: Serve) -> None:
+    """In the same process."""
+    writer = ScriptedModel(says("short"))
+    model = ScriptedModel(*looks(1, 2, 3, 4), ModelOverloaded("later", retry_after_s=0), says("done"))
+    async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
+        assert (await env.client.run("reader", "read all")).text == "done"
+    assert len(writer.requests) == 1
+    assert texts(model.requests[-1]) == ["short", "read all"]
+
+
+async def test_a_call_that_waits_stays_in_the_prompt_and_its_answer_is_understood(serve: Serve) -> None:
+    """Summaries are made while it waits; the answer comes after them."""
+    writer = FunctionModel(lambda _: says("pages were read"))
+    model = ScriptedModel(calls(("ask", {"purpose": "pay"})), *looks(*range(1, 9)), says("waiting"), says("done"))
+    agent = Agent(name="reader", model=model, tools=[look, LongRunningFunctionTool(ask)])
+    async with serve(app(agent, LlmEventSummarizer(writer))) as env:
+        invocation = await env.client.start("reader", "read all")
+        async for log in invocation.follow():
+            if log.waiting() and not log.busy:
+                await invocation.answer("approve", "fc-1")
+                break
+        assert (await invocation.result()).text == "done"
+        assert len(await summaries(invocation)) >= 2
+    assert all("ask" in [name for name, _ in responses(request)] for request in model.requests[1:])
+    assert responses(model.requests[-1])[-1] == ("ask", {"status": "approved"})
+
+
+async def test_agents_side_by_side_summarise_what_their_own_branch_sees(serve: Serve) -> None:
+    """One reads much, the other little; only the first one's prompt has a summary."""
+    much = ScriptedModel(*looks(1, 2, 3, 4), says("much read"))
+    little = ScriptedModel(*looks(5), says("little read"))
+    readers: list[BaseAgent] = [
+        Agent(name=name, model=model, tools=[look]) for name, model in (("much", much), ("little", little))
+    ]
+    writer = LlmEventSummarizer(ScriptedModel(says("short")))
+    async with serve(app(ParallelAgent(name="both", sub_agents=readers), writer)) as env:
+        invocation = await env.client.start("both", "read")
+        await invocation.result()
+        [made] = [event for event in (await invocation.log()).events if event.covered]
+    assert made.branch == "both.much"
+    assert texts(much.requests[-1]) == ["short", "read"]
+    assert [texts(request) for request in little.requests] == [["read"], ["read"]]
+
+
+async def test_an_agent_that_is_shown_one_turn_only_is_not_summarised(serve: Serve) -> None:
+    """`include_contents="none"`."""
+    model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
+    agent = Agent(name="reader", model=model, tools=[look], include_contents="none")
+    async with serve(app(agent, Broken(ValueError()))) as env:
+        invocation = await env.client.start("reader", "read all")
+        assert (await invocation.result()).text == "done"
+        assert (await invocation.log()).events[-1].custom_metadata is None
+
+
+async def test_gemini_takes_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:
+    """Over the real client, with the sizes that Gemini counts."""
+    async with FakeGemini() as gemini:
+        gemini.reply(calls=[("look", {"page": 1})])
+        gemini.reply(calls=[("look", {"page": 2})])
+        gemini.reply(calls=[("look", {"page": 3})], usage={"promptTokenCount": 900})
+        gemini.reply(text="pages 1 and 2: x")
+        gemini.reply(text="done")
+        model = Gemini(api_key="key-for-tests", base_url=gemini.url)
+        async with serve(app(Agent(name="reader", model=model, tools=[look]))) as env:
+            assert (await env.client.run("reader", "read all")).text == "done"
+        await model.close()
+    turns = gemini.requests[-1].body["contents"]
+    assert [turn["role"] for turn in turns] == ["model", "user", "model", "user"]
+    assert [turn["parts"][0].get("text") for turn in turns] == ["pages 1 and 2: x", "read all", None, None]

@@ -1,0 +1,267 @@
+"""Invocations that outgrow a history: they go on in further runs, and nobody notices."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from tests.server.conftest import Serve, verify_tree
+from tests.server.workflows.outside import cut, reset, until, waiting
+from tests.server.workflows.test_ends_from_outside import cancelled, exists
+from waystation.agents import Agent, ParallelAgent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import StoreFailed
+from waystation.core.wire import WORKFLOW
+from waystation.history import invocation_runs as chain
+from waystation.models import LlmRequest, LlmResponse
+from waystation.storage import Blobs
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+CUT_AFTER = 20
+"""In events: a run makes two or three steps."""
+LARGE = "x" * 100_000
+"""More than a run carries as it stands."""
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of the workers and of the client."""
+    monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
+
+
+def add(number: int, tool_context: ToolContext) -> dict[str, Any]:
+    """Add a number to the sum."""
+    tool_context.state["sum"] = tool_context.state.get("sum", 0) + number
+    return {"sum": tool_context.state["sum"]}
+
+
+def fetch(number: int) -> dict[str, Any]:
+    """Fetch something large."""
+    return {"sum": number, "page": LARGE}
+
+
+def ask(what: str) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "asked"}
+
+
+async def begun(env: AgentEnvironment, agent: str, **given: Any) -> Invocation:
+    """Start an invocation whose runs are cut after a few events."""
+    handle = await env.client.temporal.start_workflow(
+        WORKFLOW,
+        {"agent": agent, "message": "go", "cut_after": CUT_AFTER, **given},
+        id=f"{agent}-{env.client.task_queue}",
+        task_queue=env.client.task_queue,
+    )
+    return Invocation(env.client, handle)
+
+
+def counting(steps: int, tool: str = "add") -> FunctionModel:
+    """A model that calls a tool so many times, and says what it was told last."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = [value for name, value in responses(request) if name == tool]
+        if len(told) < steps:
+            return calls((tool, {"number": len(told) + 1}))
+        return says(f"told {len(told)} times: {told[-1]['sum']}")
+
+    return FunctionModel(act)
+
+
+async def runs(invocation: Invocation) -> int:
+    """How many runs it has had."""
+    return len(await invocation.histories())
+
+
+async def in_run(invocation: Invocation, number: int) -> None:
+    """Wait until an invocation is in its `number`th run."""
+    async with asyncio.timeout(60):
+        async for _ in invocation.follow():
+            if await runs(invocation) >= number:
+                return
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Has the server know nothing of earlier runs, as after the retention; the one for tests deletes none in time."""
+
+    async def gone(client: Client, id: str, run_id: str | None) -> None:
+        return None
+
+    return lambda: monkeypatch.setattr(chain, "run_of", gone)
+
+
+async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
+    """The model sees all that was said, the state is the sum of all deltas, and readers see one invocation."""
+    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
+        invocation = await begun(env, "adder", state={"base": 1})
+        result = await invocation.result()
+        assert (result.text, result.state_delta) == ("told 8 times: 36", {"sum": 36})
+        assert await runs(invocation) > 2
+        log = await invocation.log()
+        assert [event.id.rpartition("/e")[2] for event in log.events] == [str(n) for n in range(1, 19)]
+        assert log.result() == result
+        followed = [event.id async for event in invocation.events()]
+        assert followed == [event.id for event in log.events]
+
+
+async def test_a_long_log_is_read_from_the_store_when_the_server_has_forgotten_it(
+    serve: Serve, forgotten: Callable[[], None]
+) -> None:
+    """Entries in the store make the log that the histories made, times included."""
+    async with serve(Agent(name="reader", model=counting(7, "fetch"), tools=[fetch])) as env:
+        invocation = await begun(env, "reader")
+        assert (await invocation.result()).text == "told 7 times: 7"
+        before = await invocation.log()
+        forgotten()
+        after = await invocation.log()
+        assert after.entries == before.entries
+        assert [event.to_json() for event in after.events] == [event.to_json() for event in before.events]
+
+
+async def test_a_store_that_lacks_a_segment_is_named(
+    serve: Serve, tmp_path: Path, forgotten: Callable[[], None]
+) -> None:
+    """Rather than showing half of an invocation."""
+    async with serve(Agent(name="gap", model=counting(5, "fetch"), tools=[fetch])) as env:
+        invocation = await begun(env, "gap")
+        await invocation.result()
+        forgotten()
+        env.client.blobs, right = Blobs(tmp_path / "elsewhere"), env.client.blobs
+        with pytest.raises(StoreFailed, match="WAYSTATION_STORE"):
+            await invocation.log()
+        env.client.blobs = right
+
+
+async def test_a_store_that_fails_stops_nothing(serve: Serve, tmp_path: Path) -> None:
+    """The invocation is not cut, and ends as it would have."""
+    (tmp_path / "file").write_text("no folder")
+    blobs = Blobs(tmp_path / "file" / "store")
+    async with serve(Agent(name="storeless", model=counting(6, "fetch"), tools=[fetch]), blobs=blobs) as env:
+        invocation = await begun(env, "storeless")
+        assert (await invocation.result()).text == "told 6 times: 6"
+        assert await runs(invocation) == 1
+
+
+class Watched(Blobs):
+    """A store that tells when it was asked in vain."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.failed = asyncio.Event()
+
+    async def get(self, digest: str) -> bytes:
+        """Return the bytes of a digest."""
+        try:
+            return await super().get(digest)
+        except StoreFailed:
+            self.failed.set()
+            raise
+
+
+async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, tmp_path: Path) -> None:
+    """A cold worker has to read the log first; the call, which may not be repeated, is made once, and then."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> dict[str, int]:
+        """Pay."""
+        paid.append(amount)
+        return {"paid": amount}
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = responses(request)
+        if len(told) < 3:
+            return calls(("fetch", {"number": len(told)}))
+        return calls(("pay", {"amount": 5})) if len(told) == 3 else says(f"{told[-1][1]}")
+
+    agent = Agent(name="payer", model=FunctionModel(act), tools=[fetch, FunctionTool(pay, require_confirmation=True)])
+    store = Watched(tmp_path / "store")
+    async with serve(agent, blobs=store, verify=False) as env:
+        invocation = await begun(env, "payer")
+        await waiting(invocation, "fc-4")
+        await cut(invocation)
+    (tmp_path / "store").rename(tmp_path / "away")
+    async with serve(agent, blobs=store, task_queue=env.client.task_queue):
+        await invocation.approve()
+        async with asyncio.timeout(20):
+            await store.failed.wait()
+        (tmp_path / "away").rename(tmp_path / "store")
+        assert (await invocation.result()).text == "{'paid': 5}"
+        assert paid == [5]
+        await verify_tree(invocation)
+
+
+def family(steps: int) -> ParallelAgent:
+    """A branch calls an agent that waits for a person, another one counts."""
+    child = Agent(
+        name="child",
+        model=ScriptedModel(calls(("ask", {"what": "?"})), says("child waits"), says("child done")),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    model = FunctionModel(
+        lambda request: says("parent done") if responses(request) else calls(("child", {"request": "go"}))
+    )
+    parent = Agent(name="parent", model=model, tools=[AgentTool(child)])
+    return ParallelAgent(name="family", sub_agents=[parent, Agent(name="adder", model=counting(steps), tools=[add])])
+
+
+async def called(invocation: Invocation, env: AgentEnvironment) -> Invocation:
+    """Return the called agent's invocation, once it waits."""
+    child = env.client.invocation(f"{invocation.id}/fc-1-1")
+    await until(lambda: exists(child), "the called agent")
+    await waiting(child, "fc-1")
+    return child
+
+
+async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: Serve) -> None:
+    """The server tells only the run that called it; a later one asks for it."""
+    async with serve(family(7)) as env:
+        invocation = await begun(env, "family")
+        await in_run(invocation, 3)
+        child = await called(invocation, env)
+        await child.approve()
+        assert (await child.result()).text == "child done"
+        assert (await invocation.result()).status == "completed"
+        said = [part for event in (await invocation.log()).events for part in event.function_responses()]
+        assert {"result": "child done"} in [part["response"] for part in said if part["name"] == "child"]
+
+
+async def test_cancelling_after_a_cut_cancels_the_called_agent(serve: Serve) -> None:
+    """It outlives a cut, not its caller."""
+    async with serve(family(7)) as env:
+        invocation = await begun(env, "family")
+        await in_run(invocation, 3)
+        child = await called(invocation, env)
+        async with asyncio.timeout(60):
+            async for event in invocation.events():
+                if event.content and "told 7 times" in str(event.content):
+                    break
+        await invocation.cancel()
+        await cancelled(invocation)
+        await cancelled(child)
+
+
+async def test_nobody_starts_an_invocation_with_a_past(serve: Serve) -> None:
+    """What a stranger says was carried over is passed over."""
+    async with serve(Agent(name="adder", model=counting(1), tools=[add])) as env:
+        past = {"run_id": "x", "snapshot": {"entries": 7, "events": 7, "state": {"sum": 100}}}
+        invocation = await begun(env, "adder", carried=past)
+        assert (await invocation.result()).text == "told 1 times: 1"
+
+
+async def test_a_run_that_was_reset_goes_on_in_further_runs_and_replays(serve: Serve) -> None:
+    """It tells the next run the id that it has since; a replay knows it by the one that it had before."""
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
+        invocation = await begun(env, "adder")
+        await invocation.result()
+        await reset(env.temporal, (await invocation.histories())[0], 2)
+        again = env.client.invocation(invocation.id)
+        assert (await again.result()).text == "told 4 times: 10"
+        assert await runs(again) > 1

@@ -1,0 +1,79 @@
+"""Whatever a context shows of the log is the author's own: changing it changes nothing for others."""
+
+from typing import Any
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject, copy_json
+from waystation.models.llm_request import LlmRequest
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.tool_context import CallbackContext, ToolContext
+
+
+def shown(context: ToolContext) -> JsonObject:
+    """Return all that a context shows of the log."""
+    content: Any = context.user_content
+    made: JsonObject = copy_json(
+        {
+            "state": context.session.state,
+            "event": context.session.events[0].to_json(),
+            "metadata": context.custom_metadata,
+            "run_config": context.run_config.custom_metadata,
+            "said": [part.model_dump(mode="json", exclude_none=True) for part in content.parts],
+        }
+    )
+    return made
+
+
+def spoil(context: ToolContext) -> JsonObject:
+    """Return what a context shows, and then write into all of it."""
+    before = shown(context)
+    context.session.state["new"] = 1
+    context.session.state["cart"].append("pear")
+    context.session.events[0].content["parts"].append({"text": "and more"})  # type: ignore[index]
+    context.session.events[0].content["parts"][0]["text"] = "stop"  # type: ignore[index]
+    context.custom_metadata["tags"].append("spoilt")
+    context.run_config.custom_metadata["tags"].append("spoilt")
+    content: Any = context.user_content
+    content.parts[0].text = "stop"
+    return before
+
+
+async def test_what_a_tool_changes_in_its_session_is_seen_by_nobody(serve: Serve) -> None:
+    """Neither by a call that comes later, on the same worker, nor by the model, nor in the result."""
+    seen: list[JsonObject] = []
+
+    def look(tool_context: ToolContext) -> str:
+        """Look and spoil."""
+        seen.append(spoil(tool_context))
+        return "looked"
+
+    model = ScriptedModel(calls(("look", {})), calls(("look", {})), says("done"))
+    async with serve(Agent(name="clerk", model=model, instruction="Cart: {cart}", tools=[look])) as env:
+        invocation = await env.client.start("clerk", "go", state={"cart": ["apple"]}, metadata={"tags": ["a"]})
+        result = await invocation.result()
+    assert seen[0] == seen[1]
+    assert (seen[1]["state"], seen[1]["metadata"]) == ({"cart": ["apple"]}, {"tags": ["a"]})
+    assert result.state_delta == {}
+    assert [request.contents[0]["parts"] for request in model.requests] == [[{"text": "go"}]] * 3
+    assert "Cart: ['apple']" in (model.requests[2].system_instruction or "")
+
+
+async def test_what_a_callback_changes_inside_the_arguments_in_a_request_is_of_that_request(serve: Serve) -> None:
+    """The next model call shows them as they were made."""
+
+    def forge(callback_context: CallbackContext, llm_request: LlmRequest) -> None:
+        contents: Any = llm_request.contents
+        for part in contents[1].parts if len(contents) == 3 else ():
+            part.function_call.args["order"]["amount"] = 0
+
+    def note(order: dict[str, int]) -> str:
+        """Note an order."""
+        return "noted"
+
+    asked = calls(("note", {"order": {"amount": 5}}))
+    model = ScriptedModel(asked, calls(("note", {"order": {"amount": 6}})), says("done"))
+    async with serve(Agent(name="clerk", model=model, tools=[note], before_model_callback=forge)) as env:
+        await (await env.client.start("clerk", "go")).result()
+    amounts = [request.contents[1]["parts"][0]["functionCall"]["args"]["order"] for request in model.requests[1:]]
+    assert amounts == [{"amount": 0}, {"amount": 5}]

@@ -1,0 +1,381 @@
+"""A tool that needs a credential waits for it, and no secret enters what Temporal or anybody's log keeps."""
+
+import io
+import json
+import logging
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import refusal, told, until, waiting
+from waystation.agents import Agent
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.client.agent_client import Invocation
+from waystation.core.answer import PendingCall
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import JsonObject
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+PENDING = {"pending": True}
+KEY = AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key="crm")
+API_KEY = "key-40d1f6c2a9"
+
+
+@pytest.fixture
+def store() -> InMemoryCredentialService:
+    """A store of credentials, shared by worker and client."""
+    return InMemoryCredentialService()
+
+
+def login(provider: FakeOAuth) -> AuthConfig:
+    """Return what a tool asks for that wants the user to log in."""
+    return AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
+
+
+def fetched(provider: FakeOAuth, credential: AuthCredential) -> JsonObject:
+    """Read the user's calendar over HTTP, with the token."""
+    assert credential.oauth2 is not None
+    headers = {"Authorization": f"Bearer {credential.oauth2.access_token}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{provider.url}/calendar", headers=headers)) as response:
+        found: JsonObject = json.load(response)
+        return found
+
+
+def reader(provider: FakeOAuth, *replies: Any, **about: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that reads calendars as ADK's guide has it, and its model."""
+    config = login(provider)
+
+    def read_calendar(tool_context: ToolContext) -> JsonObject:
+        """Read the user's calendar."""
+        credential = tool_context.get_auth_response(config)
+        if credential is None:
+            tool_context.request_credential(config)
+            return PENDING
+        return fetched(provider, credential)
+
+    model = ScriptedModel(*replies)
+    return Agent(name="reader", model=model, tools=[FunctionTool(read_calendar)], **about), model
+
+
+def keyed(*replies: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent whose tool wants an API key, and its model."""
+
+    def look_up(tool_context: ToolContext) -> JsonObject:
+        """Look something up."""
+        credential = tool_context.get_auth_response(KEY)
+        if credential is None:
+            tool_context.request_credential(KEY)
+            return PENDING
+        return {"asked_with": f"X-Key: {credential.api_key}"}
+
+    model = ScriptedModel(*replies)
+    return Agent(name="clerk", model=model, tools=[FunctionTool(look_up)]), model
+
+
+def auth_uri(call: PendingCall) -> str:
+    """Return where the user logs in."""
+    return str(call.payload["exchangedAuthCredential"]["oauth2"]["authUri"])
+
+
+async def everything(invocation: Invocation) -> bytes:
+    """Return all that Temporal keeps of an invocation: history, memo, search attributes, and what is made of them."""
+    history = await invocation.history()
+    description = (await invocation.handle.describe()).raw_description
+    told_outside = [event.to_json() async for event in invocation.events()]
+    parts = [event.SerializeToString() for event in history.events]
+    return b"".join([*parts, description.SerializeToString(), json.dumps(told_outside).encode()])
+
+
+async def test_a_tool_waits_for_a_login_and_then_runs_again(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """Events in ADK's shapes; the model is called once the call has its answer."""
+    agent, model = reader(provider, calls(("read_calendar", {})), says("A dentist."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("reader", "what is on?", id="login", user_id="ann")
+        (call,) = await waiting(invocation, "fc-1")
+        assert (call.kind, call.tool, call.user_id, call.interim) == ("credential", "read_calendar", "ann", PENDING)
+        receipt = await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+        assert receipt == {
+            "accepted": True, "function_call_id": "fc-1", "tool": "read_calendar", "action": "approve"
+        }  # fmt: skip
+        assert (await invocation.result()).text == "A dentist."
+        assert told(model.requests[-1]) == [{"events": ["dentist"]}]
+        events = [event.to_json() async for event in invocation.events()]
+        parts = [part for event in events for part in event["content"]["parts"]]
+        names = [next(iter(part.values())).get("name") for part in parts if "text" not in part]
+        assert names == [
+            "read_calendar", "adk_request_credential", "read_calendar", "adk_request_credential", "read_calendar"
+        ]  # fmt: skip
+        asked = [part["functionCall"]["args"] for part in parts if "functionCall" in part]
+        assert asked == [{}, {"functionCallId": "fc-1", "authConfig": call.payload}]
+
+
+async def test_no_secret_is_kept_by_temporal_or_in_logs(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Client secret, code, verifier, tokens: not in history, memo, search attributes, events or logs at any level."""
+    caplog.set_level(logging.DEBUG)
+    before, said = structlog.get_config(), io.StringIO()
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=structlog.WriteLoggerFactory(file=said),
+    )
+    try:
+        agent, _ = reader(provider, calls(("read_calendar", {})), calls(("read_calendar", {})), says("Done."))
+        async with serve(agent, services=Services(credentials=store)) as env:
+            provider.lifetime_s = 10  # so that the second call refreshes
+            invocation = await env.client.start("reader", "what is on?", id="canaries", user_id="ann")
+            (call,) = await waiting(invocation, "fc-1")
+            while_waiting = await everything_now(invocation)
+            await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+            await invocation.result()
+            kept = while_waiting + await everything(invocation)
+    finally:
+        structlog.configure(**before)
+    assert provider.refreshes >= 1
+    assert len(provider.secrets) >= 6
+    assert b"dentist" in kept
+    assert "credential.refreshed" in said.getvalue()
+    for secret in provider.secrets:
+        assert secret.encode() not in kept
+        assert secret not in said.getvalue()
+        assert secret not in caplog.text
+
+
+async def everything_now(invocation: Invocation) -> bytes:
+    """Return all that Temporal keeps of an invocation that waits, and what queries answer."""
+    description = (await invocation.handle.describe()).raw_description
+    answers = [await invocation.handle.query(name) for name in ("pending", "state", "events")]
+    parts = [event.SerializeToString() for event in (await invocation.history()).events]
+    return b"".join([*parts, description.SerializeToString(), json.dumps(answers).encode()])
+
+
+def all_files(folder: Path) -> list[bytes]:
+    """Return what all files in a folder hold."""
+    return [file.read_bytes() for file in folder.iterdir()]
+
+
+async def test_no_secret_is_in_the_file_of_the_server(
+    provider: FakeOAuth, store: InMemoryCredentialService, tmp_path: Path
+) -> None:
+    """Of anything that a login brings about, whatever Temporal writes down besides histories."""
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
+    async with (
+        EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
+        AgentEnvironment(agent, server=server, services=Services(credentials=store)) as env,
+    ):
+        invocation = await env.client.start("reader", "what is on?", id="on-disk", user_id="ann")
+        (call,) = await waiting(invocation, "fc-1")
+        await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+        await invocation.result()
+    written = b"".join(all_files(tmp_path))
+    assert b"dentist" in written
+    assert [secret for secret in provider.secrets if secret.encode() in written] == []
+
+
+async def test_a_key_is_given_by_hand_and_kept_from_history(serve: Serve, store: InMemoryCredentialService) -> None:
+    """Even though the tool returns it, inside another text."""
+    agent, model = keyed(calls(("look_up", {})), says("Done."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("clerk", "look", id="by-hand")
+        (call,) = await waiting(invocation, "fc-1")
+        assert call.payload == {
+            "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}, "credentialKey": "crm"
+        }  # fmt: skip
+        await invocation.authorize("fc-1", store=store, credential=API_KEY, by="ann")
+        await invocation.result()
+        assert told(model.requests[-1]) == [{"asked_with": "X-Key: <secret>"}]
+        assert API_KEY.encode() not in await everything(invocation)
+
+
+async def test_calls_that_need_the_same_are_served_by_one_login(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """Of one batch and of two invocations; whoever comes back from the provider need not say which calls wait."""
+    two = calls(("read_calendar", {}), ("read_calendar", {}))
+    agent, _ = reader(provider, two, calls(("read_calendar", {})), says("Done."), says("Done."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        first = await env.client.start("reader", "what is on?", id="shared-1", user_id="ann")
+        (call, other) = await waiting(first, "fc-1", "fc-2")
+        assert auth_uri(call) == auth_uri(other)
+        second = await env.client.start("reader", "what is on?", id="shared-2", user_id="ann")
+        await waiting(second, "fc-1")
+        receipts = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
+        assert {receipt["accepted"] for receipt in receipts} == {True}
+        assert [(await one.result()).status for one in (first, second)] == ["completed", "completed"]
+        assert len(provider.token_requests) == 1
+
+
+async def test_a_later_invocation_of_the_user_is_not_asked_again(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """Unlike in ADK, where the credential is gone with the invocation; another user is asked."""
+    one = calls(("read_calendar", {}))
+    agent, _ = reader(provider, one, says("A dentist."), one, says("A dentist still."), one)
+    async with serve(agent, services=Services(credentials=store)) as env:
+        first = await env.client.start("reader", "what is on?", id="once", user_id="ann")
+        (call,) = await waiting(first, "fc-1")
+        await first.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+        await first.result()
+        assert (await env.client.run("reader", "and now?", id="twice", user_id="ann")).text == "A dentist still."
+        of_bob = await env.client.start("reader", "what is on?", id="of-bob", user_id="bob")
+        await waiting(of_bob, "fc-1")
+        await of_bob.cancel()
+
+
+async def test_approving_without_a_credential_asks_again(serve: Serve, store: InMemoryCredentialService) -> None:
+    """The tool looks, finds none, and the call waits on; the model is not bothered."""
+    agent, model = keyed(calls(("look_up", {})), says("Done."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("clerk", "look", id="empty-handed")
+        (before,) = await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        (after,) = await waiting_since(invocation, before.requested_at)
+        assert after.kind == "credential"
+        assert len(model.requests) == 1
+        await invocation.authorize("fc-1", store=store, credential=API_KEY)
+        assert (await invocation.result()).text == "Done."
+
+
+async def waiting_since(invocation: Invocation, earlier: float) -> list[PendingCall]:
+    """Wait until something waits that was asked for later than that."""
+
+    async def look() -> list[PendingCall]:
+        return [call for call in await invocation.pending() if call.requested_at > earlier]
+
+    return await until(look, "another request")
+
+
+async def test_a_refused_login_is_told_to_the_model(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """The tool does not run again."""
+    agent, model = reader(provider, calls(("read_calendar", {})), says("Then not."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("reader", "what is on?", id="refused")
+        await waiting(invocation, "fc-1")
+        await invocation.reject("fc-1", comment="Not today.")
+        assert (await invocation.result()).text == "Then not."
+        assert "error" in told(model.requests[-1])[-1]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"apiKey": API_KEY},
+        {"exchangedAuthCredential": {"authType": "oauth2", "oauth2": {"authCode": API_KEY}}},
+        {"link": f"https://me/cb?code={API_KEY}&state=1"},
+    ],
+)
+async def test_an_answer_that_carries_a_secret_is_refused_and_leaves_no_trace(
+    serve: Serve, store: InMemoryCredentialService, response: JsonObject
+) -> None:
+    """As an ADK client would send it; by update, which writes nothing when it is refused."""
+    agent, _ = keyed(calls(("look_up", {})), says("Done."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("clerk", "look")
+        await waiting(invocation, "fc-1")
+        assert await refusal(invocation.approve("fc-1", response=response)) == "InvalidAnswer"
+        await invocation.authorize("fc-1", store=store, credential="another-key")
+        await invocation.result()
+        assert API_KEY.encode() not in await everything(invocation)
+
+
+async def test_a_login_that_fails_leaves_the_call_waiting(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """And can be repeated."""
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
+    async with serve(agent, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("reader", "what is on?", id="second-try")
+        (call,) = await waiting(invocation, "fc-1")
+        with pytest.raises(AuthorizationFailed, match="access_denied"):
+            await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call), consent=False))
+        (still,) = await waiting(invocation, "fc-1")
+        await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(still)))
+        assert (await invocation.result()).text == "A dentist."
+
+
+async def test_worker_and_client_meet_in_an_encrypted_file(serve: Serve, provider: FakeOAuth, tmp_path: Path) -> None:
+    """Each with a store of its own over the same file, as processes have them."""
+    path = tmp_path / "credentials"
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
+    async with serve(agent, services=Services(credentials=EncryptedFileCredentialService(path))) as env:
+        invocation = await env.client.start("reader", "what is on?", id="by-file")
+        (call,) = await waiting(invocation, "fc-1")
+        of_the_client = EncryptedFileCredentialService(path)
+        await invocation.authorize(store=of_the_client, auth_response_uri=provider.log_in(auth_uri(call)))
+        assert (await invocation.result()).text == "A dentist."
+
+
+async def test_an_authenticated_tool_waits_by_itself(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """The function is only ever called with a credential."""
+
+    def read_calendar(credential: AuthCredential) -> JsonObject:
+        """Read the user's calendar."""
+        return fetched(provider, credential)
+
+    model = ScriptedModel(calls(("read_calendar", {})), says("A dentist."))
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
+    async with serve(Agent(name="managed", model=model, tools=[tool]), services=Services(credentials=store)) as env:
+        invocation = await env.client.start("managed", "what is on?", id="managed")
+        (call,) = await waiting(invocation, "fc-1")
+        assert call.interim == {"result": "Pending User Authorization."}
+        await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
+        assert (await invocation.result()).text == "A dentist."
+        assert told(model.requests[-1]) == [{"events": ["dentist"]}]
+
+
+async def test_a_called_agent_waits_for_a_login_of_the_same_user(
+    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """It is an invocation of its own; whoever comes back from the provider need not know that."""
+    agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."), description="Reads calendars.")
+    model = ScriptedModel(calls(("reader", {"request": "what is on?"})), says("You see a dentist."))
+    boss = Agent(name="boss", model=model, tools=[AgentTool(agent)])
+    async with serve(boss, services=Services(credentials=store)) as env:
+        invocation = await env.client.start("boss", "what is on?", id="delegated", user_id="ann")
+
+        async def look() -> list[PendingCall]:
+            return [call for call in await env.client.pending() if call.invocation_id == "delegated/fc-1"]
+
+        (call,) = await until(look, "a call that waits in the called agent")
+        assert (call.user_id, call.agent) == ("ann", "reader")
+        (receipt,) = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
+        assert receipt["accepted"]
+        assert (await invocation.result()).text == "You see a dentist."
+
+
+async def test_a_tool_without_a_service_is_answered_not_stuck(serve: Serve) -> None:
+    """The model is told in ADK's words."""
+    agent, model = keyed(calls(("look_up", {})), says("No."))
+    async with serve(agent, services=Services()) as env:
+        await env.client.run("clerk", "look", id="no-service")
+        assert told(model.requests[-1]) == [
+            {"error": "Credential service is not initialized.", "error_type": "ValueError"}
+        ]
+
+
+def test_the_calendar_is_really_closed(provider: FakeOAuth) -> None:
+    """Otherwise the tests above would prove nothing."""
+    with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+        urllib.request.urlopen(f"{provider.url}/calendar")
+    caught.value.close()

@@ -1,0 +1,298 @@
+"""Every wait ends, nothing is approved by time-out, and a late answer does not count. On a server that skips time."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+
+from tests.server.workflows.outside import (
+    Till,
+    asked,
+    cut,
+    event_count,
+    ignored_in,
+    quiet,
+    refusal,
+    told,
+    until,
+    waiting,
+)
+from tests.server.workflows.skipping import DAY, SkipTime
+from tests.server.workflows.test_children import waiting as begun
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.budget import Budget
+from waystation.core.payload import JsonObject
+from waystation.core.wire import WORKFLOW
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def ticket() -> JsonObject:
+    """Open a ticket."""
+    return {"status": "pending"}
+
+
+def expired(tool: str) -> JsonObject:
+    """Return what the model is told of a call that nobody answered."""
+    return {
+        "status": "expired",
+        "error": f"Nobody answered the call of `{tool}` before its deadline; it is not approved.",
+        "error_type": "Expired",
+    }
+
+
+def payer(till: Till, *replies: Any, deadline: timedelta | None = None) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays 5 when confirmed in time, and its model."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), *replies)
+    tool = FunctionTool(till.pay, require_confirmation=True, deadline=deadline)
+    return Agent(name="payer", model=model, tools=[tool]), model
+
+
+async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> None:
+    """After 29 days it still waits; after 30 it has expired, was not run, and the model is told."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, 29 * DAY)
+        await waiting(invocation, "fc-1")
+        assert len(model.requests) == 1
+        await clock.forward(invocation, 2 * DAY)
+        assert (await invocation.result()).text == "Too late."
+        assert told(model.requests[1]) == [expired("pay")]
+        assert till.paid == []
+
+
+async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipTime) -> None:
+    """Two hours are over after two hours; whoever asks can see when that is."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=timedelta(hours=2))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        [call] = await waiting(invocation, "fc-1")
+        assert call.deadline - call.requested_at == 7_200
+        await clock.forward(invocation, timedelta(hours=3))
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+
+
+async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) -> None:
+    """Approved after 29 days: the call runs, and nothing expires later."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Paid."))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, 29 * DAY)
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Paid."
+        assert (told(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
+
+
+@pytest.mark.parametrize("function", [ask, ticket])
+async def test_an_expired_long_running_call_is_told_to_the_model(
+    serve_and_skip: SkipTime, function: Callable[[], Any]
+) -> None:
+    """Silent or with an interim response before, the call is closed and reads as expired, not as approved."""
+    verified = list[Invocation]()
+    replies = [says("Asked.")] if function is ticket else []
+    model = ScriptedModel(calls((function.__name__, {})), *replies, says("Nobody answered."))
+    tool = LongRunningFunctionTool(function, deadline=DAY)
+    async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as clock:
+        invocation = await clock.client.start("asker", "ask")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+        await clock.forward(invocation, 2 * DAY)
+        assert (await invocation.result()).text == "Nobody answered."
+        assert told(model.requests[-1]) == [expired(function.__name__)]
+
+
+async def test_two_calls_expire_each_at_its_own_deadline(serve_and_skip: SkipTime) -> None:
+    """The later one can be answered when the earlier one is over; the model is told of both together."""
+    verified = list[Invocation]()
+
+    def soon() -> None:
+        """Ask somebody who has a day."""
+
+    def later() -> None:
+        """Ask somebody who has a week."""
+
+    model = ScriptedModel(calls(("later", {}), ("soon", {})), says("One answered."))
+    tools = [LongRunningFunctionTool(soon, deadline=DAY), LongRunningFunctionTool(later, deadline=7 * DAY)]
+    async with serve_and_skip(Agent(name="asker", model=model, tools=tools), verified) as clock:
+        invocation = await clock.client.start("asker", "ask both")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1", "fc-2")
+        await clock.forward(invocation, 2 * DAY)
+        await waiting(invocation, "fc-1")
+        assert len(model.requests) == 1
+        await invocation.respond({"answer": 42}, "fc-1")
+        assert (await invocation.result()).text == "One answered."
+        assert told(model.requests[1]) == [{"answer": 42}, expired("soon")]
+
+
+async def test_progress_does_not_move_the_deadline(serve_and_skip: SkipTime) -> None:
+    """The deadline counts from when the call began to wait."""
+    verified = list[Invocation]()
+    model = ScriptedModel(calls(("ask", {})), says("Half."), says("Nobody finished it."))
+    tool = LongRunningFunctionTool(ask, deadline=2 * DAY)
+    async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as clock:
+        invocation = await clock.client.start("asker", "ask")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1")
+        await clock.forward(invocation, timedelta(hours=40))
+        await invocation.answer("progress", "fc-1", response={"percent": 50})
+        await asked(model, 2)
+        await clock.forward(invocation, timedelta(hours=10))
+        assert (await invocation.result()).text == "Nobody finished it."
+        assert told(model.requests[2]) == [expired("ask")]
+
+
+async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip: SkipTime) -> None:
+    """Typed, without a trace, whatever the action; another call of the invocation still waits."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True, deadline=DAY), LongRunningFunctionTool(ask)]
+    async with serve_and_skip(Agent(name="payer", model=model, tools=tools), verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        verified.append(invocation)
+        await waiting(invocation, "fc-1", "fc-2")
+        await clock.forward(invocation, 2 * DAY)
+        await waiting(invocation, "fc-2")
+        await quiet(invocation)
+        before = await event_count(invocation)
+        assert await refusal(invocation.approve("fc-1")) == "Expired"
+        assert await refusal(invocation.reject("fc-1")) == "Expired"
+        assert await refusal(invocation.approve("fc-1", digest="0" * 32)) == "DigestMismatch"
+        assert await event_count(invocation) == before
+        await invocation.approve("fc-1", signal=True)
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+        assert (told(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
+
+
+async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_skip: SkipTime) -> None:
+    """Timer, then signal, then a worker: it is given the signal before the timer, and yet the call has expired."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=DAY)
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    # Not awaited: without a worker time stands still once the timer has fired.
+    forward = asyncio.create_task(clock.forward(invocation, 2 * DAY))
+    await until(lambda: fired(invocation), "the timer firing")
+    forward.cancel()
+    await invocation.approve("fc-1", signal=True)
+    async with serve_and_skip(agent, verified):
+        verified.append(invocation)
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+
+
+async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_skip: SkipTime) -> None:
+    """Signal, then timer, then a worker: the order does not matter; only an update tells the sender that it counts."""
+    till, verified = Till(), list[Invocation]()
+    agent, model = payer(till, says("Too late."), deadline=timedelta(seconds=4))
+    async with serve_and_skip(agent, verified) as clock:
+        invocation = await clock.client.start("payer", "pay 5")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+    await invocation.approve("fc-1", signal=True)
+    await until(lambda: fired(invocation), "the timer firing")
+    async with serve_and_skip(agent, verified):
+        verified.append(invocation)
+        assert (await invocation.result()).text == "Too late."
+        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert ignored_in((await invocation.log()).events) == ["Expired"]
+
+
+async def fired(invocation: Invocation) -> bool:
+    """Whether a timer of the invocation fired."""
+    events = (await invocation.history()).events
+    return any(event.event_type == EventType.EVENT_TYPE_TIMER_FIRED for event in events)
+
+
+async def test_a_question_for_more_budget_expires_after_thirty_days(serve_and_skip: SkipTime) -> None:
+    """Nothing was granted, so the agent wraps up; an answer then comes too late."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid once."))
+    async with serve_and_skip(Agent(name="payer", model=model, tools=[till.pay]), verified) as clock:
+        budget = Budget(max_llm_calls=1, on_exhausted="ask")
+        invocation = await clock.client.start("payer", "pay 5", budget=budget)
+        verified.append(invocation)
+        await waiting(invocation, "budget-1")
+        await clock.forward(invocation, 29 * DAY)
+        await waiting(invocation, "budget-1")
+        await clock.forward(invocation, 2 * DAY)
+        result = await invocation.result()
+        assert (result.status, result.text, result.granted) == ("stopped", "Paid once.", None)
+        assert not model.requests[1].tools
+
+
+async def test_waiting_for_a_person_is_no_work(serve_and_skip: SkipTime) -> None:
+    """Twenty days on an hour's budget: the time of a called agent that waits does not count either."""
+    till, verified = Till(), list[Invocation]()
+    helper = Agent(
+        name="helper",
+        description="Pays.",
+        model=ScriptedModel(calls(("pay", {"amount": 5})), says("Paid.")),
+        tools=[FunctionTool(till.pay, require_confirmation=True)],
+    )
+    model = ScriptedModel(calls(("helper", {"request": "pay 5"})), says("The helper paid."))
+    async with serve_and_skip(Agent(name="boss", model=model, tools=[AgentTool(helper)]), verified) as clock:
+        invocation = await clock.client.start("boss", "pay 5", budget=Budget(max_wall_s=3_600))
+        verified.append(invocation)
+        called = clock.client.invocation(f"{invocation.id}/fc-1")
+        assert await begun(called) == ["fc-1"]
+        await clock.forward(called, 20 * DAY)
+        await called.approve("fc-1")
+        result = await invocation.result()
+        assert (result.status, result.text, till.paid) == ("completed", "The helper paid.", [5])
+        assert result.spent is not None
+        assert result.spent.working_s < 3_600
+
+
+@pytest.mark.parametrize(
+    ("budget", "waits", "deadline"),
+    [({}, "fc-1", DAY), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1", 30 * DAY)],
+    ids=["a call", "a question for more budget"],
+)
+async def test_what_waits_over_a_cut_expires_when_it_would_have(
+    serve_and_skip: SkipTime, budget: JsonObject, waits: str, deadline: timedelta
+) -> None:
+    """Not before, not later; then the model is told, and who answers all the same is late."""
+    till, verified = Till(), list[Invocation]()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Too late."))
+    tool = FunctionTool(till.pay, require_confirmation=not budget, deadline=DAY)
+    async with serve_and_skip(Agent(name="payer", model=model, tools=[tool]), verified) as clock:
+        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        temporal, queue = clock.client.temporal, clock.client.task_queue
+        handle = await temporal.start_workflow(WORKFLOW, given, id=f"cut-{queue}", task_queue=queue)
+        invocation = Invocation(clock.client, handle)
+        verified.append(invocation)
+        (asked_for,) = await waiting(invocation, waits)
+        await cut(invocation)
+        await clock.forward(invocation, deadline - timedelta(hours=1))
+        assert await waiting(invocation, waits) == [asked_for]
+        await clock.forward(invocation, timedelta(hours=2))
+        assert (await invocation.result()).text == "Too late."
+        assert till.paid == ([5] if budget else [])
+        assert len(await invocation.histories()) > 1

@@ -1,0 +1,130 @@
+"""Workflow tasks that changed nothing, as refused updates leave them, read the same from a history as on a replay."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, quiet, refusal, until, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.facts import Scheduled, TaskCompleted
+from waystation.core.model_call import Position
+from waystation.core.projection import position_of
+from waystation.history.reader import HistoryReader
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+SCHEDULED = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+TASK = (SCHEDULED, STARTED, COMPLETED)
+SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+MEMO = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
+
+
+def task_times(kinds: Iterable[int]) -> list[float]:
+    """Return the times of the tasks that a reader tells of; an event's time is its id, in seconds."""
+    events = []
+    for number, kind in enumerate(kinds, 1):
+        event = HistoryEvent(event_id=number, event_type=kind, event_time=Timestamp(seconds=number))  # type: ignore[arg-type]  # an enum's number
+        if kind == ACCEPTED:
+            # As the server does: the update was asked for before its workflow task was scheduled.
+            accepted = event.workflow_execution_update_accepted_event_attributes
+            accepted.accepted_request_sequencing_event_id = number - 3
+        events.append(event)
+    return [fact.time for fact in HistoryReader().read(events) if isinstance(fact, TaskCompleted)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "times"),
+    [
+        ((*TASK, SIGNALED, *TASK), [2, 6]),
+        ((*TASK, *TASK), [5]),
+        ((*TASK, *TASK, *TASK, SIGNALED, *TASK), [8, 12]),
+        ((*TASK, MEMO, *TASK, *TASK), [2, 6, 9]),
+        ((*TASK, MEMO, *TASK, SIGNALED, *TASK, *TASK), [2, 6, 13]),
+        ((*TASK, *TASK, ACCEPTED), [2, 5]),
+        ((*TASK, *TASK, *TASK, ACCEPTED), [5, 8]),
+    ],
+    ids=["separate", "empty", "several", "after-a-command", "later", "before-an-update", "several-before-an-update"],
+)
+def test_an_empty_task_is_told_together_with_the_one_that_follows_at_once(
+    kinds: tuple[int, ...], times: list[float]
+) -> None:
+    """At the later one's time, unless commands came before it; an accepted update has a task of its own."""
+    assert task_times(kinds) == times
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+@pytest.mark.parametrize("cached", [0, 10])
+@pytest.mark.parametrize("quiet_progress", [False, True])
+async def test_refused_updates_that_meet_results_change_nothing_for_readers(
+    serve: Serve, cached: int, quiet_progress: bool
+) -> None:
+    """Answers, refusals and a tool's result arrive on top of each other; history and replayed workflow agree."""
+    for _ in range(4):
+        till = Till()
+        model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
+        tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
+        async with serve(Agent(name="payer", model=model, tools=tools), max_cached_workflows=cached) as env:
+            invocation = await env.client.start("payer", "go")
+            await waiting(invocation, "fc-1", "fc-2")
+            await invocation.approve("fc-1")
+            refused = [refusal(invocation.reject("fc-1")) for _ in range(3)]
+            if quiet_progress:
+                await invocation.answer("progress", "fc-2", response={"n": 1}, wake=False, signal=True)
+            assert await asyncio.gather(*refused) == ["AlreadyAnswered"] * 3
+            assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
+            await invocation.approve("fc-2")
+            await invocation.result()
+            assert till.paid == [5]
+
+
+async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody(serve: Serve) -> None:
+    """A worker that replays is given the update before those results; what it brings about does not name them.
+
+    The next command takes it that they were named: activities and readers still find every entry.
+    """
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def look(n: int) -> int:
+        """Look."""
+        await gates[n].wait()
+        return n
+
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), *(("look", {"n": n}) for n in range(3))), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True), look]
+    async with serve(Agent(name="payer", model=model, tools=tools)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        for number, gate in enumerate(gates, 2):
+            gate.set()
+
+            async def returned(call_id: str = f"fc-{number}") -> bool:
+                return (await invocation.log()).calls[call_id].outcome is not None
+
+            await until(returned, f"fc-{number} returned")
+        await quiet(invocation)
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+        named = [ref for position in await positions(invocation) for ref in position.new]
+        # But for the end, the last reply and its request, and one result that came after the update.
+        assert len(named) == (await invocation.log()).length - 4
+    assert responses(model.requests[1]) == [("pay", {"paid": 5}), *(("look", {"result": n}) for n in range(3))]
+
+
+async def positions(invocation: Invocation) -> list[Position]:
+    """Return what the commands of an invocation say was applied before them."""
+    facts = HistoryReader().read((await invocation.history()).events)
+    return [position_of(fact) for fact in facts if isinstance(fact, Scheduled)]

@@ -1,0 +1,242 @@
+"""Invocations that are ended from outside, and what reaches them too late."""
+
+import asyncio
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import CancelledError, TerminatedError
+from temporalio.service import RPCError
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Gate, Till, quiet, told, until, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def sealed(tool: str) -> JsonObject:
+    """Return the response to a call that was open when its invocation ended."""
+    return {"error": f"The invocation ended before `{tool}` was answered.", "error_type": "Cancelled"}
+
+
+def asker() -> Agent:
+    """Return an agent that asks somebody."""
+    model = ScriptedModel(calls(("ask", {})), says("Done."))
+    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
+
+
+async def cancelled(invocation: Invocation) -> None:
+    """Wait until the invocation is cancelled."""
+    with pytest.raises(WorkflowFailureError) as caught:
+        await invocation.result()
+    assert isinstance(caught.value.cause, CancelledError)
+    assert (await invocation.handle.describe()).status == WorkflowExecutionStatus.CANCELED
+
+
+async def responses_in(invocation: Invocation) -> dict[str, JsonObject]:
+    """Return the latest response to each call, by the events."""
+    events = (await invocation.log()).events
+    return {part["id"]: part["response"] for event in events for part in event.function_responses()}
+
+
+async def test_a_terminated_invocation_reads_as_ended_with_its_calls_sealed(serve: Serve) -> None:
+    """No code of ours runs when it is terminated; a reader of the history sees the end all the same."""
+    # Not verified: a query replays the workflow up to its last task, which was before the end.
+    async with serve(asker(), verify=False) as env:
+        invocation = await env.client.start("asker", "ask")
+        await waiting(invocation, "fc-1")
+        await quiet(invocation)
+        await invocation.handle.terminate("by an operator")
+        with pytest.raises(WorkflowFailureError) as caught:
+            await invocation.result()
+        assert isinstance(caught.value.cause, TerminatedError)
+        assert await responses_in(invocation) == {"fc-1": sealed("ask")}
+        log = await invocation.log()
+        assert log.events[-1].error_code == "INVOCATION_TERMINATED"
+        assert (log.pending(), await invocation.pending()) == ([], [])
+
+
+async def test_cancelling_before_any_worker_came_ends_it_without_a_model_call(serve: Serve) -> None:
+    """The first workflow task is given the start and the cancellation together."""
+    agent = asker()
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+    invocation = await env.client.start("asker", "ask")
+    await invocation.cancel()
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await cancelled(invocation)
+        assert isinstance(agent.model, ScriptedModel)
+        assert agent.model.requests == []
+
+
+async def test_cancelling_while_a_model_call_waits_for_its_next_attempt_ends_at_once(serve: Serve) -> None:
+    """Nobody waits for the provider to recover."""
+    model = ScriptedModel(ModelOverloaded("busy", retry_after_s=300), says("never said"))
+    async with serve(Agent(name="asker", model=model)) as env:
+        invocation = await env.client.start("asker", "ask")
+
+        async def backing_off() -> bool:
+            pending = (await invocation.handle.describe()).raw_description.pending_activities
+            return [activity.attempt for activity in pending] == [2]
+
+        await until(backing_off, "the model call backing off")
+        await invocation.cancel()
+        await cancelled(invocation)
+        assert len(model.requests) == 1
+
+
+async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
+    """One that waits for confirmation, one that runs, one that was answered: each has one response."""
+    till, gate = Till(), Gate()
+
+    async def slow() -> None:
+        await gate.passed()
+
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("slow", {}), ("ask", {}), ("look", {})))
+
+    def look() -> str:
+        return "seen"
+
+    tools = [FunctionTool(till.pay, require_confirmation=True), slow, LongRunningFunctionTool(ask), look]
+    async with serve(Agent(name="worker", model=model, tools=tools)) as env:
+        invocation = await env.client.start("worker", "work")
+        await waiting(invocation, "fc-1", "fc-3")
+        await gate.reached()
+
+        async def looked() -> bool:
+            return (await invocation.log()).calls["fc-4"].response is not None
+
+        await until(looked, "the end of the fourth call")
+        await invocation.respond({"answer": 42}, "fc-3")
+        await invocation.cancel()
+        await cancelled(invocation)
+        assert till.paid == []
+        found = await responses_in(invocation)
+        assert found == {
+            "fc-1": sealed("pay"),
+            "fc-2": {
+                "error": "The call of `slow` was cancelled. Whether it took effect is unknown.",
+                "error_type": "Cancelled",
+            },
+            "fc-3": {"answer": 42},
+            "fc-4": {"result": "seen"},
+        }
+        assert [event.error_code for event in (await invocation.log()).events][-1] == "INVOCATION_CANCELLED"
+
+
+async def test_a_tool_that_swallows_its_cancellation_delays_the_end_only_a_moment(serve: Serve) -> None:
+    """It is left behind, and its outcome is told as unknown."""
+    gate = Gate()
+
+    async def stubborn() -> str:
+        while True:
+            try:
+                await gate.passed()
+                return "much later"
+            except asyncio.CancelledError:
+                continue
+
+    model = ScriptedModel(calls(("stubborn", {})))
+    async with serve(Agent(name="worker", model=model, tools=[stubborn])) as env:
+        invocation = await env.client.start("worker", "work")
+        await gate.reached()
+        await invocation.cancel()
+        try:
+            async with asyncio.timeout(15):
+                await cancelled(invocation)
+            assert (await responses_in(invocation))["fc-1"]["error_type"] == "Cancelled"
+        finally:
+            gate.open()
+
+
+async def test_cancelling_a_parent_seals_what_its_child_waits_for(serve: Serve) -> None:
+    """Both read as cancelled, and the approver finds nothing to answer any more."""
+    till = Till()
+    child_model = ScriptedModel(calls(("pay", {"amount": 5})))
+    child = Agent(name="payer", model=child_model, tools=[FunctionTool(till.pay, require_confirmation=True)])
+    model = ScriptedModel(calls(("payer", {"request": "pay 5"})))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
+        invocation = await env.client.start("boss", "pay")
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        await until(lambda: exists(called), "the child")
+        await waiting(called, "fc-1")
+        await invocation.cancel()
+        await cancelled(invocation)
+        await cancelled(called)
+        assert await responses_in(called) == {"fc-1": sealed("pay")}
+        assert await called.pending() == []
+        assert till.paid == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_a_child_that_is_ended_from_outside_is_told_to_the_parents_model(serve: Serve, how: str) -> None:
+    """The parent goes on, and reads that its call has no result."""
+    child = Agent(name="helper", model=ScriptedModel(calls(("ask", {}))), tools=[LongRunningFunctionTool(ask)])
+    model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
+    # A terminated child holds nothing that could be compared.
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)]), verify=how == "cancel") as env:
+        invocation = await env.client.start("boss", "go")
+        called = env.client.invocation(f"{invocation.id}/fc-1")
+        await until(lambda: exists(called), "the child")
+        await waiting(called, "fc-1")
+        await quiet(called)
+        await (called.cancel() if how == "cancel" else called.handle.terminate())
+        assert (await invocation.result()).text == "No help."
+        [response] = told(model.requests[1])
+        assert response["error_type"] == ("Cancelled" if how == "cancel" else "TerminatedError")
+
+
+async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> None:
+    """Somebody else's invocation of that id is neither used nor disturbed."""
+    helper = Agent(
+        name="helper", model=ScriptedModel(calls(("ask", {})), says("Mine.")), tools=[LongRunningFunctionTool(ask)]
+    )
+    model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
+    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
+        taken = await env.client.start("helper", "mine", id="boss-1/fc-1")
+        await waiting(taken, "fc-1")
+        invocation = await env.client.start("boss", "go", id="boss-1")
+        assert (await invocation.result()).text == "No help."
+        assert told(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
+        await taken.approve("fc-1")
+        assert (await taken.result()).text == "Mine."
+
+
+@pytest.mark.parametrize("channel", ["signal", "update"])
+async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, channel: str) -> None:
+    """Whoever comes too late is told; nothing changes."""
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        before = len((await invocation.history()).events)
+        answer = {"function_call_id": "fc-1", "action": "approve"}
+        handle = invocation.handle
+        late = (
+            handle.signal("answer", answer) if channel == "signal" else handle.execute_update("submit_answer", answer)
+        )
+        with pytest.raises(RPCError, match="already completed"):
+            await late
+        assert (till.paid, len((await invocation.history()).events)) == ([5], before)
+
+
+async def exists(invocation: Invocation) -> bool:
+    """Whether there is such an invocation."""
+    try:
+        await invocation.handle.describe()
+    except RPCError:
+        return False
+    return True

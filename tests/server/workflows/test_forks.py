@@ -1,0 +1,391 @@
+"""Forks: invocations that go on from an event of another one, and what they do not do again."""
+
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import failure, ignored, until, waiting
+from waystation.agents import Agent
+from waystation.audit import account
+from waystation.core.errors import InvalidInput
+from waystation.core.event import Event
+from waystation.core.settings import Settings
+from waystation.history.files import written
+from waystation.models import LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
+from waystation.replay import Recording, replay
+from waystation.testing import FakeGemini, FunctionModel, calls, responses, says, user_text
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def shape(events: list[Event]) -> list[object]:
+    """What events say, without whose they are and when."""
+    return [(event.author, event.content, event.actions.state_delta) for event in events]
+
+
+class Shop:
+    """Tools that note how often they ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def price(self, item: str) -> dict[str, int]:
+        """Look a price up."""
+        self.ran.append(f"price {item}")
+        return {"price": 7}
+
+    def pay(self, amount: int) -> dict[str, str]:
+        """Pay."""
+        self.ran.append(f"pay {amount}")
+        return {"paid": f"{amount}"}
+
+    def buyer(self, **options: Any) -> Agent:
+        """An agent that looks a price up, pays, and says so."""
+
+        def act(request: LlmRequest) -> LlmResponse:
+            told = [name for name, _ in responses(request)]
+            if "price" not in told:
+                return calls(("price", {"item": user_text(request)}))
+            if "pay" not in told:
+                return calls(("pay", {"amount": dict(responses(request))["price"]["price"]}))
+            return says(f"Bought {user_text(request)}: {dict(responses(request))['pay']}")
+
+        paying = FunctionTool(self.pay, **options)
+        return Agent(name="buyer", model=FunctionModel(act), tools=[self.price, paying])
+
+
+async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_runs_again(serve: Serve) -> None:
+    """The fork goes on as the source did; the first new thing is what followed the event."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 3)
+        assert (await fork.result()).text == (await source.result()).text
+        assert shop.ran == ["price tea", "pay 7", "pay 7"]
+        ours, theirs = (await fork.log()).events, (await source.log()).events
+        assert shape(ours) == shape(theirs)
+        assert {event.invocation_id for event in ours} == {fork.id}
+
+
+async def test_a_call_that_had_no_result_by_the_event_runs_in_the_fork(serve: Serve) -> None:
+    """Under a key of its own: it is another invocation's call."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        await (await env.client.forks.start(source.id, 2)).result()
+        assert shop.ran == ["price tea", "pay 7", "price tea", "pay 7"]
+
+
+async def test_a_given_result_takes_the_place_of_a_call(serve: Serve) -> None:
+    """The tool does not run; the model is told what was given."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 2, results={"fc-1": {"price": 99}})
+        assert "99" in (await fork.result()).text
+        assert shop.ran == ["price tea", "pay 7", "pay 99"]
+
+
+async def test_a_message_takes_the_place_of_what_the_source_was_told(serve: Serve) -> None:
+    """From the event on the model is shown the other one."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 1, message="coffee")
+        assert (await fork.result()).text.startswith("Bought coffee")
+        assert shop.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
+
+
+async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork(serve: Serve) -> None:
+    """Approved once, paid once: a call that had not run by the event waits again, and may be answered otherwise."""
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
+        source = await env.client.start("buyer", "tea")
+        await waiting(source, "fc-2")
+        await source.approve("fc-2")
+        await source.result()
+        assert shop.ran == ["price tea", "pay 7"]
+        approved = len((await source.log()).events)
+        for event in range(4, approved - 1):  # from the call to just before its response
+            fork = await env.client.forks.start(source.id, event)
+            await waiting(fork, "fc-2")
+            await fork.reject("fc-2")
+            await fork.result()
+        assert shop.ran == ["price tea", "pay 7"]
+
+
+async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve) -> None:
+    """Both wait, each for an answer of its own, with as much time as was left at the event."""
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
+        source = await env.client.start("buyer", "tea")
+        [theirs] = await waiting(source, "fc-2")
+        fork = await env.client.forks.start(source.id, len((await source.log()).events))
+        [ours] = await waiting(fork, "fc-2")
+        assert ours.digest == theirs.digest
+        assert ours.deadline > theirs.deadline
+        await fork.approve("fc-2")
+        await fork.result()
+        assert shop.ran == ["price tea", "pay 7"]
+        assert [call.function_call_id for call in await source.pending()] == ["fc-2"]
+        await source.reject("fc-2")
+        await source.result()
+
+
+async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
+    """What failed it is not taken over."""
+    works = False
+
+    def flaky(n: int) -> dict[str, int]:
+        """Work, or not."""
+        if not works:
+            raise RuntimeError("broken")
+        return {"n": n}
+
+    def act(request: LlmRequest) -> LlmResponse:
+        return says("Done.") if responses(request) else calls(("flaky", {"n": 1}))
+
+    agent = Agent(name="trier", model=FunctionModel(act), tools=[FunctionTool(flaky, on_error="raise")])
+    async with serve(agent) as env:
+        source = await env.client.start("trier", "go")
+        await failure(source)
+        works = True
+        fork = await env.client.forks.start(source.id, len((await source.log()).events))
+        assert (await fork.result()).text == "Done."
+
+
+async def test_a_fork_of_a_fork_goes_on_from_it(serve: Serve) -> None:
+    """Each names the one before it."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        first = await env.client.forks.start(source.id, 3)
+        await first.result()
+        second = await env.client.forks.start(first.id, 5)
+        assert (await second.result()).text == (await source.result()).text
+        assert shop.ran == ["price tea", "pay 7", "pay 7"]
+        assert second.id == f"{source.id}~1~1"
+
+
+async def test_lineage_is_visible_in_both(serve: Serve) -> None:
+    """The source's forks are found, and a fork says where it comes from: in its input, its memo and its audit."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        forks = [await env.client.forks.start(source.id, event) for event in (3, 5)]
+        for fork in forks:
+            await fork.result()
+
+        async def known() -> bool:
+            return [(each.id, each.event) for each in await env.client.forks.of(source.id)] == [
+                (forks[0].id, 3),
+                (forks[1].id, 5),
+            ]
+
+        await until(known, "both forks found")
+        started = (await forks[0].log()).input
+        assert started is not None
+        assert started.fork is not None
+        assert (started.fork.invocation_id, started.fork.event) == (source.id, 3)
+        memo = await (await forks[0].handle.describe()).memo()
+        assert memo["waystation_fork"] == {"invocation_id": source.id, "event": 3}
+        told = account(await forks[0].log())
+        assert told[0]["fork"] == {"invocation_id": source.id, "event": 3}
+        assert [(each["kind"], each.get("call")) for each in told if "taken_over" in each] == [
+            ("began", None),
+            ("started", "fc-1"),
+            ("finished", "fc-1"),
+        ]
+
+
+async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serve) -> None:
+    """Nothing before the event happens again, in scopes neither."""
+
+    def visit(tool_context: ToolContext) -> dict[str, int]:
+        """Count a visit."""
+        count = int(tool_context.state.get("user:visits", 0)) + 1
+        tool_context.state["user:visits"] = count
+        return {"visits": count}
+
+    def act(request: LlmRequest) -> LlmResponse:
+        return says(str(dict(responses(request)))) if responses(request) else calls(("visit", {}))
+
+    agent = Agent(name="visitor", model=FunctionModel(act), tools=[visit], instruction="{user:visits?}")
+    async with serve(agent) as env:
+        source = await env.client.start("visitor", "go", user_id="ann")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 3)
+        await fork.result()
+        log = await fork.log()
+        assert log.state["user:visits"] == 1
+        types = [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            for history in await fork.histories()
+            for event in history.events
+        ]
+        assert [kind for kind in types if kind] == ["take_over", "call_model"]
+
+
+async def test_a_long_invocation_is_taken_over_by_way_of_the_store(serve: Serve) -> None:
+    """What is large does not go through the fork's history."""
+    model = FunctionModel(
+        lambda request: says("Done.") if len(responses(request)) == 6 else calls(("read", {"size": 60_000}))
+    )
+
+    def read(size: int) -> dict[str, str]:
+        """Read a lot."""
+        return {"text": "x" * size}
+
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        source = await env.client.start("reader", "go")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 13)
+        assert (await fork.result()).text == "Done."
+        ours, theirs = [
+            sum(event.ByteSize() for run in await each.histories() for event in run.events) for each in (fork, source)
+        ]
+        assert ours < theirs / 1.5
+        assert shape((await fork.log()).events) == shape((await source.log()).events)
+
+
+async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve: Serve) -> None:
+    """In an invocation of its own, below the fork."""
+    asked: list[str] = []
+
+    def helped(request: LlmRequest) -> LlmResponse:
+        asked.append(user_text(request))
+        return says("42")
+
+    helper = Agent(name="helper", model=FunctionModel(helped), description="Helps.")
+    model = FunctionModel(
+        lambda request: says("Done.") if responses(request) else calls(("helper", {"request": "help"}))
+    )
+    async with serve(Agent(name="caller", model=model, tools=[AgentTool(helper)])) as env:
+        source = await env.client.start("caller", "go")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 2)
+        await fork.result()
+        assert asked == ["help", "help"]
+        assert (await env.client.invocation(f"{fork.id}/fc-1").result()).text == "42"
+        later = await env.client.forks.start(source.id, 3)
+        await later.result()
+        assert asked == ["help", "help"]
+
+
+@pytest.mark.parametrize(
+    ("event", "given", "problem"),
+    [
+        (99, {}, "has 6 events; there is no event 99"),
+        (3, {"results": {"fc-1": {"price": 1}}}, "Call 'fc-1' is not about to run"),
+        (3, {"results": {"fc-7": {}}}, "Call 'fc-7' is not about to run"),
+        (3, {"id": "{source}"}, "There is an invocation"),
+    ],
+)
+async def test_what_cannot_be_forked_is_refused_before_anything_is_started(
+    serve: Serve, event: int, given: dict[str, Any], problem: str
+) -> None:
+    """With the reason."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        if "id" in given:
+            given = {"id": source.id}
+        with pytest.raises(InvalidInput, match=problem):
+            await env.client.forks.start(source.id, event, **given)
+        assert shop.ran == ["price tea", "pay 7"]
+
+
+async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignored(serve: Serve) -> None:
+    """It is lost nowhere: the run that goes on has it."""
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True)) as env:
+        source = await env.client.start("buyer", "tea")
+        await waiting(source, "fc-2")
+        queue = env.client.task_queue
+    fork = await env.client.forks.start(source.id, 4)
+    await fork.approve("fc-2", signal=True)
+    async with serve(shop.buyer(require_confirmation=True), task_queue=queue, adopt=[source, fork]):
+        await waiting(fork, "fc-2")
+        assert await ignored(fork, 1) == ["UnknownCall"]
+        for each in (fork, source):
+            await each.reject("fc-2")
+            await each.result()
+
+
+async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeGemini) -> None:
+    """Where workers take them, the model is asked by the other name and with the other instruction."""
+    agent = Agent(name="writer", model="gemini-3.5-flash", instruction="Be brief.")
+    for _ in range(2):
+        gemini.reply(text="Hi.")
+    model = Gemini(base_url=gemini.url, api_key="key")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(model.close)
+        env = await stack.enter_async_context(serve(agent, settings=Settings(allow_overrides=True), model=model))
+        source = await env.client.start("writer", "go")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
+        await fork.result()
+        _, second = gemini.requests
+        assert "gemini-3.5-pro" in second.path
+        assert "Be long." in str(second.body["systemInstruction"])
+        assert "Be brief." not in str(second.body)
+
+
+@pytest.mark.parametrize("name", ["helper", "nobody"])
+async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Serve, name: str) -> None:
+    """An agent that is called has an invocation of its own; the fork would go on as if nothing had been said."""
+    helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
+    agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
+    async with serve(agent, settings=Settings(allow_overrides=True)) as env:
+        source = await env.client.start("writer", "go")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
+        refused = (await failure(fork)).message
+        assert refused.startswith(f"'{name}' asks no model in an invocation of 'writer'")
+        assert "`agent` may name: writer." in refused
+
+
+async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
+    """Also before a worker has looked at it."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        queue = env.client.task_queue
+    fork = await env.client.forks.start(source.id, 3)
+    await fork.handle.cancel()
+    async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
+        with pytest.raises(WorkflowFailureError):
+            await fork.result()
+        assert (await fork.log()).events[-1].error_code == "INVOCATION_CANCELLED"
+
+
+async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_path: Path) -> None:
+    """Also in a file: it is looked at as any other, and replays."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        fork = await env.client.forks.start(source.id, 3)
+        await fork.result()
+        file = tmp_path / "fork.json"
+        file.write_text(json.dumps(written(await fork.saved())))
+        recording = await Recording.read(file)
+        assert shape(recording.at(6).events) == shape((await source.log()).events)
+        assert len(recording.histories) == 2
+        for history in recording.histories:
+            await replay(history)

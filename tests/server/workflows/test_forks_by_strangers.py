@@ -1,0 +1,116 @@
+"""Forks that somebody starts who should not: nobody gets at what is another's, and nothing forged counts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import failure, ignored_in, waiting
+from tests.server.workflows.test_forks import Shop
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, says
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"user_id": "eve"}, "`user_id` of a fork is that of its source"),
+        ({"agent": "other"}, "`agent` of a fork is that of its source"),
+        ({"session_id": "hers"}, "`session_id` of a fork is that of its source"),
+        ({"app": "other"}, "`app` of a fork is that of its source"),
+        ({"state": {"admin": True}}, "A fork has the state of its source"),
+        ({"fork": {"invocation_id": "nobody", "event": 1}}, "no invocation 'nobody'"),
+        ({"fork": {"invocation_id": "{source}", "event": 99}}, "no event 99"),
+        ({"fork": {"invocation_id": "{source}", "event": 1, "instruction": "Obey."}}, "takes no instruction"),
+    ],
+)
+async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed: dict[str, Any], problem: str) -> None:
+    """Whoever starts it with Temporal's own client is refused by the worker, typed and at once."""
+    shop = Shop()
+    async with serve(shop.buyer(), verify=False) as env:
+        source = await env.client.start("buyer", "tea", user_id="ann")
+        await source.result()
+        given: dict[str, Any] = {
+            "agent": "buyer",
+            "message": "tea",
+            "user_id": "ann",
+            "fork": {"invocation_id": source.id, "event": 3},
+        }
+        given |= changed
+        if given["fork"]["invocation_id"] == "{source}":
+            given["fork"] = given["fork"] | {"invocation_id": source.id}
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation", given, id=f"stolen-{env.client.task_queue}", task_queue=env.client.task_queue
+        )
+        failed = await failure(Invocation(env.client, handle))
+        assert failed.type == "InvalidInput"
+        assert problem in failed.message
+        assert shop.ran == ["price tea", "pay 7"]
+
+
+async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> None:
+    """What only the engine sets counts for nothing in the input of a stranger."""
+    shop = Shop()
+    async with serve(shop.buyer(require_confirmation=True), verify=False) as env:
+        source = await env.client.start("buyer", "tea")
+        await waiting(source, "fc-2")
+        forged = {"invocation_id": source.id, "event": 4, "home": "somebody-else", "entries": 1_000}
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "buyer", "message": "tea", "fork": forged, "carried": {"run_id": "x", "snapshot": {}}},
+            id=f"forged-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        fork = Invocation(env.client, handle)
+        await waiting(fork, "fc-2")
+        lineage = (await fork.log()).input
+        assert lineage is not None
+        assert lineage.fork is not None
+        assert lineage.fork.home == source.id
+        assert lineage.fork.entries < 1_000
+        assert shop.ran == ["price tea"]
+        for each in (fork, source):
+            await each.reject("fc-2")
+            await each.result()
+
+
+async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> None:
+    """It is not wedged; what is shown of them is bounded, as everywhere."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        queue = env.client.task_queue
+    fork = await env.client.forks.start(source.id, 3)
+    await asyncio.gather(*(fork.handle.signal("nonsense", "x" * 1_000) for _ in range(300)))
+    async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
+        await fork.result()
+        log = await fork.log()
+        assert len(ignored_in(log.events)) == 100
+
+
+async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: Serve) -> None:
+    """Only the session that starts an invocation as its child says which conversation it belongs to."""
+    seen: list[str] = []
+
+    def act(request: LlmRequest) -> LlmResponse:
+        seen.append(str(request.contents))
+        return says("Hello.")
+
+    async with serve(Agent(name="talker", model=FunctionModel(act)), verify=False) as env:
+        session = env.client.session(agent="talker", session_id=env.client.task_queue, user_id="ann")
+        for said in ("My secret is 4711.", "Again."):
+            await (await session.send(said)).result()
+        link = {"id": session.id, "number": 2}
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "talker", "message": "What is it?", "user_id": "eve", "session": link},
+            id=f"eve-{env.client.task_queue}",
+            task_queue=env.client.task_queue,
+        )
+        await Invocation(env.client, handle).result()
+        assert "4711" in seen[-2]
+        assert "4711" not in seen[-1]

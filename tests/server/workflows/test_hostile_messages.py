@@ -1,0 +1,264 @@
+"""Whatever arrives from outside, no workflow task fails, and what waits can still be answered once."""
+
+import random
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import (
+    HeldModel,
+    Till,
+    bytes_of,
+    event_count,
+    ignored,
+    quiet,
+    refusal,
+    stuck_tasks,
+    waiting,
+)
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.entry import AnswerCounted, AnswerIgnored
+from waystation.core.wire import WORKFLOW
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+
+GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
+
+
+def approve_with(response: bytes) -> bytes:
+    """Return an approval with this response, whatever it is."""
+    return b'{"function_call_id": "fc-1", "action": "approve", "response": ' + response + b"}"
+
+
+UNREADABLE: dict[str, list[Any]] = {
+    "broken JSON": [bytes_of(b'{"function_call_id": ')],
+    "nothing": [bytes_of(b"")],
+    "not UTF-8": [bytes_of(b'{"function_call_id": "\xff\xfe", "action": "approve"}')],
+    "a byte order mark": [bytes_of(b"\xef\xbb\xbf" + GOOD)],
+    "trailing bytes": [bytes_of(GOOD + b"}")],
+    "wrong shape": [["fc-1", "approve"]],
+    "null": [None],
+    "a number": [5],
+    "NaN": [bytes_of(approve_with(b'{"n": NaN}'))],
+    "infinity": [bytes_of(approve_with(b'{"n": Infinity}'))],
+    "a number that overflows": [bytes_of(approve_with(b'{"n": 1e400}'))],
+    "a lone surrogate": [bytes_of(approve_with(b'{"s": "\\ud800"}'))],
+    "an integer of 5,000 digits": [bytes_of(approve_with(b'{"n": ' + b"9" * 5_000 + b"}"))],
+    "nesting 190 deep": [bytes_of(approve_with(b'{"a":' * 190 + b"1" + b"}" * 190))],
+    "nesting 1,000 deep": [bytes_of(approve_with(b"[" * 1_000 + b"]" * 1_000))],
+    "nesting 100,000 deep": [bytes_of(b"[" * 100_000)],
+    "an unknown encoding": [bytes_of(GOOD, b"binary/encrypted")],
+    "binary": [bytes_of(GOOD, b"binary/plain")],
+    "Temporal's null": [bytes_of(b"", b"binary/null")],
+    "protobuf": [bytes_of(b"\x0a\x04fc-1", b"binary/protobuf")],
+    "no encoding": [bytes_of(GOOD, None)],
+    "an encoding that is no text": [bytes_of(GOOD, b"\xff\xfe")],
+    "zero arguments": [],
+    "two arguments": [{"function_call_id": "fc-1", "action": "approve"}, {"by": "eve"}],
+    "two broken arguments": [bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")],
+    "1.9 MB": [{"function_call_id": "fc-1", "action": "approve", "comment": "x" * 1_900_000}],
+}
+"""None of these is an answer, though some nearly are."""
+
+
+def payer(till: Till) -> Agent:
+    """Return an agent that pays 5 when confirmed."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
+
+
+async def start_waiting(client: AgentClient) -> Invocation:
+    """Start an invocation and wait until its payment waits."""
+    invocation = await client.start("payer", "pay 5")
+    await waiting(invocation, "fc-1")
+    await quiet(invocation)
+    return invocation
+
+
+async def approve_and_finish(invocation: Invocation, till: Till) -> None:
+    """Approve the payment; it happens once, and nothing ever failed."""
+    await waiting(invocation, "fc-1")
+    assert till.paid == []
+    await invocation.approve("fc-1")
+    assert (await invocation.result()).text == "Paid."
+    assert till.paid == [5]
+    assert stuck_tasks(await invocation.history()) == []
+
+
+@pytest.mark.parametrize("form", UNREADABLE)
+async def test_a_signal_that_is_no_answer_is_recorded_as_ignored(serve: Serve, form: str) -> None:
+    """It has one event that says so, and does no harm."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        await invocation.handle.signal("answer", args=UNREADABLE[form])
+        assert await ignored(invocation, 1) == ["InvalidAnswer"]
+        await approve_and_finish(invocation, till)
+
+
+async def test_an_update_that_is_no_answer_is_refused_without_a_trace(serve: Serve) -> None:
+    """Every form is refused as an invalid answer, and no event is recorded."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        before = await event_count(invocation)
+        for form, arguments in UNREADABLE.items():
+            error = await refusal(invocation.handle.execute_update("submit_answer", args=arguments))
+            # The SDK itself refuses several arguments.
+            several = form.startswith("two")
+            assert error == "InvalidAnswer" or (several and error in ("TypeError", "RuntimeError")), form
+        assert await event_count(invocation) == before
+        await approve_and_finish(invocation, till)
+
+
+@pytest.mark.parametrize(
+    "name", ["approve", "ANSWER", "submit_answer", "", " ", "a" * 900, "é\u202e", "__temporal_x", "__stack_trace"]
+)
+async def test_a_signal_of_another_name_is_recorded_as_ignored(serve: Serve, name: str) -> None:
+    """Even with a good answer in it: answers go to `answer`. A name that the server refuses does not arrive."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        try:
+            await invocation.handle.signal(name, {"function_call_id": "fc-1", "action": "approve"})
+        except RPCError:
+            assert name == ""
+        else:
+            assert await ignored(invocation, 1) == ["InvalidAnswer"]
+        await approve_and_finish(invocation, till)
+
+
+async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
+    """Random bytes, encodings and numbers of arguments, by update and by signal; the seed is in the test."""
+    seeded = random.Random(20)
+    till = Till()
+    encodings = (b"json/plain", b"json/protobuf", b"binary/plain", b"binary/null", b"", None)
+
+    def arguments() -> list[Any]:
+        count = seeded.choice((0, 1, 1, 1, 2, 3))
+        return [bytes_of(seeded.randbytes(seeded.randrange(60)), seeded.choice(encodings)) for _ in range(count)]
+
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        for _ in range(100):
+            assert await refusal(invocation.handle.execute_update("submit_answer", args=arguments()))
+        for _ in range(100):
+            await invocation.handle.signal("answer", args=arguments())
+        assert await ignored(invocation, 100) == ["InvalidAnswer"] * 100
+        await approve_and_finish(invocation, till)
+
+
+HUGE = {"function_call_id": "fc-1", "action": "approve", "comment": "x" * 2_200_000}
+
+
+def stock(env: AgentEnvironment, invocation: Invocation) -> WorkflowHandle[Any, Any]:
+    """Return a handle of a client that has no store for large payloads."""
+    client = Client(env.temporal.service_client, namespace=env.temporal.namespace)
+    return client.get_workflow_handle(invocation.id)
+
+
+async def test_a_signal_over_the_servers_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
+    """The sender is told; the invocation never sees it."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        with pytest.raises(RPCError, match="exceeds limit"):
+            await stock(env, invocation).signal("answer", HUGE)
+        await approve_and_finish(invocation, till)
+
+
+async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None:
+    """Only `submit_answer` is an update of an invocation."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        before = await event_count(invocation)
+        for name in ("approve", "answer", "__temporal_x", "x" * 900):
+            with pytest.raises(WorkflowUpdateFailedError):
+                await invocation.handle.execute_update(name, {"function_call_id": "fc-1", "action": "approve"})
+        assert await event_count(invocation) == before
+        await approve_and_finish(invocation, till)
+
+
+async def test_hostile_queries_fail_for_who_asks(serve: Serve) -> None:
+    """Unknown names and arguments that do not fit; the invocation does not notice."""
+    till = Till()
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        before = await event_count(invocation)
+        asked: list[tuple[str, list[Any]]] = [
+            ("nothing", []),
+            ("__temporal_x", []),
+            ("events", ["first"]),
+            ("events", [bytes_of(b"{")]),
+            ("events", [bytes_of(b"1", b"binary/encrypted")]),
+            ("events", [0, 1, 2]),
+            ("state", [bytes_of(b"\xff")]),
+        ]
+        for name, arguments in asked:
+            with pytest.raises(WorkflowQueryFailedError):
+                await invocation.handle.query(name, args=arguments)
+        assert len(await invocation.handle.query("events")) == 3
+        assert len(await invocation.handle.query("events", -5)) == 3
+        assert await invocation.handle.query("events", 10**9) == []
+        assert await event_count(invocation) == before
+        await approve_and_finish(invocation, till)
+
+
+async def test_signals_before_the_first_workflow_task_do_no_harm(serve: Serve) -> None:
+    """Junk that is there when the invocation starts is ignored like any other."""
+    till = Till()
+    async with serve(payer(till), verify=False) as env:
+        queue = env.client.task_queue
+    invocation = await env.client.start("payer", "pay 5")
+    for arguments in (UNREADABLE["broken JSON"], UNREADABLE["zero arguments"], UNREADABLE["two arguments"]):
+        await invocation.handle.signal("answer", args=arguments)
+    async with serve(payer(till), task_queue=queue, adopt=[invocation]):
+        assert await ignored(invocation, 3) == ["InvalidAnswer"] * 3
+        await approve_and_finish(invocation, till)
+
+
+@pytest.mark.parametrize(
+    ("budget", "waits"),
+    [({}, "fc-1"), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1")],
+    ids=["a call", "a question for more budget"],
+)
+async def test_an_answer_in_a_flood_counts_once_however_often_the_run_is_cut(
+    serve: Serve, budget: dict[str, Any], waits: str
+) -> None:
+    """Each other signal is recorded as ignored by the run that took it, copies of the answer in the last run too."""
+    till = Till()
+    model = HeldModel(calls(("pay", {"amount": 5})), says("Paid."), held_call=2)
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=not budget)])
+    good = {"function_call_id": waits, "action": "approve"}
+    junk: list[tuple[str, list[Any]]] = [("answer", arguments) for arguments in [*UNREADABLE.values()][:-1]]
+    junk += [
+        ("approve", [good]),
+        ("message", [{"message": "forged", "join": 1}]),
+        ("answer", [{**good, "digest": "0"}]),
+    ]
+    junk += [("answer", [{**good, "function_call_id": "fc-99"}]), ("child_ended", [{"invocation": 1}])]
+    async with serve(agent) as env:
+        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        queue = env.client.task_queue
+        handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"flood-{queue}", task_queue=queue)
+        invocation = Invocation(env.client, handle)
+        (asked,) = await waiting(invocation, waits)
+        for name, arguments in junk:
+            await invocation.handle.signal(name, args=arguments)
+        assert await ignored(invocation, len(junk))
+        assert await waiting(invocation, waits) == [asked]
+        for number in range(10):
+            await invocation.handle.signal("answer", {**good, "by": f"p{number}"})
+        model.gate.open()
+        assert (await invocation.result()).text == "Paid."
+        runs = await invocation.histories()
+        entries = (await invocation.log()).entries
+        assert [e.body.answer.by for e in entries if isinstance(e.body, AnswerCounted)] == ["p0"]
+        assert sum(isinstance(e.body, AnswerIgnored) for e in entries) == len(junk) + 9
+        assert (till.paid, [stuck_tasks(run) for run in runs]) == ([5], [[]] * len(runs))
+        assert len(runs) > 1

@@ -1,0 +1,52 @@
+"""An invocation, from the message to the result."""
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.testing import ScriptedHuman, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
+    """Add two numbers."""
+    tool_context.state["sum"] = a + b
+    return {"sum": a + b}
+
+
+def ask(purpose: str) -> dict[str, str]:
+    """Ask somebody."""
+    return {"status": "pending", "purpose": purpose}
+
+
+async def test_a_tool_is_called_and_its_response_and_state_are_recorded(serve: Serve) -> None:
+    """One tool call: call, response with state, final text."""
+    model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        invocation = await env.client.start("adder", "one and two?")
+        result = await invocation.result()
+        assert (result.status, result.text, result.state_delta) == ("completed", "three", {"sum": 3})
+        assert [event.author async for event in invocation.events()] == ["user", "adder", "adder", "adder"]
+
+
+async def test_an_invocation_with_one_tool_call_takes_23_events(serve: Serve) -> None:
+    """That is Temporal's floor for three activities."""
+    model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
+    async with serve(Agent(name="adder", model=model, tools=[add])) as env:
+        invocation = await env.client.start("adder", "one and two?")
+        await invocation.result()
+        assert len((await invocation.history()).events) == 23
+
+
+async def test_a_long_running_call_waits_and_is_answered(serve: Serve) -> None:
+    """The model hears of the interim response at once, and of the answer when it comes."""
+    model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("I asked."), says("Approved."))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        human = ScriptedHuman({"action": "approve", "by": "dana", "comment": "fine"})
+        invocation = await env.client.start("asker", "please ask")
+        await human.attend(invocation)
+        assert (await invocation.result()).text == "Approved."
+        assert human.asked[0].interim == {"status": "pending", "purpose": "x"}
+        assert model.requests[-1].contents[-1]["parts"][0]["functionResponse"]["response"] == {
+            "status": "approved",
+            "comment": "fine",
+        }

@@ -1,0 +1,141 @@
+"""Limits, models that fail, and state over parallel calls and pauses."""
+
+import asyncio
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.budget import Budget
+from waystation.core.errors import ModelOverloaded, ModelRefused
+from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def note(key: str, value: int, tool_context: ToolContext) -> str:
+    """Note a value."""
+    tool_context.state[key] = value
+    return "noted"
+
+
+async def failure(invocation: Invocation) -> ApplicationError:
+    """Wait for the failure of an invocation."""
+    with pytest.raises(WorkflowFailureError) as raised:
+        await invocation.result()
+    assert isinstance(raised.value.cause, ApplicationError)
+    return raised.value.cause
+
+
+async def test_the_model_is_called_no_more_often_than_allowed(serve: Serve) -> None:
+    """The result says that and why the invocation stopped."""
+    model = ScriptedModel(*[calls(("note", {"key": "k", "value": n})) for n in range(5)])
+    async with serve(Agent(name="ag", model=model, tools=[note])) as env:
+        result = await env.client.run("ag", "go", budget=Budget(max_llm_calls=2))
+    assert (result.status, result.reason) == (
+        "stopped",
+        "max_llm_calls: the limit of 2 model calls is used up",
+    )
+    assert len(model.requests) == 2
+
+
+async def test_an_unknown_agent_fails_at_once_and_is_told_who_there_is(serve: Serve) -> None:
+    """Typed, after one attempt."""
+    async with serve(Agent(name="ag", model=ScriptedModel()), Agent(name="other", model=ScriptedModel())) as env:
+        error = await failure(await env.client.start("nobody", "go"))
+    assert error.type == "UnknownAgent"
+    assert error.message == "No agent is named 'nobody'. This worker serves: ag, other."
+
+
+async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serve) -> None:
+    """One attempt; the same request would be refused again."""
+    model = ScriptedModel(ModelRefused("no such model", status=404), says("never said"))
+    async with serve(Agent(name="ag", model=model)) as env:
+        error = await failure(await env.client.start("ag", "go"))
+    assert (error.type, error.message) == ("ModelFailed", "no such model")
+    assert len(model.requests) == 1
+
+
+async def test_an_overloaded_model_is_asked_again_when_it_says(serve: Serve) -> None:
+    """The attempts leave no trace in the conversation."""
+    busy = ModelOverloaded("busy", status=429, retry_after_s=0.05)
+    model = ScriptedModel(busy, busy, says("Now."))
+    async with serve(Agent(name="ag", model=model)) as env:
+        invocation = await env.client.start("ag", "go")
+        assert (await invocation.result()).text == "Now."
+        started = [
+            event.activity_task_started_event_attributes.attempt
+            for event in (await invocation.history()).events
+            if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+        ]
+    assert started == [3]
+    assert [request.attempt for request in model.requests] == [1, 2, 3]
+
+
+async def test_a_blocked_reply_stops_the_invocation_and_says_why(serve: Serve) -> None:
+    """A safety block is an outcome, not a fault."""
+    from waystation.models import LlmResponse
+
+    blocked = LlmResponse(error_code="SAFETY", error_message="The reply was blocked.", finish_reason="SAFETY")
+    async with serve(Agent(name="ag", model=ScriptedModel(blocked))) as env:
+        result = await env.client.run("ag", "go")
+    assert (result.status, result.reason, result.text) == ("stopped", "The reply was blocked.", "")
+
+
+async def test_parallel_calls_merge_their_state_in_call_order(serve: Serve) -> None:
+    """The call made last wins, though it finished first."""
+    second_done = asyncio.Event()
+
+    async def first(tool_context: ToolContext) -> str:
+        """Write after the second."""
+        await second_done.wait()
+        tool_context.state["k"] = 1
+        tool_context.state["d"] = {"n1": 1}
+        return "first"
+
+    async def second(tool_context: ToolContext) -> str:
+        """Write at once."""
+        tool_context.state["k"] = 2
+        tool_context.state["d"] = {"n2": 2}
+        second_done.set()
+        return "second"
+
+    model = ScriptedModel(calls(("first", {}), ("second", {})), says("done"))
+    async with serve(Agent(name="ag", model=model, tools=[first, second])) as env:
+        result = await env.client.run("ag", "go")
+    assert result.state_delta == {"k": 2, "d": {"n1": 1, "n2": 2}}
+    assert responses(model.requests[-1]) == [("first", {"result": "first"}), ("second", {"result": "second"})]
+
+
+async def test_temporary_state_lives_over_a_pause_and_never_leaves(serve: Serve) -> None:
+    """ADK's is lost at the pause."""
+
+    def recall(tool_context: ToolContext) -> str:
+        """Recall what was noted before the pause."""
+        return str(tool_context.state.get("temp:k"))
+
+    model = ScriptedModel(calls(("note", {"key": "temp:k", "value": 7})), calls(("recall", {})), says("done"))
+    gated = FunctionTool(recall, require_confirmation=True)
+    async with serve(Agent(name="ag", model=model, tools=[note, gated])) as env:
+        invocation = await env.client.start("ag", "go")
+        await ScriptedHuman("approve").attend(invocation)
+        result = await invocation.result()
+    assert responses(model.requests[-1])[-1] == ("recall", {"result": "7"})
+    assert result.state_delta == {}
+
+
+async def test_starting_an_id_twice_gives_the_same_invocation(serve: Serve) -> None:
+    """A client that retries does not run the agent twice."""
+    model = ScriptedModel(says("once"), says("twice"))
+    async with serve(Agent(name="ag", model=model)) as env:
+        first, second = await asyncio.gather(
+            env.client.start("ag", "go", id="request-1"), env.client.start("ag", "go", id="request-1")
+        )
+        assert [(await first.result()).text, (await second.result()).text] == ["once", "once"]
+        again = await env.client.start("ag", "go", id="request-1")
+        assert (await again.result()).text == "once"
+    assert len(model.requests) == 1

@@ -1,0 +1,33 @@
+"""What is said of a result does nothing to it."""
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till
+from waystation.activities import call_model, call_tool
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
+
+
+class Broken:
+    """A log whose reader has gone away."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Fail, as a closed pipe does."""
+        raise BrokenPipeError(event)
+
+
+async def test_a_log_that_cannot_be_written_repeats_neither_model_nor_tool(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their results were on their way before."""
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
+    monkeypatch.setattr(call_model, "events", Broken())
+    monkeypatch.setattr(call_tool, "events", Broken())
+    async with serve(Agent(name="payer", model=model, tools=[till.pay])) as env:
+        invocation = await env.client.start("payer", "pay 5")
+        assert (await invocation.result()).text == "Paid."
+        assert till.paid == [5]
+        started = [event.activity_task_started_event_attributes for event in (await invocation.history()).events]
+        assert max(each.attempt for each in started) == 1

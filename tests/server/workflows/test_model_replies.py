@@ -1,0 +1,285 @@
+"""Whatever a model replies, nothing sticks: it is carried out, told, or the invocation stops and says why."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, quiet, refusal, told, waiting
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject
+from waystation.models import LlmResponse
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+def replies(*parts: Any, **fields: Any) -> LlmResponse:
+    """Return a reply of these very parts."""
+    return LlmResponse(content={"role": "model", "parts": list(parts)}, **fields)
+
+
+def wants(name: Any, args: Any = None, id: str | None = None) -> JsonObject:
+    """Return a function call as a model may make it, with anything in it."""
+    said = {"name": name, "args": args, "id": id}
+    return {"functionCall": {key: value for key, value in said.items() if value is not None}}
+
+
+def unknown(name: str, tools: str = "pay") -> JsonObject:
+    """Return ADK's answer to a call of a tool that does not exist."""
+    return {
+        "error": f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: "
+        f"{tools}. You could retry, but it is IMPORTANT that you only call a tool from that list."
+    }
+
+
+def payer(till: Till, *script: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays without asking, and its model."""
+    model = ScriptedModel(*script)
+    return Agent(name="payer", model=model, tools=[till.pay]), model
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (
+            replies({"text": "a\ud800b"}),
+            "The model's reply cannot be recorded: 'parts[0].text' is text with a lone surrogate, which cannot be "
+            "recorded; repair the text's encoding.",
+        ),
+        (
+            replies(wants("pay", {"amount": float("nan")})),
+            "The model's reply cannot be recorded: 'parts[0].functionCall.args.amount' is the number nan, which cannot "
+            "be recorded; return null or a string instead.",
+        ),
+        (
+            replies(wants("pay", {"amount": 10**5_000})),
+            "The model's reply cannot be recorded: 'parts[0].functionCall.args.amount' is an integer beyond 64 bits, "
+            "which cannot be recorded; return it as a string.",
+        ),
+        (
+            replies({"text": "x" * 2_000_000}),
+            "The model's reply is 2000038 bytes; at most 1000000 can be recorded.",
+        ),
+        (LlmResponse(error_code="SAFETY", error_message="The reply was blocked."), "The reply was blocked."),
+        (LlmResponse(error_code="SAFETY"), "SAFETY"),
+    ],
+    ids=["surrogate", "nan", "huge-integer", "2-mb", "blocked", "blocked-without-text"],
+)
+async def test_a_reply_that_cannot_be_used_stops_the_invocation_with_a_reason(
+    serve: Serve, reply: LlmResponse, reason: str
+) -> None:
+    """Nothing of it is carried out, the model is not asked again, and the result says why."""
+    till = Till()
+    agent, model = payer(till, reply)
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay")
+        assert (result.status, result.reason, result.text) == ("stopped", reason, "")
+        assert (till.paid, len(model.requests)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [LlmResponse(), LlmResponse(content={}), replies(), LlmResponse(content={"role": "model"}), replies({})],
+    ids=["nothing", "empty-content", "no-parts", "role-only", "empty-part"],
+)
+async def test_an_empty_reply_ends_the_turn(serve: Serve, reply: LlmResponse) -> None:
+    """A model that says nothing is done."""
+    agent, _ = payer(Till(), reply)
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay")
+        assert (result.status, result.text) == ("completed", "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text",
+        ["text"],
+        {"parts": "text"},
+        {"parts": {"text": "a"}},
+        {"parts": ["text"]},
+        {"parts": [None]},
+        {"parts": [{"text": 5}]},
+        {"parts": [{"text": ["a"]}]},
+        {"parts": [{"functionCall": "pay"}]},
+        {"parts": [{"functionCall": None}]},
+        {"parts": [{"functionCall": ["pay"]}]},
+        {"role": 5, "parts": [{"text": "a"}]},
+        {"parts": [{"functionCall": {"name": 5}}]},
+        {"parts": [{"functionCall": {"name": "pay", "id": 5}}]},
+        {"parts": [{"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}]},
+        {"parts": [{"functionResponse": {}}]},
+    ],
+    ids=repr,
+)
+async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, content: Any) -> None:
+    """An adapter of one's own may return anything; it is not repeated for that."""
+    agent, model = payer(Till(), LlmResponse(content=content))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay")
+        assert (result.status, len(model.requests)) == ("stopped", 1)
+        assert result.reason is not None
+        assert result.reason.startswith("The model's reply is not a content: ")
+
+
+async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:
+    """There is no form for it: the model's is the mistake, and another attempt would meet the same."""
+    seen: list[LlmResponse] = []
+
+    def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        seen.append(llm_response)
+
+    model = ScriptedModel(replies({"text": 3}))
+    async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
+        invocation = await env.client.start("a", "x")
+        result = await invocation.result()
+    assert (result.status, result.reason) == ("stopped", "The model's reply is not a content: a text is none.")
+    assert (len(model.requests), seen) == (1, [])
+
+
+async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: Serve) -> None:
+    """Whoever mends the one would else meet the other next."""
+
+    def write(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        callback_context.state.setdefault("handles", []).append(object())
+
+    model = ScriptedModel(replies({"text": "x", "more": object()}))
+    async with serve(Agent(name="a", model=model, after_model_callback=write)) as env:
+        result = await (await env.client.start("a", "x")).result()
+    assert (result.status, result.reason) == (
+        "stopped",
+        "The model's reply cannot be recorded: 'parts[0].more' is a value of type builtins.object, which cannot be "
+        "recorded; return plain data. Besides, a callback around the model: State 'handles[0]' cannot be stored: it is "
+        "a value of type builtins.object, which has no JSON form; store plain data (strings, numbers, lists, "
+        "dictionaries), or save it as an artifact.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "response"),
+    [
+        (wants("nope", {"a": 1}), unknown("nope")),
+        (wants(""), unknown("")),
+        (wants(None), unknown("")),
+        (
+            wants("adk_request_confirmation", {"toolConfirmation": {"confirmed": True}}),
+            unknown("adk_request_confirmation"),
+        ),
+        (wants("adk_request_credential"), unknown("adk_request_credential")),
+        (wants("transfer_to_agent", {"agent_name": "payer"}), unknown("transfer_to_agent")),
+        (wants("call_model"), unknown("call_model")),
+        (wants("payer.pay", {"amount": 5}), unknown("payer.pay")),
+        (wants("pay/../pay", {"amount": 5}), unknown("pay/../pay")),
+    ],
+    ids=lambda value: value.get("functionCall", {}).get("name", "nameless") if "functionCall" in value else "",
+)
+async def test_a_call_of_what_is_no_tool_is_told_and_shown(
+    serve: Serve, call: JsonObject, response: JsonObject
+) -> None:
+    """The model reads its call and that there is no such tool, and goes on; nothing runs."""
+    till = Till()
+    agent, model = payer(till, replies(call), says("Sorry."))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay")
+        assert (result.text, till.paid) == ("Sorry.", [])
+        assert told(model.requests[1]) == [response]
+        assert len(model.requests[1].contents) == 3
+
+
+@pytest.mark.parametrize("args", [[5], "5", 5, True], ids=repr)
+async def test_arguments_that_are_no_object_are_told(serve: Serve, args: Any) -> None:
+    """The tool is not run."""
+    till = Till()
+    agent, model = payer(till, replies(wants("pay", args)), says("Sorry."))
+    async with serve(agent) as env:
+        assert (await env.client.run("payer", "pay")).text == "Sorry."
+        [response] = told(model.requests[1])
+        assert response["error"].startswith("Invoking `pay()` failed")
+        assert till.paid == []
+
+
+async def test_calls_without_arguments_have_none(serve: Serve) -> None:
+    """`args` may be missing or null."""
+    ran: list[int] = []
+
+    def tick() -> None:
+        ran.append(1)
+
+    model = ScriptedModel(replies(wants("tick"), {"functionCall": {"name": "tick", "args": None}}), says("Done."))
+    async with serve(Agent(name="ticker", model=model, tools=[tick])) as env:
+        await env.client.run("ticker", "tick")
+        assert ran == [1, 1]
+
+
+async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(serve: Serve) -> None:
+    """A model that repeats one id cannot collide with a call that was approved."""
+    till = Till()
+    model = ScriptedModel(
+        replies(wants("pay", {"amount": 1}, id="fc-2"), wants("pay", {"amount": 2}, id="fc-2")),
+        replies(wants("pay", {"amount": 3}, id="fc-2")),
+        says("Done."),
+    )
+    tool = FunctionTool(till.pay, require_confirmation=True)
+    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("payer", "pay")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.approve("fc-2")
+        await invocation.reject("fc-1")
+        await waiting(invocation, "fc-3")
+        await quiet(invocation)
+        assert till.paid == [2]
+        assert await refusal(invocation.approve("fc-2")) == "AlreadyAnswered"
+        await invocation.approve("fc-3")
+        await invocation.result()
+        assert till.paid == [2, 3]
+        shown = [part for content in model.requests[2].contents for part in content["parts"] if "text" not in part]
+        assert [next(iter(part.values())).get("id") for part in shown] == ["fc-2"] * 6
+
+
+async def test_a_model_without_ids_is_shown_none(serve: Serve) -> None:
+    """The engine's ids are not sent to a provider that gave none."""
+    till = Till()
+    agent, model = payer(till, calls(("pay", {"amount": 5})), says("Done."))
+    async with serve(agent) as env:
+        await env.client.run("payer", "pay")
+        call, response = model.requests[1].contents[1:]
+        assert call == {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {"amount": 5}}}]}
+        assert response["parts"] == [{"functionResponse": {"name": "pay", "response": {"paid": 5}}}]
+
+
+async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> None:
+    """Thoughts and signatures come back to the model as they were; thoughts are not part of the result's text."""
+    thought = {"text": "hm", "thought": True, "thoughtSignature": "c2ln"}
+    signed = {**wants("pay", {"amount": 5}), "thoughtSignature": "c2ln", "somethingNew": {"a": [1]}}
+    agent, model = payer(Till(), replies(thought, signed), replies(thought, {"text": "Paid."}))
+    async with serve(agent) as env:
+        assert (await env.client.run("payer", "pay")).text == "Paid."
+        assert model.requests[1].contents[1] == {"role": "model", "parts": [thought, signed]}
+
+
+async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
+    """Also the error text of a provider is bounded, and may not hold what cannot be recorded."""
+    agent, _ = payer(Till(), LlmResponse(error_code="OTHER", error_message="a\ud800" + "x" * 3_000_000))
+    async with serve(agent) as env:
+        result = await env.client.run("payer", "pay")
+        assert result.status == "stopped"
+        assert result.reason is not None
+        assert result.reason.startswith("a xxx")
+        assert len(result.reason) < 5_000
+
+
+async def test_a_model_that_raises_anything_is_asked_again(serve: Serve) -> None:
+    """A fault in an adapter of one's own counts as the model being unavailable, and shows where it is, not its text."""
+    agent, model = payer(Till(), KeyError("secret"), says("Here I am."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay")
+        assert (await invocation.result()).text == "Here I am."
+        assert [request.attempt for request in model.requests] == [1, 2]
+        [started] = [
+            e for e in (await invocation.history()).events if e.HasField("activity_task_started_event_attributes")
+        ]
+        last = started.activity_task_started_event_attributes.last_failure
+        assert last.application_failure_info.type == "ModelUnavailable"
+        assert last.message.startswith("The model raised KeyError at ")
+        assert "secret" not in str(last)

@@ -1,0 +1,228 @@
+"""Payloads that are too large for a history are kept beside it, and a store that fails costs no effect twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.common import RawValue
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient
+from waystation.core.errors import InvalidInput, NotReplayable, StoreFailed
+from waystation.core.wire import WORKFLOW
+from waystation.embedded import EmbeddedServer
+from waystation.replay import replay
+from waystation.storage import Blobs
+from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieved
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
+
+
+def reference(data: bytes, encoding: bytes = b"json/protobuf") -> RawValue:
+    """Return a payload that says it is kept elsewhere."""
+    return RawValue(Payload(metadata={"encoding": encoding, "messageType": REFERENCE.encode()}, data=data))
+
+
+async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history(serve: Serve) -> None:
+    """The tool runs once; the history holds a reference and can be replayed and projected."""
+    ran: list[int] = []
+
+    def read() -> str:
+        ran.append(1)
+        return "x" * 20_000_000
+
+    model = ScriptedModel(calls(("read", {})), says("Read."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        invocation = await env.client.start("reader", "read")
+        assert (await invocation.result()).text == "Read."
+        assert (ran, len(told(model.requests[1])[0]["result"])) == ([1], 20_000_000)
+        assert sum(event.ByteSize() for event in (await invocation.history()).events) < 20_000
+
+
+async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
+    """Over what the server takes; the client puts it aside."""
+    model = ScriptedModel(says("Heard."))
+    async with serve(Agent(name="listener", model=model)) as env:
+        assert (await env.client.run("listener", "x" * 3_000_000)).text == "Heard."
+
+
+@pytest.mark.parametrize(("size", "error_type"), [(500_000, None), (3_000_000, "StoreFailed")])
+async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, size: int, error_type: str | None
+) -> None:
+    """What fits into the history goes there; what does not is an outcome, since a failed activity is repeated."""
+
+    async def refuse(self: Blobs, data: bytes) -> str:
+        raise StoreFailed(self.place, "no space left.")
+
+    ran: list[int] = []
+
+    def read() -> str:
+        ran.append(1)
+        return "x" * size
+
+    monkeypatch.setattr(Blobs, "put", refuse)
+    model = ScriptedModel(calls(("read", {})), says("Done."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        assert (await env.client.run("reader", "read")).text == "Done."
+        assert (ran, told(model.requests[1])[0].get("error_type")) == ([1], error_type)
+
+
+FORGED: dict[str, Any] = {
+    "an unknown digest": reference(b'{"driverName": "waystation", "claimData": {"digest": "' + b"a" * 64 + b'"}}'),
+    "a path": reference(b'{"driverName": "waystation", "claimData": {"digest": "../../etc/passwd"}}'),
+    "no claim": reference(b'{"driverName": "waystation"}'),
+    "an unknown driver": reference(b'{"driverName": "s3", "claimData": {"key": "x"}}'),
+    "no reference": reference(b'{"driverName": 5'),
+    "an old form": reference(b"[]", b"json/external-storage-reference"),
+}
+
+
+@pytest.mark.parametrize("form", FORGED)
+async def test_a_forged_reference_sticks_nothing(serve: Serve, form: str) -> None:
+    """As a signal it is ignored and recorded; the invocation goes on."""
+    model = ScriptedModel(calls(("ask", {})), says("Asked."), says("Done."))
+
+    def ask() -> dict[str, str]:
+        """Ask somebody."""
+        return {"status": "pending"}
+
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.handle.signal("answer", FORGED[form])
+        assert len(await ignored(invocation, 1)) == 1
+        await invocation.approve()
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fails(serve: Serve, tmp_path: Path) -> None:
+    """Not the workflow: a worker with the right store takes it up. Nothing is taken for an empty result."""
+
+    def read() -> str:
+        return "x" * 500_000
+
+    model = ScriptedModel(calls(("read", {})), says("Read."))
+    async with serve(Agent(name="reader", model=model, tools=[read])) as env:
+        invocation = await env.client.start("reader", "read")
+        await invocation.result()
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path)
+        with pytest.raises(StoreFailed, match=r"does not hold .*--store"):
+            await other.invocation(invocation.id).log()
+        with pytest.raises(NotReplayable, match="not in this worker's store"):
+            await replay(await invocation.history(), converter=other.temporal.data_converter)
+
+
+async def test_a_result_that_is_not_found_names_the_store(serve: Serve, tmp_path: Path) -> None:
+    """Rather than an encoding that nobody knows."""
+    async with serve(Agent(name="talker", model=ScriptedModel(says("x" * 300_000)))) as env:
+        invocation = await env.client.start("talker", "talk")
+        assert len((await invocation.result()).text) == 300_000
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path)
+        with pytest.raises(StoreFailed, match=rf"the result of '{invocation.id}' is not there\. .*--store"):
+            await other.invocation(invocation.id).result()
+
+
+def payload_of(size: int) -> Payload:
+    """Return a JSON payload of exactly so many bytes."""
+    metadata = {"encoding": b"json/plain"}
+    data = size
+    while (payload := Payload(metadata=metadata, data=b'"' + b"x" * (data - 2) + b'"')).ByteSize() > size:
+        data -= payload.ByteSize() - size
+    assert payload.ByteSize() == size
+    return payload
+
+
+@pytest.mark.parametrize(("over", "offloaded"), [(-1, False), (0, True), (1, True)])
+async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
+    tmp_path: Path, over: int, offloaded: bool
+) -> None:
+    """One byte below stays; the size itself goes."""
+    converter = offloading(Blobs(tmp_path), over=10_000)
+    [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
+    assert is_reference(stored) is offloaded
+    assert len(files_in(tmp_path)) == offloaded
+    assert await retrieved([stored], converter) == [payload_of(10_000 + over)]
+
+
+@pytest.mark.parametrize(("over", "starts"), [(0, True), (1, False)])
+async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_takes(
+    server: EmbeddedServer, tmp_path: Path, over: int, starts: bool
+) -> None:
+    """One byte more is refused before it is sent, with the size, the cause and the remedy."""
+    (tmp_path / "store").write_text("no folder")
+    client = await AgentClient.connect(address=server.address, store=tmp_path / "store", task_queue="deserted")
+    given = RawValue(payload_of(INLINE_LIMIT + over))
+    starting = client.temporal.start_workflow(WORKFLOW, given, id=f"limit-{over}-{tmp_path}", task_queue="deserted")
+    if starts:
+        await (await starting).terminate()
+        return
+    with pytest.raises(StoreFailed, match=r"store failed: It was to keep 2,050,001 bytes, .* See --store"):
+        await starting
+
+
+async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: EmbeddedServer) -> None:
+    """Over what the server takes, and over what a gRPC message takes."""
+    client = AgentClient(await Client.connect(server.address), task_queue="deserted")
+    for size in (2_200_000, 5_000_000):
+        with pytest.raises(InvalidInput, match=r"The input is \d,\d{3},\d{3} bytes; .*store="):
+            await client.start("reader", "x" * size)
+
+
+async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader is told which store, and what to do; workers go on when it is back, and no tool runs again."""
+    ran: list[int] = []
+
+    def read() -> str:
+        ran.append(1)
+        return "x" * 500_000
+
+    def ask() -> dict[str, str]:
+        """Ask somebody."""
+        return {"status": "pending"}
+
+    model = ScriptedModel(calls(("read", {}), ("ask", {})), says("Asked."), says("Done."))
+    agent = Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
+    store, away = tmp_path / "store", tmp_path / "away"
+    async with serve(agent, store=store, tasks_may_fail=True) as env:
+        invocation = await env.client.start("reader", "read")
+        await waiting(invocation, "fc-2")
+        await quiet(invocation)
+        store.rename(away)
+        store.write_text("no folder")
+        with pytest.raises(StoreFailed, match=rf"The store at file://{store} failed: .* see --store"):
+            await invocation.log()
+        get = Blobs.get
+
+        async def back_once_missed(self: Blobs, digest: str) -> bytes:
+            try:
+                return await get(self, digest)
+            except StoreFailed:
+                store.unlink()
+                away.rename(store)
+                raise
+
+        monkeypatch.setattr(Blobs, "get", back_once_missed)
+        await invocation.approve("fc-2", signal=True)
+        assert ((await invocation.result()).text, ran) == ("Done.", [1])
+        [reason] = stuck_tasks(await invocation.history())
+        assert f"The store at file://{store} failed: " in reason
+        assert len((await invocation.log()).events) > 3
+
+
+async def test_blobs_of_another_kind_are_no_payloads(tmp_path: Path) -> None:
+    """A reference to any other blob of the store reads as broken JSON."""
+    blobs = Blobs(tmp_path)
+    digest = await blobs.put(b"\xff\xff\xff")
+    claim = StorageDriverClaim({"digest": digest})
+    [found] = await BlobDriver(blobs).retrieve(StorageDriverRetrieveContext(), [claim])
+    assert dict(found.metadata) == UNREADABLE

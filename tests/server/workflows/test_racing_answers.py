@@ -1,0 +1,225 @@
+"""Answers that arrive together, twice or in the wrong order: one of them counts, whichever was recorded first."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, asked, ignored, ignored_in, quiet, refusal, told, until, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.answer import Action
+from waystation.core.errors import AlreadyAnswered
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+PATIENT = timedelta(seconds=60)
+"""A worker that stops may take a workflow task with it; the server gives it to another after 10 s."""
+
+
+def payer(till: Till) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays 5 when confirmed, and its model."""
+    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)]), model
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def asker() -> tuple[Agent, ScriptedModel]:
+    """Return an agent that asks, and its model."""
+    model = ScriptedModel(calls(("ask", {})), says("One."), says("Two."), says("Three."))
+    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), model
+
+
+async def start_waiting(client: Any, agent: str) -> Invocation:
+    """Start an invocation and wait until its only call waits."""
+    invocation: Invocation = await client.start(agent, "go")
+    await waiting(invocation, "fc-1")
+    return invocation
+
+
+async def task_scheduled(invocation: Invocation) -> bool:
+    """Whether a workflow task waits for a worker, as it does once the server has taken an update."""
+    return (await invocation.handle.describe()).raw_description.HasField("pending_workflow_task")
+
+
+@pytest.mark.parametrize(("first", "second"), [("approve", "reject"), ("reject", "approve")])
+async def test_of_two_signals_in_one_workflow_task_the_first_counts(
+    serve: Serve, first: Action, second: Action
+) -> None:
+    """No worker runs while both arrive; the order of the history decides."""
+    till = Till()
+    agent, model = payer(till)
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await start_waiting(env.client, "payer")
+    await invocation.answer(first, "fc-1", signal=True)
+    await invocation.answer(second, "fc-1", signal=True)
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await invocation.result()
+        assert till.paid == ([5] if first == "approve" else [])
+        assert ignored_in((await invocation.log()).events) == ["AlreadyAnswered"]
+        assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("signal_first", [True, False])
+async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Serve, signal_first: bool) -> None:
+    """Whichever the workflow is given first counts; the other is refused or ignored, and the effect happens once."""
+    till = Till()
+    agent, _ = payer(till)
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await start_waiting(env.client, "payer")
+    if signal_first:
+        await invocation.approve("fc-1", signal=True)
+    update = asyncio.create_task(invocation.approve("fc-1", confirm_within=PATIENT))
+    if not signal_first:
+        await until(lambda: task_scheduled(invocation), "the update at the server")
+        await invocation.approve("fc-1", signal=True)
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await invocation.result()
+        [outcome] = await asyncio.gather(update, return_exceptions=True)
+        ignored_signals = ignored_in((await invocation.log()).events)
+        update_counted = isinstance(outcome, dict)
+        assert update_counted == (ignored_signals == ["AlreadyAnswered"])
+        assert update_counted or isinstance(outcome, AlreadyAnswered)
+        assert till.paid == [5]
+
+
+@pytest.mark.parametrize("wake", [True, False])
+async def test_progress_by_signal_and_update_in_one_workflow_task_reads_the_same_to_all(
+    serve: Serve, wake: bool
+) -> None:
+    """Both count; workflow, history and model agree on which was the later one."""
+    agent, model = asker()
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await start_waiting(env.client, "asker")
+    update = asyncio.create_task(
+        invocation.answer("progress", "fc-1", response={"by": "update"}, wake=wake, confirm_within=PATIENT)
+    )
+    await until(lambda: task_scheduled(invocation), "the update at the server")
+    await invocation.answer("progress", "fc-1", response={"by": "signal"}, wake=wake, signal=True)
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await update
+        events = [e for e in (await invocation.log()).events if e.function_responses()]
+        assert {e.function_responses()[0]["response"]["by"] for e in events} == {"update", "signal"}
+        [held] = await invocation.handle.query("pending")
+        assert held["interim"] == events[-1].function_responses()[0]["response"]
+        if wake:
+            assert told(await asked(model, 2)) == [held["interim"]]
+        await invocation.respond({"by": "end"}, "fc-1")
+        await invocation.result()
+        assert len(model.requests) == (3 if wake else 2)
+
+
+async def test_of_many_concurrent_updates_exactly_one_counts(serve: Serve) -> None:
+    """Approvals and rejections race; one is accepted, all others learn that it stands, and the effect fits it."""
+    till = Till()
+    agent, model = payer(till)
+    async with serve(agent) as env:
+        invocation = await start_waiting(env.client, "payer")
+        racers = [invocation.answer("approve" if n % 2 else "reject", "fc-1", by=str(n)) for n in range(8)]
+        outcomes = await asyncio.gather(*racers, return_exceptions=True)
+        accepted = [outcome for outcome in outcomes if isinstance(outcome, dict)]
+        assert len(accepted) == 1
+        # One that arrives after the end finds no invocation; before it, it is told.
+        await invocation.result()
+        assert till.paid == ([5] if accepted[0]["action"] == "approve" else [])
+        assert len(model.requests) == 2
+
+
+async def test_a_reused_update_id_gets_the_first_receipt_and_changes_nothing(serve: Serve) -> None:
+    """The server answers a used id with the first outcome; the receipt names the action, so the sender can tell."""
+    till = Till()
+    wanted = calls(("pay", {"amount": 5}), ("ask", {}))
+    model = ScriptedModel(wanted, says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
+    async with serve(Agent(name="payer", model=model, tools=tools)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        for action in ("approve", "reject"):
+            receipt = await invocation.handle.execute_update(
+                "submit_answer", {"function_call_id": "fc-1", "action": action}, id="the-same"
+            )
+            assert receipt["action"] == "approve"
+        await waiting(invocation, "fc-2")
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
+    """Nothing was recorded for it."""
+    till = Till()
+    agent, _ = payer(till)
+    async with serve(agent) as env:
+        invocation = await start_waiting(env.client, "payer")
+
+        async def submit(call: str) -> Any:
+            answer = {"function_call_id": call, "action": "approve"}
+            return await invocation.handle.execute_update("submit_answer", answer, id="again")
+
+        assert await refusal(submit("fc-9")) == "UnknownCall"
+        assert (await submit("fc-1"))["accepted"] is True
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_the_client_never_reuses_an_update_id(serve: Serve) -> None:
+    """The opposite decision given through our client is refused, not answered with the first receipt."""
+    till = Till()
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
+    tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
+    async with serve(Agent(name="payer", model=model, tools=tools)) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.approve("fc-1")
+        await quiet(invocation)
+        assert await refusal(invocation.reject("fc-1")) == "AlreadyAnswered"
+        assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
+        await waiting(invocation, "fc-2")
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_an_answer_signalled_before_the_call_exists_is_ignored(serve: Serve) -> None:
+    """An approval cannot be given in advance, though the id of the first call can be guessed."""
+    till = Till()
+    agent, _ = payer(till)
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+    client = env.client
+    invocation = await client.start("payer", "go")
+    await invocation.approve("fc-1", signal=True)
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        assert await ignored(invocation, 1) == ["UnknownCall"]
+        await waiting(invocation, "fc-1")
+        assert till.paid == []
+        await invocation.approve("fc-1")
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_an_answer_given_while_no_worker_runs_is_applied_when_one_comes(serve: Serve) -> None:
+    """A signal needs no worker to be taken; it is not lost."""
+    till = Till()
+    agent, _ = payer(till)
+    async with serve(agent, verify=False) as env:
+        queue = env.client.task_queue
+        invocation = await start_waiting(env.client, "payer")
+    await invocation.approve("fc-1", signal=True)
+    assert till.paid == []
+
+    async def paid() -> bool:
+        return till.paid == [5]
+
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await until(paid, "the payment")
+        await invocation.result()

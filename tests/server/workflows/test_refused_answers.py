@@ -1,0 +1,222 @@
+"""Answers that do not count: refused with a type and no trace by update, recorded as ignored by signal."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, event_count, ignored, quiet, refusal, told, waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core.payload import JsonObject
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+WRONG_DIGEST = "0" * 32
+
+REFUSED: list[tuple[str, JsonObject]] = [
+    ("UnknownCall", {"function_call_id": "fc-9", "action": "approve"}),
+    ("UnknownCall", {"function_call_id": "some-other-invocation/fc-1", "action": "approve"}),
+    ("UnknownCall", {"function_call_id": "fc-3", "action": "approve"}),
+    ("DigestMismatch", {"function_call_id": "fc-1", "action": "approve", "digest": WRONG_DIGEST}),
+    ("DigestMismatch", {"function_call_id": "fc-2", "action": "respond", "response": {}, "digest": WRONG_DIGEST}),
+    ("InvalidAnswer", {"function_call_id": "fc-1", "action": "respond", "response": {"paid": 5}}),
+    ("InvalidAnswer", {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}}),
+    ("InvalidAnswer", {"function_call_id": "fc-2", "action": "edit", "args": {"purpose": "y"}}),
+]
+"""By an answer that reads well, in an invocation where fc-1 has to be confirmed, fc-2 waits and fc-3 just ran."""
+
+MALFORMED: list[object] = [
+    None,
+    "approve",
+    5,
+    [],
+    ["fc-1", "approve"],
+    {},
+    {"function_call_id": "fc-1"},
+    {"action": "approve"},
+    {"function_call_id": "fc-1", "action": "APPROVE"},
+    {"function_call_id": "fc-1", "action": "yes"},
+    {"function_call_id": "fc-1", "action": True},
+    {"function_call_id": "", "action": "approve"},
+    {"function_call_id": "f" * 201, "action": "approve"},
+    {"function_call_id": 1, "action": "approve"},
+    {"function_call_id": "fc-1", "action": "approve", "response": "yes"},
+    {"function_call_id": "fc-1", "action": "approve", "comment": {"text": "fine"}},
+    {"function_call_id": "fc-1", "action": "edit"},
+    {"function_call_id": "fc-1", "action": "edit", "args": [5]},
+    {"function_call_id": "fc-2", "action": "respond"},
+    {"function_call_id": "fc-2", "action": "progress"},
+    {"function_call_id": "fc-2", "action": "progress", "response": {}, "wake": "perhaps"},
+]
+"""None of these is an answer."""
+
+
+def ask(purpose: str) -> None:
+    """Ask somebody."""
+
+
+def look() -> str:
+    """Look something up."""
+    return "seen"
+
+
+def payer(till: Till, *replies: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent that pays when confirmed, asks, and looks things up; and its model, which does so."""
+    wanted = calls(("pay", {"amount": 5}), ("ask", {"purpose": "x"}), ("look", {}))
+    model = ScriptedModel(wanted, *replies)
+    tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask), look]
+    return Agent(name="payer", model=model, tools=tools), model
+
+
+async def submit(invocation: Invocation, answer: object) -> Any:
+    """Give an answer by update, as any Temporal client would."""
+    return await invocation.handle.execute_update("submit_answer", answer)
+
+
+@pytest.mark.parametrize("channel", ["signal", "update"])
+async def test_answers_that_do_not_count_change_nothing(serve: Serve, channel: str) -> None:
+    """Unknown calls, wrong digests, wrong actions, no answers at all: afterwards everything can still be answered."""
+    till = Till()
+    agent, model = payer(till, says("Done."))
+    refused = [*REFUSED, *(("InvalidAnswer", answer) for answer in MALFORMED)]
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        await waiting(invocation, "fc-1", "fc-2")
+        await quiet(invocation)
+        before = await event_count(invocation)
+        if channel == "update":
+            assert [await refusal(submit(invocation, answer)) for _, answer in refused] == [why for why, _ in refused]
+            assert await event_count(invocation) == before
+        else:
+            for _, answer in refused:
+                await invocation.handle.signal("answer", answer)
+            assert await ignored(invocation, len(refused)) == [why for why, _ in refused]
+        assert (till.paid, len(model.requests)) == ([], 1)
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.approve("fc-1")
+        await invocation.respond({"answer": 42}, "fc-2")
+        assert (await invocation.result()).text == "Done."
+        assert till.paid == [5]
+        assert told(model.requests[1]) == [{"paid": 5}, {"answer": 42}, {"result": "seen"}]
+
+
+@pytest.mark.parametrize("channel", ["signal", "update"])
+@pytest.mark.parametrize("first", ["approve", "reject"])
+async def test_the_first_answer_stands(serve: Serve, channel: str, first: str) -> None:
+    """Repeated or opposite answers do not count; a forged one does not even learn that there is an answer."""
+    till = Till()
+    agent, model = payer(till, says("Done."))
+    later: list[tuple[str, JsonObject]] = [
+        ("AlreadyAnswered", {"function_call_id": "fc-1", "action": "approve"}),
+        ("AlreadyAnswered", {"function_call_id": "fc-1", "action": "reject"}),
+        ("AlreadyAnswered", {"function_call_id": "fc-1", "action": "edit", "args": {"amount": 900}}),
+        ("AlreadyAnswered", {"function_call_id": "fc-1-confirmation", "action": "approve"}),
+        ("DigestMismatch", {"function_call_id": "fc-1", "action": "approve", "digest": WRONG_DIGEST}),
+    ]
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        await waiting(invocation, "fc-1", "fc-2")
+        await submit(invocation, {"function_call_id": "fc-1", "action": first, "by": "dana"})
+        await quiet(invocation)
+        if channel == "update":
+            assert [await refusal(submit(invocation, answer)) for _, answer in later] == [why for why, _ in later]
+        else:
+            for _, answer in later:
+                await invocation.handle.signal("answer", answer)
+            assert await ignored(invocation, len(later)) == [why for why, _ in later]
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert till.paid == ([5] if first == "approve" else [])
+        paid = {"paid": 5} if first == "approve" else {"error": "This tool call is rejected."}
+        assert told(model.requests[1]) == [paid, {"status": "approved"}, {"result": "seen"}]
+
+
+async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
+    """Who comes second learns who answered and how."""
+    agent, _ = payer(Till(), says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.reject("fc-1", by="dana")
+        await waiting(invocation, "fc-2")
+        await invocation.handle.signal("answer", {"function_call_id": "fc-1", "action": "approve", "by": "eve"})
+        await ignored(invocation, 1)
+        [event] = [e for e in (await invocation.log()).events if e.custom_metadata]
+        assert event.custom_metadata == {
+            "ignored_answer": {
+                "reason": "AlreadyAnswered",
+                "message": "Call 'fc-1' was already answered by 'dana': reject. That answer stands.",
+                "function_call_id": "fc-1",
+                "by": "eve",
+            }
+        }
+        await invocation.approve("fc-2")
+        await invocation.result()
+
+
+async def test_a_repeated_edit_is_told_that_it_was_answered(serve: Serve) -> None:
+    """The digest is that of the arguments that were shown, also after an approver has edited them."""
+    till = Till()
+    agent, _ = payer(till, says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        [call] = [c for c in await waiting(invocation, "fc-1", "fc-2") if c.function_call_id == "fc-1"]
+        edit = {"function_call_id": "fc-1", "action": "edit", "args": {"amount": 4}, "digest": call.digest}
+        await submit(invocation, edit)
+        await quiet(invocation)
+        assert await refusal(submit(invocation, edit)) == "AlreadyAnswered"
+        await waiting(invocation, "fc-2")
+        await invocation.approve("fc-2")
+        await invocation.result()
+        assert till.paid == [4]
+
+
+async def test_a_closed_long_running_call_takes_no_further_answer(serve: Serve) -> None:
+    """After `respond` neither another response nor progress counts, though the invocation goes on."""
+    agent, model = payer(Till(), says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        await waiting(invocation, "fc-1", "fc-2")
+        await invocation.respond({"answer": 42}, "fc-2")
+        await quiet(invocation)
+        for action in ("respond", "progress", "approve", "reject"):
+            late = {"function_call_id": "fc-2", "action": action, "response": {"answer": 43}}
+            assert await refusal(submit(invocation, late)) == "AlreadyAnswered"
+        await invocation.reject("fc-1")
+        await invocation.result()
+        assert told(model.requests[1])[1] == {"answer": 42}
+
+
+async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve) -> None:
+    """A sender that retries names its answer; the second copy does not call the model again."""
+    model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Half."), says("All."))
+    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
+        invocation = await env.client.start("asker", "ask")
+        await waiting(invocation, "fc-1")
+        half = {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}, "answer_id": "a-1"}
+        await submit(invocation, half)
+        await quiet(invocation)
+        assert await refusal(submit(invocation, half)) == "AlreadyAnswered"
+        await invocation.handle.signal("answer", half)
+        assert await ignored(invocation, 1) == ["AlreadyAnswered"]
+        await invocation.respond({"percent": 100}, "fc-1")
+        await invocation.result()
+        assert [told(request) for request in model.requests[1:]] == [[{"percent": 50}], [{"percent": 100}]]
+
+
+async def test_after_a_hundred_ignored_answers_further_ones_get_no_event_of_their_own(serve: Serve) -> None:
+    """A flood stays cheap and does not drown the events; the call is still answerable."""
+    agent, _ = payer(Till(), says("Done."))
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay, ask, look")
+        await waiting(invocation, "fc-1", "fc-2")
+        for number in range(130):
+            await invocation.handle.signal("answer", {"function_call_id": f"no-{number}", "action": "approve"})
+        await invocation.approve("fc-1")
+        await invocation.approve("fc-2")
+        await invocation.result()
+        log = await invocation.log()
+        assert log.ignored == 130
+        assert len([event for event in log.events if event.custom_metadata]) == 100

@@ -1,0 +1,394 @@
+"""Whatever a tool returns or raises: its side effect happens once, the model is told, and the invocation completes."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Gate, failure, told
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+class Receipt(BaseModel):
+    """What a tool may return instead of a dictionary."""
+
+    number: int
+    on: date
+
+
+class Lying(str):
+    """Text whose length is a lie."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Unprintable(Exception):
+    """An exception that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Shy:
+    """An object that raises when it is looked at."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no")
+
+
+def nested(depth: int) -> Any:
+    """Return lists within lists."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def generate() -> Iterator[int]:
+    """Yield something."""
+    yield 1
+
+
+def circular() -> list[Any]:
+    """Return a list that holds itself."""
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def ran_but(problem: str, error_type: str = "NotJson") -> JsonObject:
+    """Return what the model is told of a result that cannot be recorded."""
+    return {
+        "error": f"The tool ran, but its result cannot be given to you: {problem}. "
+        "Do not call it again for this reason alone.",
+        "error_type": error_type,
+    }
+
+
+PLAIN = "which cannot be recorded; return plain data"
+REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
+    "33 MB": (
+        lambda: "x" * 33_000_000,
+        ran_but(
+            "the value is 33,000,018 bytes of JSON (the limit is 32,000,000), which cannot be recorded; return less, "
+            "or save it as an artifact and return its name",
+            "TooLarge",
+        ),
+    ),
+    "NaN": (
+        lambda: {"mean": float("nan")},
+        ran_but("'mean' is the number nan, which cannot be recorded; return null or a string instead"),
+    ),
+    "infinity": (
+        lambda: [1.0, float("-inf")],
+        ran_but("'[1]' is the number -inf, which cannot be recorded; return null or a string instead"),
+    ),
+    "a lone surrogate": (
+        lambda: {"name": "a\ud800"},
+        ran_but("'name' is text with a lone surrogate, which cannot be recorded; repair the text's encoding"),
+    ),
+    "an integer of 5,000 digits": (
+        lambda: {"n": 10**5_000},
+        ran_but("'n' is an integer beyond 64 bits, which cannot be recorded; return it as a string"),
+    ),
+    "bytes": (
+        lambda: {"pdf": b"\x00\xff"},
+        ran_but("'pdf' is bytes, which cannot be recorded; save them as an artifact, or return them base64-encoded"),
+    ),
+    "colliding keys": (
+        lambda: {1: "a", "1": "b"},
+        ran_but(
+            "the value is an object with two keys that both read '1', which cannot be recorded; use strings as keys"
+        ),
+    ),
+    "a key that is a tuple": (
+        lambda: {(1, 2): "a"},
+        ran_but("the value is an object with a key of type tuple, which cannot be recorded; use strings as keys"),
+    ),
+    "a generator": (generate, ran_but(f"the value is a value of type builtins.generator, {PLAIN}")),
+    "an object": (object, ran_but(f"the value is a value of type builtins.object, {PLAIN}")),
+    "an object that raises when it is looked at": (Shy, ran_but("")),
+    "a class": (lambda: Receipt, ran_but("")),
+    "nesting 220 deep": (lambda: nested(220), ran_but("")),
+    "nesting 100,000 deep": (lambda: nested(100_000), ran_but("")),
+    "itself": (circular, ran_but("")),
+}
+"""What cannot be recorded, and what the model is told; the last five name a path or a type that does not matter."""
+
+RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
+    "None": (lambda: None, {"result": None}),
+    "nothing": (dict, {}),
+    "text": (lambda: "done", {"result": "done"}),
+    "a list": (lambda: [1, 2], {"result": [1, 2]}),
+    "a set": (lambda: {3, 1, 2}, {"result": [1, 2, 3]}),
+    "a tuple": (lambda: (1, "a"), {"result": [1, "a"]}),
+    "a model": (lambda: Receipt(number=7, on=date(2026, 1, 2)), {"result": {"number": 7, "on": "2026-01-02"}}),
+    "a time": (lambda: {"at": datetime(2026, 1, 2, tzinfo=UTC)}, {"at": "2026-01-02T00:00:00Z"}),
+    "text that lies about its length": (lambda: {"text": Lying("abc")}, {"text": "abc"}),
+    "an emoji and a NUL": (lambda: {"text": "\0🙂\u202e"}, {"text": "\0🙂\u202e"}),
+    "the largest integer": (lambda: {"n": 2**63 - 1}, {"n": 2**63 - 1}),
+    "nesting 60 deep": (lambda: {"n": nested(60)}, {"n": nested(60)}),
+    "0.9 MB": (lambda: {"text": "x" * 900_000}, {"text": "x" * 900_000}),
+}
+"""What a tool may return, and the response that the model reads."""
+
+
+def worker_of(effects: list[int], value: Callable[[], Any], **settings: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent whose tool has a side effect and then returns `value`, and its model."""
+
+    def work() -> Any:
+        effects.append(1)
+        return value()
+
+    model = ScriptedModel(calls(("work", {})), says("Done."))
+    return Agent(name="worker", model=model, tools=[FunctionTool(work, **settings)]), model
+
+
+@pytest.mark.parametrize("form", REFUSED)
+async def test_a_result_that_cannot_be_recorded_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
+    """The call is closed with an error that says that the tool did run."""
+    effects: list[int] = []
+    value, response = REFUSED[form]
+    agent, model = worker_of(effects, value)
+    async with serve(agent) as env:
+        result = await env.client.run("worker", "work")
+        assert (result.status, result.text, effects) == ("completed", "Done.", [1])
+        [read] = told(model.requests[1])
+        if response == ran_but(""):
+            assert read["error"].startswith("The tool ran, but its result cannot be ")
+            assert read["error"].endswith(" Do not call it again for this reason alone.")
+        else:
+            assert read == response
+
+
+@pytest.mark.parametrize("form", RECORDED)
+async def test_a_result_that_can_be_recorded_is_the_response(serve: Serve, form: str) -> None:
+    """A dictionary is the response itself, anything else is its `result`, as in ADK."""
+    effects: list[int] = []
+    value, response = RECORDED[form]
+    agent, model = worker_of(effects, value)
+    async with serve(agent) as env:
+        result = await env.client.run("worker", "work")
+        assert (result.text, effects) == ("Done.", [1])
+        assert told(model.requests[1]) == [response]
+
+
+def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
+    """Return a function that raises a new exception each time."""
+
+    def fail() -> Any:
+        raise error()
+
+    return fail
+
+
+RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
+    "an exception": (lambda: ValueError("no such account"), {"error": "no such account", "error_type": "ValueError"}),
+    "one without text": (lambda: KeyError(), {"error": "KeyError", "error_type": "KeyError"}),
+    "SystemExit": (
+        lambda: SystemExit(3),
+        {"error": "SystemExit(3) was raised out of the tool.", "error_type": "RuntimeError"},
+    ),
+    "KeyboardInterrupt": (
+        lambda: KeyboardInterrupt(),
+        {"error": "KeyboardInterrupt", "error_type": "KeyboardInterrupt"},
+    ),
+    "StopIteration": (
+        lambda: StopIteration(5),
+        {"error": "StopIteration(5) was raised out of the tool.", "error_type": "RuntimeError"},
+    ),
+    "one that cannot be shown": (
+        Unprintable,
+        {"error": "(the text of this Unprintable cannot be read)", "error_type": "Unprintable"},
+    ),
+    "a surrogate": (lambda: ValueError("a\ud800b"), {"error": "a?b", "error_type": "ValueError"}),
+    "3 MB": (
+        lambda: ValueError("x" * 3_000_000),
+        {"error": "x" * (4_096 - len(" … (cut)".encode())) + " … (cut)", "error_type": "ValueError"},
+    ),
+}
+
+
+@pytest.mark.parametrize("form", RAISED)
+async def test_what_a_tool_raises_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
+    """An exception is an answer to the model; nobody asked for retries."""
+    effects: list[int] = []
+    error, response = RAISED[form]
+    agent, model = worker_of(effects, raising(error))
+    async with serve(agent) as env:
+        result = await env.client.run("worker", "work")
+        assert (result.text, effects) == ("Done.", [1])
+        assert told(model.requests[1]) == [response]
+
+
+async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
+    """`on_error="raise"`, as in ADK: FAILED, with the exception's name as type and nothing of its text."""
+    effects: list[int] = []
+    agent, model = worker_of(effects, raising(lambda: ValueError("account 12 has no money")), on_error="raise")
+    async with serve(agent) as env:
+        invocation = await env.client.start("worker", "work")
+        error = await failure(invocation)
+        assert (error.type, error.message) == ("ValueError", "The tool 'work' raised.")
+        assert (effects, len(model.requests)) == ([1], 1)
+        last = (await invocation.log()).events[-1]
+        assert (last.error_code, last.content) == ("ValueError", None)
+
+
+async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(serve: Serve) -> None:
+    """The invocation fails although another call still waits for a person and a third one runs."""
+    gate, stopped = Gate(), list[str]()
+
+    async def slow() -> None:
+        try:
+            await gate.passed()
+        finally:
+            stopped.append("slow")
+
+    async def fail() -> None:
+        await gate.reached()
+        raise ValueError("no")
+
+    def ask() -> None:
+        """Ask somebody."""
+
+    model = ScriptedModel(calls(("slow", {}), ("ask", {}), ("fail", {})))
+    tools = [slow, LongRunningFunctionTool(ask), FunctionTool(fail, on_error="raise")]
+    async with serve(Agent(name="worker", model=model, tools=tools)) as env:
+        invocation = await env.client.start("worker", "work")
+        assert (await failure(invocation)).type == "ValueError"
+        assert (await invocation.log()).pending() == []
+        sealed = {
+            part["id"]: part["response"] for e in (await invocation.log()).events for part in e.function_responses()
+        }
+        assert sealed["fc-2"] == {
+            "error": "The invocation ended before `ask` was answered.",
+            "error_type": "Cancelled",
+        }
+
+
+async def test_a_call_is_retried_as_often_as_the_tool_says_with_one_idempotency_key(serve: Serve) -> None:
+    """Raised twice, then it works: three attempts, one key, one response."""
+    seen: list[tuple[int, str]] = []
+
+    def pay(tool_context: ToolContext) -> str:
+        seen.append((tool_context.attempt, tool_context.idempotency_key))
+        if len(seen) < 3:
+            raise ConnectionError("bank is busy")
+        return "paid"
+
+    model = ScriptedModel(calls(("pay", {})), says("Paid."))
+    async with serve(Agent(name="payer", model=model, tools=[FunctionTool(pay, retries=2)])) as env:
+        result = await env.client.run("payer", "pay", id="retried")
+        assert result.text == "Paid."
+        assert seen == [(1, "retried/fc-1"), (2, "retried/fc-1"), (3, "retried/fc-1")]
+        assert told(model.requests[1]) == [{"result": "paid"}]
+
+
+async def test_when_the_retries_are_used_up_the_last_exception_is_told(serve: Serve) -> None:
+    """One attempt and one retry; then the model reads why it failed."""
+    effects: list[int] = []
+    agent, model = worker_of(effects, raising(lambda: ConnectionError("bank is busy")), retries=1)
+    async with serve(agent) as env:
+        await env.client.run("worker", "work")
+        assert effects == [1, 1]
+        assert told(model.requests[1]) == [{"error": "bank is busy", "error_type": "ConnectionError"}]
+
+
+async def test_wrong_arguments_are_told_and_the_tool_is_not_run(serve: Serve) -> None:
+    """What cannot be converted is answered with the text of the problem."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> None:
+        paid.append(amount)
+
+    wanted = calls(("pay", {"amount": "many"}), ("pay", {}), ("pay", {"amount": "5"}))
+    model = ScriptedModel(wanted, says("Paid."))
+    async with serve(Agent(name="payer", model=model, tools=[pay])) as env:
+        await env.client.run("payer", "pay")
+        assert paid == [5]
+        wrong, missing, fine = told(model.requests[1])
+        assert wrong["error"].startswith("Invoking `pay()` failed due to argument validation errors:\n")
+        assert missing["error"].startswith(
+            "Invoking `pay()` failed as the following mandatory input parameters are not present:\namount\n"
+        )
+        assert fine == {"result": None}
+
+
+async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve) -> None:
+    """The tool gets an exception that names the key; here it does not catch it, so the model reads it."""
+    effects: list[int] = []
+
+    def remember(tool_context: ToolContext) -> None:
+        tool_context.state["before"] = 1
+        effects.append(1)
+        tool_context.state["open_file"] = object()
+
+    model = ScriptedModel(calls(("remember", {})), says("Done."))
+    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
+        result = await env.client.run("worker", "remember")
+        assert effects == [1]
+        [read] = told(model.requests[1])
+        assert read["error_type"] == "StateRefused"
+        assert "'remember'" in read["error"]
+        assert "'open_file'" in read["error"]
+        assert result.state_delta == {"before": 1}
+
+
+async def test_state_that_became_no_json_in_place_is_not_recorded(serve: Serve) -> None:
+    """A list in state that got an object appended: nothing the call wrote is kept, and the model is told."""
+    effects: list[int] = []
+
+    def remember(tool_context: ToolContext) -> str:
+        effects.append(1)
+        tool_context.state["other"] = 1
+        tool_context.state["list"].append(float("nan"))
+        return "remembered"
+
+    model = ScriptedModel(calls(("remember", {})), says("Done."))
+    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
+        result = await env.client.run("worker", "remember", state={"list": [1]})
+        assert effects == [1]
+        [read] = told(model.requests[1])
+        assert read["error"].startswith(
+            "The tool ran, but nothing that it wrote to state or set as an action was kept:"
+        )
+        assert result.state_delta == {}
+
+
+async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:
+    """State is bounded like a result."""
+    effects: list[int] = []
+
+    def remember(tool_context: ToolContext) -> str:
+        effects.append(1)
+        tool_context.state["text"] = "x" * 3_000_000
+        return "remembered"
+
+    model = ScriptedModel(calls(("remember", {})), says("Done."))
+    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
+        result = await env.client.run("worker", "remember")
+        assert (effects, result.state_delta) == ([1], {})
+        assert told(model.requests[1])[0]["error_type"] == "TooLarge"
+
+
+async def test_a_result_enters_the_history_once(serve: Serve) -> None:
+    """Model calls refer to results and do not repeat them: ten of 0.9 MB make less than 10 MB of history."""
+    model = ScriptedModel(*[calls(("work", {})) for _ in range(10)], says("Done."))
+
+    def work() -> str:
+        return "x" * 900_000
+
+    # Cached, because each step of an uncached one reads all of it anew.
+    async with serve(Agent(name="worker", model=model, tools=[work]), max_cached_workflows=10) as env:
+        invocation = await env.client.start("worker", "work")
+        await invocation.result()
+        assert sum(event.ByteSize() for event in (await invocation.history()).events) < 10_000_000

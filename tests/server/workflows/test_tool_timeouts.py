@@ -1,0 +1,175 @@
+"""Tools that never return: the model is told, the side effect is not repeated, and the invocation goes on."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import LIMIT_S, Gate, told
+from waystation.agents import Agent
+from waystation.core.payload import JsonObject
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
+
+SOON = timedelta(seconds=0.3)
+
+
+def timed_out(tool: str) -> JsonObject:
+    """Return what the model is told of a tool that took too long."""
+    return {
+        "error": f"`{tool}` was stopped after 0.3 s. Whether it took effect is unknown; it was not repeated.",
+        "error_type": "Timeout",
+    }
+
+
+def slow(function: Callable[..., Any], **settings: Any) -> tuple[Agent, ScriptedModel]:
+    """Return an agent whose tool has 0.3 s, and its model."""
+    model = ScriptedModel(calls(("work", {})), says("It took too long."))
+    tool = FunctionTool(function, timeout=SOON, **settings)
+    return Agent(name="worker", model=model, tools=[tool]), model
+
+
+async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> None:
+    """It sees a CancelledError where it waits, and can clean up."""
+    effects: list[str] = []
+
+    async def work() -> None:
+        effects.append("began")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            effects.append("cancelled")
+            raise
+
+    agent, model = slow(work)
+    async with serve(agent) as env:
+        assert (await env.client.run("worker", "work")).text == "It took too long."
+        assert told(model.requests[1]) == [timed_out("work")]
+        assert effects == ["began", "cancelled"]
+
+
+async def test_a_tool_that_swallows_its_cancellation_is_left_behind(serve: Serve) -> None:
+    """The invocation does not wait for it, and what it returns later changes nothing."""
+    effects: list[str] = []
+    gate = Gate()
+
+    async def work() -> str:
+        effects.append("began")
+        while True:
+            try:
+                await gate.passed()
+                return "much later"
+            except asyncio.CancelledError:
+                effects.append("swallowed")
+
+    agent, model = slow(work)
+    async with serve(agent) as env:
+        try:
+            assert (await env.client.run("worker", "work")).text == "It took too long."
+            assert told(model.requests[1]) == [timed_out("work")]
+            assert effects == ["began", "swallowed"]
+        finally:
+            gate.open()
+
+
+async def test_a_sync_tool_that_never_returns_is_told_and_left_in_its_thread(serve: Serve) -> None:
+    """A thread cannot be cancelled; a tool that looks at `is_aborted` ends by itself."""
+    effects: list[str] = []
+    saw_it = threading.Event()
+
+    def work(tool_context: ToolContext) -> None:
+        effects.append("began")
+        while not tool_context.is_aborted:
+            saw_it.wait(0.01)
+        saw_it.set()
+
+    agent, model = slow(work)
+    async with serve(agent) as env:
+        assert (await env.client.run("worker", "work")).text == "It took too long."
+        assert told(model.requests[1]) == [timed_out("work")]
+        assert effects == ["began"]
+        assert await asyncio.to_thread(saw_it.wait, LIMIT_S)
+
+
+async def test_a_time_out_is_not_retried(serve: Serve) -> None:
+    """`retries` is for exceptions: after a time-out nobody knows whether the tool took effect."""
+    effects: list[str] = []
+
+    async def work() -> None:
+        effects.append("began")
+        await asyncio.Event().wait()
+
+    agent, model = slow(work, retries=3)
+    async with serve(agent) as env:
+        await env.client.run("worker", "work")
+        assert effects == ["began"]
+        assert told(model.requests[1]) == [timed_out("work")]
+
+
+async def test_a_long_running_function_that_never_returns_is_told_and_not_waited_for(serve: Serve) -> None:
+    """The call is closed: nobody can know whether anybody was asked."""
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    model = ScriptedModel(calls(("work", {})), says("It took too long."))
+    agent = Agent(name="worker", model=model, tools=[LongRunningFunctionTool(work, timeout=SOON)])
+    async with serve(agent) as env:
+        assert (await env.client.run("worker", "work")).text == "It took too long."
+        assert told(model.requests[1]) == [timed_out("work")]
+
+
+async def test_a_sibling_of_a_tool_that_never_returns_is_told_with_it(serve: Serve) -> None:
+    """The batch goes on when the time is up, with the responses in call order."""
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    def quick() -> str:
+        return "quick"
+
+    model = ScriptedModel(calls(("work", {}), ("quick", {})), says("Done."))
+    agent = Agent(name="worker", model=model, tools=[FunctionTool(work, timeout=SOON), quick])
+    async with serve(agent) as env:
+        await env.client.run("worker", "work")
+        assert told(model.requests[1]) == [timed_out("work"), {"result": "quick"}]
+
+
+@pytest.mark.parametrize("raised", [ValueError("while cleaning up"), SystemExit(1)])
+async def test_what_a_tool_raises_while_it_is_stopped_does_no_harm(serve: Serve, raised: BaseException) -> None:
+    """The time-out is what is told; the worker goes on."""
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise raised
+
+    agent, model = slow(work)
+    async with serve(agent) as env:
+        assert (await env.client.run("worker", "work")).text == "It took too long."
+        assert told(model.requests[1]) == [timed_out("work")]
+
+
+async def test_a_tool_that_blocks_its_thread_does_not_hold_up_others(serve: Serve) -> None:
+    """Sync tools run in threads of their own: two that wait for each other both finish."""
+    first, second = threading.Event(), threading.Event()
+
+    def one() -> bool:
+        first.set()
+        return second.wait(LIMIT_S)
+
+    def other() -> bool:
+        second.set()
+        return first.wait(LIMIT_S)
+
+    model = ScriptedModel(calls(("one", {}), ("other", {})), says("Done."))
+    async with serve(Agent(name="worker", model=model, tools=[one, other])) as env:
+        await env.client.run("worker", "work")
+        assert told(model.requests[1]) == [{"result": True}, {"result": True}]

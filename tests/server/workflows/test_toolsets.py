@@ -1,0 +1,198 @@
+"""Toolsets on a real server: listed by one activity, carried out by another."""
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import psutil
+
+from tests.paths import ROOT
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import told, waiting
+from tests.unit.tools.rest_service import body, serving, spec
+from waystation.agents import Agent
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.payload import JsonObject
+from waystation.core.settings import ActivitySettings, Settings
+from waystation.models import LlmRequest
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
+from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.tool_context import ToolContext
+
+MCP_SERVER = ROOT / "tests" / "unit" / "tools" / "mcp_server.py"
+
+
+def offered(request: LlmRequest) -> list[str]:
+    return [declared["name"] for declared in request.tools]
+
+
+class Calculator(BaseToolset):
+    """Gives `sub` once `add` has unlocked it; notes that it was closed."""
+
+    closed = 0
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        def add(a: int, b: int, tool_context: ToolContext) -> int:
+            tool_context.state["advanced"] = True
+            return a + b
+
+        def sub(a: int, b: int) -> int:
+            return a - b
+
+        advanced = readonly_context is not None and readonly_context.state.get("advanced")
+        return [FunctionTool(add), FunctionTool(sub)] if advanced else [FunctionTool(add)]
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_tool_is_there_as_soon_as_the_state_says_so(serve: Serve) -> None:
+    """Within the invocation, from the next model call on; the toolset is closed with its worker."""
+    calculator = Calculator(tool_name_prefix="calc")
+    model = ScriptedModel(calls(("calc_add", {"a": 1, "b": 2})), calls(("calc_sub", {"a": 5, "b": 3})), says("done"))
+    async with serve(Agent(name="a", tools=[calculator]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        assert (await invocation.result()).text == "done"
+        assert told(model.requests[-1]) == [{"result": 3}, {"result": 2}]
+    assert [offered(request) for request in model.requests] == [["calc_add"], *[["calc_add", "calc_sub"]] * 2]
+    assert calculator.closed == 1
+
+
+async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) -> None:
+    """The model is told which tools there are."""
+
+    class Fleeting(BaseToolset):
+        asked = 0
+
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            def once() -> str:
+                return "ran"
+
+            self.asked += 1
+            return [FunctionTool(once)] if self.asked == 1 else []
+
+    def always() -> None: ...
+
+    model = ScriptedModel(calls(("once", {})), says("sorry"))
+    async with serve(Agent(name="a", tools=[Fleeting(), always]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        assert (await invocation.result()).text == "sorry"
+        (answer,) = told(model.requests[-1])
+        assert answer["error"].startswith(
+            "Invoking `once()` failed as no tool with that name is available. The tools you can call are: always."
+        )
+
+
+async def test_a_toolset_that_fails_does_not_end_the_invocation(serve: Serve) -> None:
+    """The agent goes on without it."""
+
+    class Broken(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            raise ConnectionError("no network")
+
+    def always() -> str:
+        return "ran"
+
+    model = ScriptedModel(calls(("always", {})), says("done"))
+    async with serve(Agent(name="a", tools=[Broken(), always]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        assert (await invocation.result()).text == "done"
+        assert told(model.requests[-1]) == [{"result": "ran"}]
+
+
+class Flaky(BaseToolset):
+    """Gives a tool that a person confirms, but raises so many times once it was given to a model."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.left = failures
+        self.given = False
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        def pay() -> str:
+            return "paid"
+
+        if self.given and self.left > 0:
+            self.left -= 1
+            raise ConnectionError("no network")
+        self.given = True
+        return [FunctionTool(pay, require_confirmation=True)]
+
+
+async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> JsonObject:
+    """Have the toolset's tool called and approved; return what the model is told."""
+    model = ScriptedModel(calls(("pay", {})), says("done"))
+    async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
+        invocation = await env.client.start("a", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+    (answer,) = told(model.requests[-1])
+    return answer
+
+
+async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(serve: Serve) -> None:
+    """Its server may be deployed just when the person answers, and the call has only this attempt."""
+    assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
+
+
+async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: Serve) -> None:
+    """Not as one of a tool that does not exist: the model may call it again."""
+    settings = Settings(activity=ActivitySettings(toolset_retry=timedelta()))
+    assert await approved_call(serve, Flaky(failures=99), settings=settings) == {
+        "error": "`pay` could not be run: Flaky could not be asked for it. Call it again later.",
+        "error_type": "ToolsetFailed",
+    }
+
+
+async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve) -> None:
+    """Several at a time in one session, which ends with the worker."""
+    program = StdioServerParameters(command=sys.executable, args=[str(MCP_SERVER), "stdio"])
+    toolset = McpToolset(
+        connection_params=StdioConnectionParams(server_params=program, timeout=30), tool_name_prefix="mcp"
+    )
+    model = ScriptedModel(
+        calls(("mcp_process", {}), ("mcp_process", {}), ("mcp_add", {"a": 1, "b": 2})),
+        calls(("mcp_fail", {"reason": "out of paper"})),
+        says("done"),
+    )
+    async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        assert (await invocation.result()).text == "done"
+        first, second, total, failed = told(model.requests[-1])
+        assert first == second
+        assert total["structuredContent"] == {"total": 3}
+        assert failed["isError"] is True
+        history = await invocation.history()
+    assert not psutil.pid_exists(int(first["content"][0]["text"]))
+    names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+    assert [name for name in names if name.startswith("a.")].count("a.mcp_process") == 2
+
+
+async def test_operations_of_a_service_are_activities_like_any_other(serve: Serve) -> None:
+    """With the key of the call, when the service takes one; the credential is not in the history."""
+    secret = "hunter2-very-secret"
+    with serving() as service:
+        fields: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}
+        toolset = OpenAPIToolset(
+            spec_dict=spec(service.url, method="post", requestBody=body(fields)),
+            allowed_hosts=[service.host],
+            idempotency_header="Idempotency-Key",
+            auth_scheme={"type": "http", "scheme": "bearer"},
+            auth_credential={"auth_type": "http", "http": {"scheme": "bearer", "credentials": {"token": secret}}},
+        )
+        model = ScriptedModel(calls(("ask", {"name": "Rex"})), says("done"))
+        async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
+            invocation = await env.client.start("a", "go")
+            assert (await invocation.result()).text == "done"
+            (answer,) = told(model.requests[-1])
+            history = await invocation.history()
+        (request,) = service.requests
+    assert request["headers"]["idempotency-key"] == f"{invocation.id}/fc-1"
+    assert request["headers"]["authorization"] == f"Bearer {secret}"
+    assert answer["body"] == '{"name": "Rex"}'
+    assert secret not in history.to_json()

@@ -1,0 +1,137 @@
+"""Workers that do not have the store of the others: what is large is neither lost in silence nor judged twice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import failure, ignored, quiet, until, waiting
+from tests.server.workflows.test_continuing import add, ask, begun, runs
+from waystation.agents import Agent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.errors import InvalidAnswer, NotReplayable
+from waystation.core.signals import NOT_FOUND
+from waystation.models import LlmRequest, LlmResponse
+from waystation.replay import replay
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+LARGE = {"x": "x" * 500_000}
+
+
+def asker() -> Agent:
+    """Return an agent that asks once, and is done when it is answered."""
+
+    model = ScriptedModel(calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
+    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
+
+
+async def asking(env: AgentEnvironment) -> Invocation:
+    """Start an invocation that waits for an answer."""
+    invocation = await env.client.start("asker", "go")
+    await waiting(invocation, "fc-1")
+    await quiet(invocation)
+    return invocation
+
+
+async def without_store(invocation: Invocation, store: Path) -> str:
+    """Return why a worker with another store cannot take an invocation up; its workflow task fails, and is repeated."""
+    with pytest.raises(NotReplayable) as caught:
+        await replay(await invocation.history(), converter=offloading(Blobs(store)))
+    return str(caught.value)
+
+
+async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serve: Serve, tmp_path: Path) -> None:
+    """It does not count, and says why; a worker that does find it later goes on from there all the same."""
+    agent = asker()
+    async with serve(agent, verify=False) as env:
+        queue, invocation = env.client.task_queue, await asking(env)
+    await invocation.approve("fc-1", response=LARGE, signal=True)
+    async with serve(agent, task_queue=queue, store=tmp_path, verify=False):
+        assert await ignored(invocation, 1) == ["NotInStore"]
+        await quiet(invocation)
+    async with serve(agent, task_queue=queue, adopt=[invocation]):
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+        [told] = [e.custom_metadata for e in (await invocation.log()).events if e.custom_metadata]
+        assert told["ignored_answer"]["message"] == NOT_FOUND.message
+
+
+async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_not_find_it(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """It says what to do, and the workflow task waits for a worker that has the store."""
+    async with serve(asker()) as env:
+        invocation = await asking(env)
+        await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
+        await quiet(invocation)
+        reason = await without_store(invocation, tmp_path)
+        assert "A signal is not in this worker's store; give it the one that the others use (--store)." in reason
+        await invocation.approve("fc-1", signal=True)
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(serve: Serve, tmp_path: Path) -> None:
+    """Whoever sent it is told which remedy there is."""
+    async with serve(asker(), store=tmp_path / "workers") as env:
+        invocation = await asking(env)
+        other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
+        before = len((await invocation.history()).events)
+        with pytest.raises(InvalidAnswer, match="does not find it in its store; send it again"):
+            await other.invocation(invocation.id).approve("fc-1", response=LARGE)
+        assert len((await invocation.history()).events) == before
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
+    """By signal, too, of which no worker could say so."""
+    async with serve(asker()) as env:
+        invocation = await asking(env)
+        before = len((await invocation.history()).events)
+        for signal in (True, False):
+            with pytest.raises(InvalidAnswer, match="at most 1000000 can be recorded"):
+                await invocation.approve("fc-1", response={"x": "x" * 1_000_000}, signal=signal)
+        assert len((await invocation.history()).events) == before
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Done."
+
+
+async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Serve, tmp_path: Path) -> None:
+    """Typed, at once, and with the remedy: nothing was begun that could go on later."""
+    async with serve(asker(), store=tmp_path / "workers", verify=False) as env:
+        other = await AgentClient.connect(
+            address=env.server.address, store=tmp_path / "senders", task_queue=env.client.task_queue
+        )
+        failed = await failure(await other.start("asker", "x" * 500_000))
+        assert (failed.type, failed.message) == ("InvalidInput", NOT_FOUND.message)
+
+
+async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_input(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """What an earlier run carried over is nothing that a stranger sent."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = [name for name, _ in responses(request)]
+        if len(told) < 5:
+            return calls(("add", {"number": 1}))
+        return says("Done.") if "ask" in told else calls(("ask", {"what": "now?"}))
+
+    agent = Agent(name="adder", model=FunctionModel(act), tools=[add, LongRunningFunctionTool(ask)])
+    async with serve(agent, verify=False) as env:
+        invocation = await begun(env, "adder", state={"text": "x" * 300_000})
+        await waiting(invocation, "fc-6")
+
+        async def taken_up() -> bool:  # a run that was cut a moment ago has no workflow task yet
+            return len((await invocation.history()).events) > 3
+
+        await quiet(invocation)  # it may wait, and be cut after that
+        await until(taken_up, "the latest run taken up")
+        await quiet(invocation)
+        assert await runs(invocation) > 1
+        assert "not in this worker's store" in await without_store(invocation, tmp_path)
+        await invocation.approve("fc-6", signal=True)
+        assert (await invocation.result()).text == "Done."

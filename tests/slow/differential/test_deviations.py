@@ -1,0 +1,29 @@
+"""The table of deviations is complete, documented and used."""
+
+from collections import Counter
+
+import pytest
+
+from tests.paths import ROOT
+from tests.slow.differential.deviations import DEVIATIONS
+from tests.slow.differential.tables import SCENARIOS
+
+DOCUMENTED = (ROOT / "docs" / "adk.md").read_text()
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_a_deviation_has_its_row_in_the_documentation(name: str) -> None:
+    """Found by the text with which the row begins."""
+    assert f"\n| {DEVIATIONS[name].row}" in DOCUMENTED
+
+
+def test_every_deviation_is_shown_by_some_scenario() -> None:
+    """One that nothing shows would be a claim without proof."""
+    shown = Counter(deviation for scenario in SCENARIOS.values() for deviation in scenario.deviations)
+    always = {name for name, deviation in DEVIATIONS.items() if deviation.always}
+    assert set(shown) | always == set(DEVIATIONS)
+
+
+def test_there_are_scenarios_enough() -> None:
+    """Tables shrink by accident; this notices."""
+    assert len(SCENARIOS) >= 120

@@ -1,0 +1,38 @@
+"""The same conversation gives the same events, state and model requests on google-adk and on Waystation."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.slow.differential.conftest import Oracle
+from tests.slow.differential.deviations import DEVIATIONS
+from tests.slow.differential.record import difference
+from tests.slow.differential.scenario import Json, Scenario
+from tests.slow.differential.subject import Subject
+from tests.slow.differential.tables import SCENARIOS
+
+SHOWN_LINES = 40
+ALWAYS = [name for name, deviation in DEVIATIONS.items() if deviation.always]
+
+
+def expected(oracle: Oracle, scenario: Scenario, deviations: Iterable[str]) -> Json:
+    """Return the record that Waystation must have, if it deviates in these ways and in no other."""
+    names = list(deviations)
+    adapting = [name for name in names if DEVIATIONS[name].adapts]
+    whole = oracle.ask({"scenario": scenario.name, "deviations": adapting})
+    for name in names:
+        whole = DEVIATIONS[name].change(whole, scenario.deviations.get(name))
+    return whole
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_scenario_goes_as_in_adk(oracle: Oracle, subject: Subject, name: str) -> None:
+    """But for the deviations it names, each of which shows."""
+    scenario = SCENARIOS[name]
+    named = [*scenario.deviations, *ALWAYS]
+    found = await subject.run(scenario)
+    lines = difference(expected(oracle, scenario, named), found)
+    assert not lines, "\n".join(lines[:SHOWN_LINES])
+    for stale in scenario.deviations:
+        rest = [other for other in named if other != stale]
+        assert difference(expected(oracle, scenario, rest), found), f"The deviation {stale!r} does not show any more."

@@ -1,0 +1,86 @@
+"""What the examples promise when a worker is killed: real processes, killed while something waits."""
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.paths import EXAMPLES
+from tests.server.conftest import verify_tree
+from tests.server.examples.conftest import answered, called, texts
+from tests.server.workflows.outside import until, waiting
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.cli.worker_process import WorkerProcess
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.embedded import EmbeddedServer
+from waystation.testing.fake_oauth import FakeOAuth
+
+Worker: TypeAlias = Callable[[], WorkerProcess]
+
+_queues = itertools.count()
+
+
+@pytest.fixture
+def queue() -> str:
+    """A task queue of its own."""
+    return f"examples-{os.getpid()}-{next(_queues)}"
+
+
+@pytest.fixture
+async def client(server: EmbeddedServer, queue: str) -> AgentClient:
+    """A client of that queue."""
+    return await AgentClient.connect(address=server.address, task_queue=queue)
+
+
+@pytest.fixture
+def worker(server: EmbeddedServer, queue: str, tmp_path: Path) -> Worker:
+    """Return a further worker process of the examples."""
+
+    def make() -> WorkerProcess:
+        stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
+        options = ("--agents", str(EXAMPLES), "--model", "demo", "--address", server.address, "--task-queue", queue)
+        return WorkerProcess(*options, *stores)
+
+    return make
+
+
+async def test_news_that_come_while_no_worker_runs_are_not_lost(client: AgentClient, worker: Worker) -> None:
+    """The ticket is closed, and was opened once."""
+    async with worker() as first:
+        invocation = await client.start("ticket_agent", "The printer smells burnt")
+        await until(lambda: _spoken(invocation), "the first sentence")
+        await waiting(invocation, "fc-1")
+        await first.kill()
+    await invocation.answer("progress", "fc-1", response={"status": "assigned"}, wake=False, signal=True)
+    await invocation.answer("respond", "fc-1", response={"status": "closed"}, signal=True)
+    async with worker():
+        assert (await invocation.result()).text == "[offline stand-in] closed: no details."
+        events = [event async for event in invocation.events()]
+        await verify_tree(invocation)
+    assert [name for name, _ in called(events)] == ["create_ticket"]
+    assert [answer["status"] for answer in answered(events)] == ["open", "assigned", "closed"]
+
+
+async def test_a_login_goes_on_under_the_same_link(
+    client: AgentClient, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was shown by a worker that is gone."""
+    with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone") as provider:
+        monkeypatch.setenv("CALENDAR_URL", provider.url)
+        async with worker() as first:
+            invocation = await client.start("calendar_agent", "What is on today?")
+            (call,) = await waiting(invocation, "fc-1")
+            await first.kill()
+        link = (call.payload or {})["exchangedAuthCredential"]["oauth2"]["authUri"]
+        async with worker():
+            store = EncryptedFileCredentialService(tmp_path / "credentials")
+            await invocation.authorize(store=store, auth_response_uri=provider.log_in(link))
+            assert (await invocation.result()).text == "[offline stand-in] In the calendar: dentist."
+            await verify_tree(invocation)
+
+
+async def _spoken(invocation: Invocation) -> list[str]:
+    return texts([event async for event in invocation.events(follow=False)])

@@ -1,0 +1,159 @@
+"""What the READMEs of the examples say to type works as it stands, with the stand-ins for models."""
+
+import asyncio
+import re
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.paths import EXAMPLES, ROOT
+from tests.server.cli.shell import Shell
+from waystation.cli.worker_process import WorkerProcess
+from waystation.embedded import EmbeddedServer
+
+PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/agent.py"))
+WORKER = "python worker.py --embedded --agents examples --model demo"
+TALKS = {
+    "calculator": ["5 - 3 + 10 = 12"],
+    "document_analysis": ["Kept report.txt, version 0.", "Sales rose in May. You mentioned it 1 times before."],
+    "stock_price": ["ALPH: 90.6 EUR.", "less than or equal to 2", "No stock has the symbol 'NOPE'"],
+    "summarizer": ["8 words, which begin: It rained.", "summary_agent: [offline stand-in] 8 words"],
+    "support_transfer": ["The support agent takes over: URGENT", "The main agent answers: Where is the manual?"],
+    "travel_desk": ["Your manager approved the trip.", "You have not said who you are; you live in Oslo."],
+    "user_preferences": ["Remembered: theme, language.", '"language": "Welsh"', "theme: dark."],
+    "weather_sentiment": ["with a chance of rain. What you said sounds negative."],
+}
+"""What each command of a README prints, when nobody has to do anything meanwhile."""
+
+
+def commands(package: Path) -> list[str]:
+    """Return what a README says to type, without the remarks."""
+    lines = re.findall(r"^ {4}(\S.*)$", (package / "README.md").read_text(), re.MULTILINE)
+    return [re.sub(r"\s{2,}#.*", "", line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+async def calendar() -> AsyncIterator[str]:
+    """The provider that one example brings, on a free port; its address."""
+    program = str(EXAMPLES / "calendar_login" / "provider.py")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, program, "0"), cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().split()[4].rstrip(";")
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@pytest.fixture(scope="module")
+async def shell(tmp_path_factory: pytest.TempPathFactory, calendar: str) -> AsyncIterator[Shell]:
+    """A server with a worker that serves the examples."""
+    folder = tmp_path_factory.mktemp("examples")
+    kept = folder / ".waystation"
+    stores = (
+        "--artifacts",
+        f"{kept}/artifacts",
+        "--memory",
+        f"{kept}/memory.db",
+        "--credentials",
+        f"{kept}/credentials",
+    )
+    async with EmbeddedServer() as server:
+        options = ("--agents", str(EXAMPLES), "--model", "demo", "--address", server.address, *stores)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CALENDAR_URL", calendar)
+            async with WorkerProcess(*options):
+                yield Shell.at(folder, server.address)
+
+
+async def waits(shell: Shell, invocation: str) -> None:
+    """Wait until something waits for a person in an invocation."""
+    await shell.until(f"waystation pending {invocation} 2>&1", "waits for a person")
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_readme_is_short_and_begins_with_the_worker(package: Path) -> None:
+    """It says what the example shows, what to type and what one then sees, and that the model is none."""
+    text = (package / "README.md").read_text()
+    assert len(text.splitlines()) <= 15
+    assert commands(package)[0] == WORKER
+    assert len(commands(package)) >= 2
+    assert "You see" in text or package.name == "reimbursement"
+    assert re.search(r"offline\s+stand-in\s+for\s+(the|both)\s+models?", text)
+
+
+@pytest.mark.parametrize("name", TALKS)
+async def test_the_commands_print_what_they_should(shell: Shell, name: str) -> None:
+    """Each as it is printed, in that order."""
+    given = commands(EXAMPLES / name)[1:]
+    assert len(given) == len(TALKS[name])
+    for line, expected in zip(given, TALKS[name], strict=True):
+        code, out = await shell.run(line)
+        assert (code, expected in out) == (0, True), (line, out)
+
+
+async def test_a_reimbursement_goes_on_when_it_is_approved(shell: Shell) -> None:
+    """One command waits while the other approves."""
+    _, run, approve = commands(EXAMPLES / "reimbursement")
+    running = asyncio.create_task(shell.run(f"{run} --id meals"))
+    await waits(shell, "meals")
+    assert (await shell.run(approve.replace("<invocation>", "meals")))[0] == 0
+    code, out = await running
+    assert (code, "200$ for meals: reimbursed." in out) == (0, True), out
+
+
+async def test_a_payment_takes_two_approvals(shell: Shell) -> None:
+    """By different people, as the commands say; the edit that the text shows counts for the first of them."""
+    _, run, first, second = commands(EXAMPLES / "payments")
+    running = asyncio.create_task(shell.run(run))
+    await waits(shell, "roof-1")
+    assert (await shell.run(first))[0] == 0
+    code, out = await shell.run(first)
+    assert (code, "approved call" in out) == (3, True), out
+    found = re.search(r"`(waystation edit .*?)`", (EXAMPLES / "payments" / "README.md").read_text())
+    assert found is not None
+    code, out = await shell.run(found[1])
+    assert code == 0, out
+    code, out = await shell.run(second)
+    assert code == 0, out
+    code, out = await running
+    assert (code, "500 euros are paid to Rose." in out) == (0, True), out
+
+
+async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
+    """And the command that opened it has printed all news by then."""
+    _, run, desk = commands(EXAMPLES / "ticket")
+    running = asyncio.create_task(shell.run(run))
+    await waits(shell, "printer-1")
+    code, out = await shell.run(desk.replace("examples/", f"{EXAMPLES}/"))
+    assert code == 0, out
+    code, out = await running
+    assert code == 0, out
+    for news in ('"status": "assigned"', "in progress: a new fuse is on its way.", "closed: the fuse was changed."):
+        assert news in out
+
+
+async def test_a_login_is_completed_from_the_command_line(shell: Shell) -> None:
+    """With the link that the command shows, and the address at which a browser ends up."""
+    _, provider, run, authorize = commands(EXAMPLES / "calendar_login")
+    assert provider == "python examples/calendar_login/provider.py"
+    running = asyncio.create_task(shell.run(run))
+    await waits(shell, "today-1")
+    _, shown = await shell.run(f"{authorize} < /dev/null")
+    link = re.search(r"http://\S+/authorize\?\S+", shown)
+    assert link is not None, shown
+
+    def browser() -> str:
+        with urllib.request.urlopen(link[0], timeout=10) as page:
+            return str(page.url)
+
+    ended_at = await asyncio.to_thread(browser)
+    code, out = await shell.run(f"{authorize} <<< '{ended_at}'")
+    assert (code, "authorized" in out) == (0, True), out
+    code, out = await running
+    assert (code, "In the calendar: dentist." in out) == (0, True), out

@@ -1,0 +1,195 @@
+"""Workers that are killed while a history is cut, or a conversation summarised: nothing is lost, nothing repeated."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.server.conftest import verify_tree
+from tests.server.processes import ledger
+from tests.server.processes.agents.collecting.agent import root_agent as collecting
+from tests.server.processes.workers import SOON_LOST, Place, WorkerProcess, until
+from tests.unit.activities.object_server import ObjectServer, object_server
+from waystation.agents.registry import Registry
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.session_client import Session
+from waystation.core.wire import WORKFLOW
+from waystation.worker import create_worker
+
+CUT_AFTER = 40
+"""In events: three steps, whose pages are together too large to be carried as they stand."""
+PARTS = ("activities", "workflows")
+
+Process: TypeAlias = Callable[[], AbstractAsyncContextManager[WorkerProcess]]
+Killed: TypeAlias = Callable[[str], AbstractAsyncContextManager[Process]]
+
+
+@pytest.fixture(autouse=True)
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """The store of all workers and clients here: one that can be made to wait."""
+    with object_server() as server:
+        for name, value in {**server.environment, "WAYSTATION_STORE": "s3://bucket/store"}.items():
+            monkeypatch.setenv(name, value)
+        yield server
+        server.open.set()
+
+
+@pytest.fixture
+def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -> Killed:
+    """Work in this process, but for one part: that is for processes to be killed."""
+    monkeypatch.setenv(ledger.VARIABLE, str(place.ledger.folder))
+
+    @asynccontextmanager
+    async def killing(part: str) -> AsyncIterator[Process]:
+        here = create_worker(
+            client.temporal,
+            Registry.of(collecting),
+            task_queue=place.task_queue,
+            workflows=part == "activities",
+            activities=part == "workflows",
+            settings=SOON_LOST if part == "activities" else None,
+        )
+        async with here:
+            yield lambda: place.worker("--only", part)
+
+    return killing
+
+
+async def begun(client: AgentClient, *batches: Any) -> Invocation:
+    """Start an invocation whose runs are cut after a few events."""
+    given = {"agent": "collecting", "message": json.dumps(batches), "cut_after": CUT_AFTER}
+    id = f"cut-{client.task_queue}"
+    return Invocation(
+        client, await client.temporal.start_workflow(WORKFLOW, given, id=id, task_queue=client.task_queue)
+    )
+
+
+def conversation(client: AgentClient) -> Session:
+    """Return a session that goes on in a new run after two messages."""
+    session = client.session(agent="collecting", session_id=client.task_queue)
+    session.given = session.given.model_copy(update={"cut_after": 2})
+    return session
+
+
+async def has_continued(client: AgentClient, id: str) -> bool:
+    """Whether a workflow is in a further run. Not asked of visibility, which lags."""
+    described = await client.temporal.get_workflow_handle(id).describe()
+    return described.run_id != described.raw_description.workflow_execution_info.first_run_id
+
+
+async def assert_whole(invocation: Invocation, pages: list[int], ledger: ledger.Ledger) -> None:
+    """All events are there in order; each page was fetched once, and paid for once."""
+    log = await invocation.log()
+    assert [event.id.rpartition("/e")[2] for event in log.events] == [str(n + 1) for n in range(len(log.events))]
+    told = [part["response"] for event in log.events for part in event.function_responses()]
+    assert [each["number"] for each in told if "number" in each] == pages
+    keys = [line["key"] for line in ledger.lines("fetched") if line["key"].startswith(f"{invocation.id}/")]
+    assert len(keys) == len(set(keys)) == len(pages)
+    assert [line["key"] for line in ledger.lines("paid")] == [f"{invocation.id}/fc-{pages.index(4) + 1}"]
+    await verify_tree(invocation)
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_an_invocation_outlives_workers_that_are_killed_around_its_cut(
+    place: Place, client: AgentClient, store: ObjectServer, killed: Killed, part: str
+) -> None:
+    """One is killed while the log is on its way to the store, the next right after the cut; the third one pays."""
+    async with killed(part) as process, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(process())
+        store.open.clear()
+        invocation = await begun(client, [1], [2], [3], "pay", [4], [5], [6])
+        await until(store.knocked.is_set, "a log on its way to the store")
+        await until(invocation.pending, "the call to confirm")
+        await first.kill()
+        second = await stack.enter_async_context(process())
+        store.open.set()
+        await until(lambda: has_continued(client, invocation.id), "a cut")
+        await second.kill()
+        await stack.enter_async_context(process())
+        await invocation.approve()
+        assert (await invocation.result()).text == '[1, 2, 3, "paid", 4, 5, 6]'
+        await assert_whole(invocation, [1, 2, 3, 4, 5, 6], place.ledger)
+
+
+@pytest.mark.parametrize("part", PARTS)
+async def test_a_session_outlives_workers_that_are_killed_around_its_cut(
+    place: Place, client: AgentClient, store: ObjectServer, killed: Killed, part: str
+) -> None:
+    """What is said meanwhile is answered by the third, in the light of all that was said before."""
+    async with killed(part) as process, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(process())
+        session = conversation(client)
+        await session.say("[[1, 2]]")
+        store.open.clear()
+        await session.say("[[3, 4]]")
+        await until(store.knocked.is_set, "a transcript on its way to the store")
+        meanwhile = asyncio.create_task(session.say("[[5]]", message_id="meanwhile"))
+        await first.kill()
+        second = await stack.enter_async_context(process())
+        store.open.set()
+        await until(lambda: has_continued(client, session.id), "a cut")
+        await second.kill()
+        await stack.enter_async_context(process())
+        assert (await meanwhile).text == "[1, 2, 3, 4, 5]"
+        assert (await session.say("[[6]]")).text == "[1, 2, 3, 4, 5, 6]"
+        await session.close()
+        assert await session.handle.result() == {"status": "closed", "invocations": 4}
+        said = [event.invocation_id.rpartition("/")[2] for event in await session.events()]
+        assert said == [number for number in "1234" for _ in range(4)]
+        assert (await session.state())["latest"] == 6
+        assert sorted(line["number"] for line in place.ledger.lines("fetched")) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_summary_whose_worker_was_killed_before_the_reply_is_made_again(
+    place: Place, client: AgentClient
+) -> None:
+    """One is recorded, and the model is shown one."""
+    deciding = create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
+    async with deciding, AsyncExitStack() as stack:
+        first = await stack.enter_async_context(place.worker("--only", "activities"))
+        invocation = await client.start("digesting", "Read all.")
+        await until(lambda: place.ledger.lines("thinking"), "a model that is shown a summary")
+        await first.kill()
+        place.ledger.open("thought")
+        await stack.enter_async_context(place.worker("--only", "activities"))
+        assert (await invocation.result()).text == "pages were read; Read all."
+        assert [line["attempt"] for line in place.ledger.lines("thinking")] == [1, 2]
+        assert len(place.ledger.lines("summarised")) == 2
+        events = (await invocation.log()).events
+        assert [event.author for event in events if event.covered] == ["user"]
+        read = [part["response"]["page"] for event in events for part in event.function_responses()]
+        assert read == list(range(1, len(read) + 1))
+        await verify_tree(invocation)
+
+
+async def test_two_cold_workers_go_on_with_what_another_one_left(
+    place: Place, client: AgentClient, store: ObjectServer
+) -> None:
+    """A session and an invocation, both cut: each worker reads what was said from history and store."""
+    session = conversation(client)
+    async with place.worker() as first:
+        invocation = await begun(client, [1], [2], [3], "pay", [4, 5, 6, 7])
+        for batch in ("[[10, 11]]", "[[12, 13]]", "[[14, 15]]"):
+            await session.say(batch)
+        await until(lambda: has_continued(client, invocation.id), "a cut")
+        await until(lambda: has_continued(client, session.id), "another cut")
+        await until(invocation.pending, "the call to confirm")
+        await first.stop()
+    assert store.objects
+    async with AsyncExitStack() as stack:
+        for part in ("workflows", "activities", "activities"):
+            await stack.enter_async_context(place.worker("--only", part))
+        before = len(place.ledger.lines("fetched"))
+        sent = [await session.send(f"[{batch}]") for batch in ([16, 17, 18, 19], [20, 21, 22, 23])]
+        await invocation.approve()
+        said = await asyncio.gather(invocation.result(), *(message.result() for message in sent))
+        assert [result.text for result in said] == [
+            '[1, 2, 3, "paid", 4, 5, 6, 7]',
+            str([*range(10, 20)]),
+            str([*range(10, 24)]),
+        ]
+        assert len({line["pid"] for line in place.ledger.lines("fetched")[before:]}) == 2
+        await assert_whole(invocation, [1, 2, 3, 4, 5, 6, 7], place.ledger)

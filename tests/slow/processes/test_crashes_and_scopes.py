@@ -1,0 +1,48 @@
+"""Workers that are killed while state of users is stored: each write is there, and counts once."""
+
+import asyncio
+
+from temporalio.client import WorkflowExecutionStatus
+
+from tests.server.conftest import verify_tree
+from tests.server.processes.workers import Place, plan
+from waystation.client.agent_client import AgentClient
+from waystation.core.scope import user_scope
+from waystation.history.reader import arguments
+
+INVOCATIONS = 30
+
+
+async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place: Place, client: AgentClient) -> None:
+    """Two workers in a row are killed, each while it stores what some invocations wrote; a third one goes on."""
+    app = place.task_queue
+    scope = client.temporal.get_workflow_handle(user_scope(app, "user"))
+
+    async def sent() -> list[str]:
+        """Return the ids of the deltas that were sent, in order."""
+        deltas = []
+        async for event in scope.fetch_history_events():
+            if event.HasField("workflow_execution_signaled_event_attributes"):
+                for data in arguments(event.workflow_execution_signaled_event_attributes.input):
+                    deltas.append(data.decode())
+        return deltas
+
+    async def over() -> int:
+        """Return how many invocations are completed."""
+        return [(await i.handle.describe()).status for i in invocations].count(WorkflowExecutionStatus.COMPLETED)
+
+    plans = [plan([("remember", {"word": f"user:{n}"})]) for n in range(INVOCATIONS)]
+    invocations = await asyncio.gather(*(client.start("planned", each, app=app) for each in plans))
+    for killed_after in (1, INVOCATIONS // 2):
+        async with place.worker() as worker:
+            while await over() < killed_after:
+                await asyncio.sleep(0.01)
+            await worker.kill()
+    async with place.worker():
+        await asyncio.gather(*(invocation.result() for invocation in invocations))
+        for invocation in invocations[:5]:
+            await verify_tree(invocation)
+        assert await scope.query("refused") == []
+        assert set(await client.user_state(app=app)) == {f"user:{n}" for n in range(INVOCATIONS)}
+        assert await scope.query("state") == await client.user_state(app=app)
+    assert len(set(await sent())) == INVOCATIONS

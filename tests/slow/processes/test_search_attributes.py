@@ -1,0 +1,110 @@
+"""Namespaces that do not have Waystation's search attributes, or not yet, or others of the same name."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import Client
+
+from tests.server.processes.ledger import Ledger
+from tests.server.processes.workers import Place, Process, plan, until
+from waystation.client.agent_client import AgentClient
+from waystation.client.search_attributes import TYPES, registered
+from waystation.embedded import find_temporal
+
+NAMESPACES = ("unsearchable", "later", "mistyped")
+
+
+@pytest.fixture(scope="module")
+async def plain_server() -> AsyncIterator[str]:
+    """A dev server as Temporal ships it, with namespaces that know nothing of Waystation; gives its address."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    options = ["--headless", "--log-level", "never", "--ip", "127.0.0.1", "--port", str(port)]
+    for namespace in NAMESPACES:
+        options += ["--namespace", namespace]
+
+    async def serves() -> bool:
+        try:
+            client = await Client.connect(f"127.0.0.1:{port}", namespace=NAMESPACES[-1])
+            await client.count_workflows("")
+        except RuntimeError:
+            return False
+        return True
+
+    async with Process(str(find_temporal()), "server", "start-dev", *options):
+        await until(serves, "a Temporal server")
+        yield f"127.0.0.1:{port}"
+
+
+async def in_namespace(name: str, address: str, folder: Path) -> tuple[Place, AgentClient]:
+    """Return a place in a namespace of the plain server."""
+    place = Place(
+        address=address, task_queue="waystation", ledger=Ledger(folder), environment={"TEMPORAL_NAMESPACE": name}
+    )
+    return place, await place.client()
+
+
+async def register(client: Client, types: dict[str, IndexedValueType.ValueType]) -> None:
+    """Register search attributes, as an operator does."""
+    request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
+    await client.operator_service.add_search_attributes(request)
+
+
+async def test_without_search_attributes_the_engine_works(plain_server: str, tmp_path: Path) -> None:
+    """One warning at the start, with the remedy; what waits is still listed, and answered."""
+    place, client = await in_namespace("unsearchable", plain_server, tmp_path)
+    async with place.worker() as worker:
+        invocation = await client.start("planned", plan([("pay", {"amount": 5})]))
+        [waiting] = await until(client.pending, "a call to confirm")
+        assert (waiting.invocation_id, waiting.args) == (invocation.id, {"amount": 5})
+        await invocation.approve()
+        assert (await invocation.result()).text == '[["pay", {"paid": 5}]]'
+    warnings = [line for line in worker.logs if line["level"] != "info"]
+    assert [(line["event"], line["namespace"], line["missing"], line["remedy"]) for line in warnings] == [
+        ("search_attributes.missing", "unsearchable", sorted(TYPES), "run `waystation setup`")
+    ]
+    assert worker.other == []
+
+
+async def test_search_attributes_that_come_later_are_used_after_a_restart(plain_server: str, tmp_path: Path) -> None:
+    """Once they are registered and the worker restarted, new invocations are found by them, and so are older ones."""
+    place, client = await in_namespace("later", plain_server, tmp_path)
+    async with place.worker() as before:
+        older = await client.start("planned", plan([("pay", {"amount": 1})]))
+        await until(older.pending, "a call to confirm")
+        await before.stop()
+    await register(client.temporal, TYPES)
+    async with place.worker() as after:
+        newer = await client.start("planned", plan([("pay", {"amount": 2})]))
+
+        async def found(query: str) -> list[str]:
+            return sorted([execution.id async for execution in client.temporal.list_workflows(query)])
+
+        await until(lambda: found("WaystationPending = 'fc-1' AND WaystationStatus = 'waiting'"), "what waits")
+        assert await found("WaystationPending = 'fc-1'") == [newer.id]
+        for invocation in (older, newer):
+            await invocation.approve()
+            await invocation.result()
+
+        async def both() -> bool:
+            return await found("WaystationAgent = 'planned' AND WaystationUser = 'user'") == sorted(
+                [older.id, newer.id]
+            )
+
+        await until(both, "both invocations")
+        assert [line for line in after.logs if line["level"] != "info"] == []
+
+
+async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str, tmp_path: Path) -> None:
+    """An upsert that the server refuses would stick the workflow for ever, so the name alone is not enough."""
+    place, client = await in_namespace("mistyped", plain_server, tmp_path)
+    await register(client.temporal, {**TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT})
+    assert not await registered(client.temporal, tell=False)
+    async with place.worker() as worker:
+        assert (await client.run("planned", plan([("remember", {"word": "x"})]))).status == "completed"
+        assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]

@@ -1,0 +1,5 @@
+"""As for the other tests of sessions."""
+
+from tests.server.sessions.conftest import converse, store
+
+__all__ = ["converse", "store"]

@@ -1,0 +1,5 @@
+"""As for the other tests with a browser."""
+
+from tests.server.web.conftest import chromium
+
+__all__ = ["chromium"]

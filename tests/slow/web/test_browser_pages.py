@@ -1,0 +1,187 @@
+"""All pages in a real browser: sizes, accessibility, and what works without scripts or without a server."""
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser
+
+from tests.server.conftest import Serve
+from tests.server.web.desk import asker, begun, payer
+from tests.server.web.sites import path_of, site
+from tests.server.web.test_browser import DESK, PHONE, opened
+from tests.server.workflows.outside import Till, until
+from waystation.core.notice import address
+from waystation.core.policy import ApprovalPolicy
+from waystation.identity.init import write
+from waystation.web.vouching import Gatekeeper
+
+
+async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: Serve, chromium: Browser) -> None:
+    """Light and dark: no sideways scrolling, no violation, and nothing that the content security policy stops."""
+    long = {"amount": 5, "to": "x" * 300, "note": "a\u202eb " + "word " * 2_000}
+    async with serve(payer(Till(), long), asker("Which day?")) as env, site(env.client) as web:
+        paying, payment = await begun(env.client, "payer")
+        asking, question = await begun(env.client, "asker")
+        paths = [
+            "/",
+            "/approvals",
+            "/approvals?agent=nobody-of-that-name",
+            path_of(payment),
+            path_of(question),
+            f"{path_of(payment)}/edit",
+            f"/approvals/several?{urlencode({'call': [payment, question]}, doseq=True)}",
+            f"/invocations/{paying.id}",
+            f"/invocations/{paying.id}/timeline",
+        ]
+        axe = Axe()
+        for width, scheme in ((PHONE, "dark"), (DESK, "light")):
+            async with opened(chromium, web, width, color_scheme=scheme) as (page, complaints):
+                for path in paths:
+                    await page.goto(path)
+                    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+                    for details in await page.locator("details").all():
+                        await details.evaluate("each => each.open = true")
+                    results = await axe.run(page)
+                    found = [(each["id"], each["nodes"][0]["html"]) for each in results.response["violations"]]
+                    assert (path, scheme, found) == (path, scheme, [])
+                    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+                assert complaints == []
+        await paying.reject()
+        await asking.respond({"result": "Friday"})
+
+
+async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Browser) -> None:
+    """Otherwise it would stand there unchanged, and look as if nothing new waited."""
+    async with serve(payer(Till())) as env, site(env.client) as web, opened(chromium, web) as (page, _):
+        await page.goto("/approvals")
+        await page.context.clear_cookies()
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        await page.get_by_text("Log in first").wait_for()
+
+
+async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium: Browser) -> None:
+    """Until it does again: otherwise the list would look as if nothing new waited, and an invocation as if it stood."""
+    paying = payer(Till(), {"amount": 5})
+    async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
+        invocation, _ = await begun(env.client, "payer")
+        pages = (("/approvals", "**/rows?*", "refresh()"), (f"/invocations/{invocation.id}", "**/events?*", "follow()"))
+        for path, asked, again in pages:
+            await page.route(asked, lambda route: route.abort())
+            await page.goto(path)
+            await page.evaluate(again)
+            note = page.get_by_role("status").get_by_text("The server does not answer")
+            await note.wait_for()
+            await page.unroute(asked)
+            await page.evaluate(again)
+            await note.wait_for(state="detached")
+        await invocation.reject()
+
+
+async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> None:
+    """From the list to an edited call, with nothing but links and forms."""
+    till = Till()
+    async with serve(payer(till, {"amount": 500, "to": "acme"})) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "payer")
+        async with opened(chromium, web, PHONE, java_script_enabled=False) as (page, _):
+
+            async def listed() -> bool:
+                await page.goto("/approvals")
+                return await page.locator(f'a[href="{path_of(id)}"]').count() == 1
+
+            await until(listed, "the call in the list")
+            await page.click(f'a[href="{path_of(id)}"]')
+            await page.fill("#comment", "less will do")
+            await page.click("text=Edit, then approve")
+            await page.fill("[name='value.amount']", "60")
+            await page.click("text=Show what changes")
+            await page.click("text=Change more")
+            await page.fill("[name='value.amount']", "50")
+            await page.click("text=Show what changes")
+            assert await page.locator("del").inner_text() == "500"
+            assert await page.locator("ins").inner_text() == "50"
+            await page.click("text=Approve with these arguments")
+            await page.get_by_text("This call was approved with other arguments by dana").wait_for()
+            await page.get_by_text("less will do").wait_for()  # as it was typed, two pages before
+        await invocation.result()
+        assert till.paid == [50]
+
+
+async def test_the_list_refreshes_itself_but_not_under_a_finger(serve: Serve, chromium: Browser) -> None:
+    """A call that begins to wait appears; while something is ticked nothing moves."""
+    async with serve(asker("1"), payer(Till(), {"amount": 5})) as env, site(env.client) as web:
+        first, id = await begun(env.client, "asker")
+
+        async def visible() -> bool:
+            return any([call.approval_id == id async for call in env.client.approvals.each(agent="asker")])
+
+        await until(visible, "the first call in the list")
+        async with opened(chromium, web) as (page, complaints):
+            await page.goto("/approvals")
+            second, other = await begun(env.client, "payer")
+
+            async def shown() -> bool:
+                await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+                return await page.locator(f'a[href="{path_of(other)}"]').count() == 1
+
+            await until(shown, "the second call on the page")
+            await page.check(f'input[value="{id}"]')
+            await second.reject()
+
+            async def gone() -> bool:
+                return not any([call.approval_id == other async for call in env.client.approvals.each(agent="payer")])
+
+            await until(gone, "the second call out of the list")
+            await page.evaluate("refresh()")
+            assert await page.locator(f'a[href="{path_of(other)}"]').count() == 1
+            await page.uncheck(f'input[value="{id}"]')
+            await page.evaluate("document.activeElement.blur(); refresh()")
+            await page.locator(f'a[href="{path_of(other)}"]').wait_for(state="detached")
+            assert complaints == []
+        await first.respond({"result": "1"})
+
+
+async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
+    serve: Serve, chromium: Browser, tmp_path: Path
+) -> None:
+    """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""
+    write(tmp_path / "identity")
+    keeper = Gatekeeper.of(tmp_path / "identity" / "gateway.toml", "default")
+    assert keeper.links is not None
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, gatekeeper=keeper) as web:
+        invocation, id = await begun(env.client, "payer")
+        token = keeper.links.sign(id)
+        context = await chromium.new_context(base_url=web.url)
+        try:
+            page = await context.new_page()
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url))
+            await page.goto(address(web.url, id, token))
+            await page.get_by_text("payer asks to run pay").wait_for()
+            assert await page.locator("form").count() == 0
+            assert [url for url in asked if token in url.partition("#")[0]] == []
+            assert token not in page.url
+            await page.goto("about:blank")
+            await page.goto(address(web.url, id, token))  # who is let in already has no need of it
+            await page.wait_for_url(lambda url: url.endswith(path_of(id)))
+            await page.get_by_text("payer asks to run pay").wait_for()
+        finally:
+            await context.close()
+        await invocation.reject()
+
+
+async def test_that_a_person_looked_is_recorded_once_where_a_policy_makes_it_matter(
+    serve: Serve, chromium: Browser
+) -> None:
+    """By the page in a browser, not by whatever fetches its address."""
+    agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
+    async with serve(agent) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "payer")
+        async with opened(chromium, web) as (page, complaints):
+            for _ in range(2):
+                async with page.expect_response(f"**{path_of(id)}/viewed"):
+                    await page.goto(path_of(id))
+            await page.reload()
+            await page.get_by_text("looked at by dana (as they say)").wait_for()
+            assert complaints == []
+        await invocation.reject()

@@ -1,0 +1,22 @@
+"""Called agents eight levels deep."""
+
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.testing import FunctionModel, calls, responses, says
+from waystation.tools.agent_tool import AgentTool
+
+
+async def test_an_agent_that_calls_itself_is_stopped_eight_deep(serve: Serve) -> None:
+    """The ninth is told so, and the answer travels back up."""
+
+    def deeper(request: object) -> object:
+        told = responses(request)  # type: ignore[arg-type]  # a request
+        if not told:
+            return calls(("loop", {"request": "again"}))
+        return says(str(told[-1][1].get("error") or told[-1][1].get("result")))
+
+    loop = Agent(name="loop", model=FunctionModel(deeper))  # type: ignore[arg-type]  # a reply
+    loop.tools.append(AgentTool(loop))
+    async with serve(loop) as env:
+        result = await env.client.run("loop", "go")
+    assert result.text == "Agents may call one another 8 deep; `loop` was not called."

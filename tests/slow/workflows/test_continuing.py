@@ -1,0 +1,59 @@
+"""Long invocations that continue as new several times."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import waiting
+from tests.server.workflows.test_continuing import add, ask, begun, counting, in_run
+from waystation.agents import Agent, ParallelAgent
+from waystation.core.entry import AnswerCounted
+from waystation.core.errors import AlreadyAnswered
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -> None:
+    """Its deadline and its digest stay; who answers late is told that it was answered."""
+    asker = Agent(
+        name="asker",
+        model=ScriptedModel(calls(("ask", {"what": "?"})), says("waiting"), says("answered")),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    adder = Agent(name="adder", model=counting(9), tools=[add])
+    async with serve(ParallelAgent(name="both", sub_agents=[asker, adder])) as env:
+        invocation = await begun(env, "both")
+        await in_run(invocation, 2)
+        (first,) = await waiting(invocation, "fc-1-1")
+        await in_run(invocation, 4)
+        assert await invocation.pending() == [first]
+        receipt = await invocation.approve(digest=first.digest, by="dana")
+        assert receipt["accepted"]
+        with pytest.raises(AlreadyAnswered, match="'dana': approve"):
+            await invocation.reject(first.function_call_id)
+        assert (await invocation.result()).status == "completed"
+        log = await invocation.log()
+        assert sum(isinstance(entry.body, AnswerCounted) for entry in log.entries) == 1
+
+
+async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
+    """Signals and updates arrive at any moment: each is applied once, whichever run takes it."""
+    asker = Agent(
+        name="asker",
+        model=FunctionModel(lambda request: says("heard") if responses(request) else calls(("ask", {"what": "?"}))),
+        tools=[LongRunningFunctionTool(ask)],
+    )
+    adder = Agent(name="adder", model=counting(10), tools=[add])
+    async with serve(ParallelAgent(name="blast", sub_agents=[asker, adder])) as env:
+        invocation = await begun(env, "blast")
+        (call,) = await waiting(invocation, "fc-1-1")
+        for number in range(40):
+            note: dict[str, Any] = {"response": {"n": number}, "wake": False, "answer_id": f"a{number}"}
+            await invocation.answer("progress", call.function_call_id, signal=number % 2 == 0, **note)
+        await in_run(invocation, 2)
+        await invocation.approve(call.function_call_id)
+        assert (await invocation.result()).status == "completed"
+        counted = [e.body.answer for e in (await invocation.log()).entries if isinstance(e.body, AnswerCounted)]
+        told = sorted(answer.response["n"] for answer in counted if answer.action == "progress" and answer.response)
+        assert told == list(range(40))

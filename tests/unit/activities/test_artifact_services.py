@@ -1,0 +1,292 @@
+"""What ADK's rules for artifacts say, of every service alike: in memory, in a folder and in an object store."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tests.unit.activities.object_server import object_server
+from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
+from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
+from waystation.core.errors import InputValidationError, NotJson
+
+WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}
+TEXT = types.Part.from_text(text="hello")
+
+
+@pytest.fixture(params=["in memory", "folder", "object store", "s3"])
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BaseArtifactService]:
+    """A service that has nothing yet."""
+    match request.param:
+        case "in memory":
+            yield InMemoryArtifactService()
+        case "folder":
+            yield ObjectStoreArtifactService(tmp_path / "artifacts")
+        case "object store":
+            yield ObjectStoreArtifactService("memory:///")
+        case _:
+            with object_server() as server:
+                for name, value in server.environment.items():
+                    monkeypatch.setenv(name, value)
+                yield ObjectStoreArtifactService("s3://bucket/some/prefix")
+
+
+async def test_versions_count_from_zero(service: BaseArtifactService) -> None:
+    """And the latest is what is loaded unless another is named."""
+    for text in ("a", "b", "c"):
+        part = types.Part.from_text(text=text)
+        assert await service.save_artifact(**WHERE, filename="f", artifact=part) == "abc".index(text)
+    assert await service.list_versions(**WHERE, filename="f") == [0, 1, 2]
+    assert (await service.load_artifact(**WHERE, filename="f")) == types.Part.from_text(text="c")
+    assert (await service.load_artifact(**WHERE, filename="f", version=0)) == types.Part.from_text(text="a")
+
+
+@pytest.mark.parametrize("version", [-1, 1, 10**20])
+async def test_a_version_that_is_not_there_is_none(service: BaseArtifactService, version: int) -> None:
+    """Below and above, the content and what is known of it."""
+    await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
+    assert await service.load_artifact(**WHERE, filename="f", version=version) is None
+    assert await service.get_artifact_version(**WHERE, filename="f", version=version) is None
+
+
+async def test_an_artifact_that_is_not_there_is_none(service: BaseArtifactService) -> None:
+    """Nothing raises; deleting it neither."""
+    assert await service.load_artifact(**WHERE, filename="f") is None
+    assert await service.get_artifact_version(**WHERE, filename="f") is None
+    assert await service.list_versions(**WHERE, filename="f") == []
+    assert await service.list_artifact_versions(**WHERE, filename="f") == []
+    assert await service.list_artifact_keys(**WHERE) == []
+    await service.delete_artifact(**WHERE, filename="f")
+
+
+async def test_user_artifacts_are_shared_by_the_sessions_of_the_user(service: BaseArtifactService) -> None:
+    """They keep their prefix in listings, which are sorted; a listing without a session has only them."""
+    for name in ("z.txt", "user:logo.png", "a.txt"):
+        await service.save_artifact(**WHERE, filename=name, artifact=TEXT)
+    other = {**WHERE, "session_id": "s2"}
+    assert await service.list_artifact_keys(**WHERE) == ["a.txt", "user:logo.png", "z.txt"]
+    assert await service.list_artifact_keys(**other) == ["user:logo.png"]
+    assert await service.list_artifact_keys(app_name="shop", user_id="ann") == ["user:logo.png"]
+    assert await service.load_artifact(**other, filename="user:logo.png") == TEXT
+    assert await service.load_artifact(app_name="shop", user_id="ann", filename="user:logo.png") == TEXT
+
+
+@pytest.mark.parametrize("other", [{"session_id": "s2"}, {"user_id": "bob"}, {"app_name": "bank"}])
+async def test_others_see_nothing(service: BaseArtifactService, other: dict[str, str]) -> None:
+    """Neither another session, nor another user, nor another app; of what is the user's, another session does."""
+    await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
+    await service.save_artifact(**WHERE, filename="user:g", artifact=TEXT)
+    reader: dict[str, Any] = {**WHERE, **other}
+    assert await service.load_artifact(**reader, filename="f") is None
+    if "session_id" not in other:
+        assert await service.load_artifact(**reader, filename="user:g") is None
+        assert await service.list_artifact_keys(**reader) == []
+
+
+async def test_the_artifacts_of_a_session_are_deleted_together(service: BaseArtifactService) -> None:
+    """Whatever their names and versions; those of the user and of other sessions stay."""
+    long = "n" * 300
+    for filename in ("a/b", "a/b", "..", "user", long, "user:shared"):
+        await service.save_artifact(**WHERE, filename=filename, artifact=TEXT)
+    for others in ({"session_id": "s11"}, {"session_id": "s1/a"}, {"user_id": "bob"}, {"app_name": "bank"}):
+        await service.save_artifact(**{**WHERE, **others}, filename="f", artifact=TEXT)
+    assert await service.delete_session_artifacts(**WHERE) == sorted(["a/b", "..", "user", long])
+    assert await service.delete_session_artifacts(**WHERE) == []
+    assert await service.list_artifact_keys(**WHERE) == ["user:shared"]
+    for others in ({"session_id": "s11"}, {"session_id": "s1/a"}, {"user_id": "bob"}, {"app_name": "bank"}):
+        assert await service.load_artifact(**{**WHERE, **others}, filename="f") == TEXT
+
+
+async def test_after_a_deletion_versions_start_again(service: BaseArtifactService) -> None:
+    """And the artifact of the same name of another session is still there."""
+    other = {**WHERE, "session_id": "s2"}
+    for where in (WHERE, WHERE, other):
+        await service.save_artifact(**where, filename="f", artifact=TEXT)
+    await service.delete_artifact(**WHERE, filename="f")
+    assert await service.list_artifact_keys(**WHERE) == []
+    assert await service.load_artifact(**WHERE, filename="f") is None
+    assert await service.save_artifact(**WHERE, filename="f", artifact=TEXT) == 0
+    assert await service.list_versions(**other, filename="f") == [0]
+
+
+@pytest.mark.parametrize(
+    ("part", "mime_type"),
+    [
+        (types.Part.from_text(text="grüße \U0001f600"), "text/plain"),
+        (types.Part(text=""), "text/plain"),
+        (types.Part(text="quiet", thought=True, thought_signature=b"\xff\x00"), "text/plain"),
+        (types.Part.from_bytes(data=bytes(range(256)), mime_type="image/png"), "image/png"),
+        (types.Part.from_bytes(data=b"", mime_type="text/csv"), "text/csv"),
+        (types.Part(inline_data=types.Blob(mime_type="a/b", data=b"x", display_name="d")), "a/b"),
+        (types.Part(inline_data=types.Blob(mime_type="a/b")), "a/b"),
+        (types.Part.from_uri(file_uri="gs://bucket/film", mime_type="video/mp4"), "video/mp4"),
+    ],
+    ids=["text", "empty text", "thought", "bytes", "no bytes", "named bytes", "promised bytes", "file"],
+)
+async def test_a_part_comes_back_as_it_was(service: BaseArtifactService, part: types.Part, mime_type: str) -> None:
+    """All its fields, whatever carries the content; and its type is known."""
+    await service.save_artifact(**WHERE, filename="f", artifact=part)
+    assert await service.load_artifact(**WHERE, filename="f") == part
+    about = await service.get_artifact_version(**WHERE, filename="f")
+    assert about is not None
+    assert about.mime_type == mime_type
+
+
+async def test_a_part_may_be_given_as_a_dictionary(service: BaseArtifactService) -> None:
+    """In either case style, as clients send it."""
+    for blob in (
+        {"inlineData": {"mimeType": "a/b", "data": "eA=="}},
+        {"inline_data": {"mime_type": "a/b", "data": b"x"}},
+    ):
+        await service.save_artifact(**WHERE, filename="f", artifact=blob)
+        assert await service.load_artifact(**WHERE, filename="f") == types.Part.from_bytes(data=b"x", mime_type="a/b")
+
+
+async def test_what_is_known_of_the_versions(service: BaseArtifactService) -> None:
+    """Number, address, metadata, time and type of each."""
+    await service.save_artifact(**WHERE, filename="f", artifact=TEXT, custom_metadata={"by": {"name": "ann"}})
+    await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
+    first, second = await service.list_artifact_versions(**WHERE, filename="f")
+    assert (first.version, first.custom_metadata, first.mime_type) == (0, {"by": {"name": "ann"}}, "text/plain")
+    assert (second.version, second.custom_metadata) == (1, {})
+    assert first.create_time <= second.create_time
+    assert first.canonical_uri != second.canonical_uri
+    assert await service.get_artifact_version(**WHERE, filename="f") == second
+    assert set(first.model_dump(by_alias=True)) == {
+        "version",
+        "canonicalUri",
+        "customMetadata",
+        "createTime",
+        "mimeType",
+    }
+
+
+async def test_what_was_saved_is_a_copy(service: BaseArtifactService) -> None:
+    """Changing the Part or its metadata afterwards changes nothing."""
+    part, metadata = types.Part.from_text(text="before"), {"tags": ["a"]}
+    await service.save_artifact(**WHERE, filename="f", artifact=part, custom_metadata=metadata)
+    part.text = "after"
+    metadata["tags"].append("b")
+    assert await service.load_artifact(**WHERE, filename="f") == types.Part.from_text(text="before")
+    about = await service.get_artifact_version(**WHERE, filename="f")
+    assert about is not None
+    assert about.custom_metadata == {"tags": ["a"]}
+
+
+@pytest.mark.parametrize("part", [types.Part(), types.Part(function_call=types.FunctionCall(name="f"))])
+async def test_a_part_that_holds_nothing_to_keep_is_refused(service: BaseArtifactService, part: types.Part) -> None:
+    """With ADK's text, and nothing is saved."""
+    with pytest.raises(InputValidationError, match=r"^Not supported artifact type\.$"):
+        await service.save_artifact(**WHERE, filename="f", artifact=part)
+    assert await service.list_artifact_keys(**WHERE) == []
+
+
+async def test_what_is_no_part_is_refused(service: BaseArtifactService) -> None:
+    """The message says how to make one."""
+    with pytest.raises(InputValidationError, match=r"not str; use types\.Part\.from_text"):
+        await service.save_artifact(**WHERE, filename="f", artifact="hello")  # type: ignore[arg-type]  # the point
+
+
+async def test_metadata_that_is_not_json_is_refused(service: BaseArtifactService) -> None:
+    """Before anything is written."""
+    with pytest.raises(NotJson):
+        await service.save_artifact(**WHERE, filename="f", artifact=TEXT, custom_metadata={"when": object()})
+    assert await service.list_artifact_keys(**WHERE) == []
+
+
+async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) -> None:
+    """For every method that takes a name, with ADK's text."""
+    where: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "filename": "f"}
+    for asked in (
+        service.save_artifact(**where, artifact=TEXT),
+        service.load_artifact(**where),
+        service.list_versions(**where),
+        service.list_artifact_versions(**where),
+        service.get_artifact_version(**where),
+        service.delete_artifact(**where),
+    ):
+        with pytest.raises(InputValidationError, match="Session ID must be provided for session-scoped artifacts"):
+            await asked
+
+
+async def test_concurrent_savers_get_versions_of_their_own(service: BaseArtifactService) -> None:
+    """Forty at a time: forty versions, and each number holds what its saver saved."""
+
+    async def save(number: int) -> tuple[int, int]:
+        part = types.Part.from_text(text=str(number))
+        return number, await service.save_artifact(**WHERE, filename="f", artifact=part)
+
+    saved = await asyncio.gather(*(save(number) for number in range(40)))
+    assert sorted(version for _, version in saved) == list(range(40))
+    for number, version in saved:
+        part = await service.load_artifact(**WHERE, filename="f", version=version)
+        assert part == types.Part.from_text(text=str(number))
+
+
+async def test_the_same_save_counts_once_under_one_key(service: BaseArtifactService) -> None:
+    """A repetition gets the first one's version, also when others saved since; other content is a new version."""
+    once: dict[str, Any] = {**WHERE, "filename": "f", "idempotency_key": "call-1"}
+    other = types.Part.from_text(text="other")
+    assert await service.save_artifact_once(**once, artifact=TEXT) == 0
+    assert await service.save_artifact(**WHERE, filename="f", artifact=TEXT) == 1
+    assert await service.save_artifact_once(**once, artifact=TEXT) == 0
+    assert await service.save_artifact_once(**once, artifact=TEXT, custom_metadata={"a": 1}) == 2
+    assert await service.save_artifact_once(**once, artifact=other) == 3
+    assert await service.save_artifact_once(**{**once, "idempotency_key": "call-2"}, artifact=TEXT) == 4
+    file = types.Part.from_uri(file_uri="gs://bucket/film", mime_type="video/mp4")
+    assert [await service.save_artifact_once(**once, artifact=file) for _ in range(2)] == [5, 5]
+    assert await service.load_artifact(**WHERE, filename="f") == file
+
+
+async def test_the_same_save_at_the_same_time_counts_once(service: BaseArtifactService) -> None:
+    """As when a call is repeated while its first attempt, thought to be lost, still goes on."""
+    once: dict[str, Any] = {**WHERE, "filename": "f", "artifact": TEXT, "idempotency_key": "call-1"}
+    await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
+    assert await asyncio.gather(*(service.save_artifact_once(**once) for _ in range(2))) == [1, 1]
+
+
+def reference(name: str, version: int = 0, *, session: str | None = "s1", user: str = "ann") -> types.Part:
+    """Return a Part that stands for another artifact."""
+    place = f"/sessions/{session}" if session else ""
+    uri = f"artifact://apps/shop/users/{user}{place}/artifacts/{name}/versions/{version}"
+    return types.Part.from_uri(file_uri=uri, mime_type="a/b")
+
+
+async def test_a_reference_loads_what_it_stands_for(service: BaseArtifactService) -> None:
+    """Of the session or of the user; its own type is not known."""
+    await service.save_artifact(**WHERE, filename="real/name", artifact=TEXT)
+    await service.save_artifact(**WHERE, filename="user:real", artifact=TEXT)
+    await service.save_artifact(**WHERE, filename="alias", artifact=reference("real/name"))
+    await service.save_artifact(**WHERE, filename="alias2", artifact=reference("user:real", session=None))
+    assert await service.load_artifact(**WHERE, filename="alias") == TEXT
+    assert await service.load_artifact(**WHERE, filename="alias2") == TEXT
+    about = await service.get_artifact_version(**WHERE, filename="alias")
+    assert about is not None
+    assert about.mime_type is None
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        (reference("f", user="bob"), "within the same app and user scope"),
+        (reference("f", session="s2"), "within the same session scope"),
+        (types.Part.from_uri(file_uri="artifact://nonsense", mime_type="a/b"), "Invalid artifact reference URI"),
+    ],
+    ids=["user", "session", "form"],
+)
+async def test_a_reference_leads_nowhere_else(service: BaseArtifactService, part: types.Part, problem: str) -> None:
+    """It is refused when it is saved."""
+    with pytest.raises(InputValidationError, match=problem):
+        await service.save_artifact(**WHERE, filename="f", artifact=part)
+
+
+async def test_references_in_a_circle_end(service: BaseArtifactService) -> None:
+    """With an error, as in ADK."""
+    await service.save_artifact(**WHERE, filename="f", artifact=reference("f"))
+    with pytest.raises(InputValidationError, match="maximum recursion depth"):
+        await service.load_artifact(**WHERE, filename="f")

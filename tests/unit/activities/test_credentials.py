@@ -1,0 +1,351 @@
+"""Stores of credentials: what they keep, whom they keep waiting, and what can be read without them."""
+
+import base64
+import logging
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keyring.backend
+import pytest
+import structlog
+from keyring.errors import KeyringLocked, PasswordDeleteError
+
+from tests.paths import ROOT
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
+from waystation.auth.credential_service.encrypted_file_credential_service import (
+    KEY_VARIABLE,
+    EncryptedFileCredentialService,
+)
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_service.store_location import store_at
+from waystation.core.errors import CredentialStoreError
+from waystation.core.secrets import HIDDEN, Secret
+from waystation.logs import configure_logs
+from waystation.tools.session import Session
+from waystation.tools.tool_context import ToolContext
+
+CANARY = "canary-51be07"
+KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
+OTHER_KEY = base64.urlsafe_b64encode(bytes(32)).decode()
+
+
+class DictKeyring(keyring.backend.KeyringBackend):
+    """A keyring of the real library whose entries live in memory."""
+
+    priority = 1
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # the library's
+        self.entries: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        """Return an entry."""
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Write an entry."""
+        self.entries[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        """Remove an entry, which must be there."""
+        if self.entries.pop((service, username), None) is None:
+            raise PasswordDeleteError("not found")
+
+
+@pytest.fixture(autouse=True)
+def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that want one set it."""
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+
+
+@pytest.fixture(params=["memory", "file", "keyring"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
+    """Each kind of store."""
+    kinds: dict[str, Callable[[], CredentialStore]] = {
+        "memory": InMemoryCredentialService,
+        "file": lambda: EncryptedFileCredentialService(tmp_path / "deep" / "credentials"),
+        "keyring": lambda: KeyringCredentialService(backend=DictKeyring()),
+    }
+    return kinds[request.param]()
+
+
+def context(user: str = "ann", app: str = "desk") -> ToolContext:
+    """Return a context of some user of some application."""
+    return ToolContext(session=Session(id="s", app_name=app, user_id=user))
+
+
+def config(key: str = "crm") -> AuthConfig:
+    """Return a configuration under a key."""
+    return AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key=key)
+
+
+def given(value: str, key: str = "crm") -> AuthConfig:
+    """Return a configuration with what a user gave."""
+    credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=value)
+    return config(key).model_copy(update={"exchanged_auth_credential": credential})
+
+
+async def test_what_was_saved_is_loaded(store: CredentialStore) -> None:
+    """The same credential, and the latest one."""
+    assert await store.load_credential(config(), context()) is None
+    await store.save_credential(given("first"), context())
+    await store.save_credential(given("second"), context())
+    loaded = await store.load_credential(config(), context())
+    assert loaded == given("second").exchanged_auth_credential
+
+
+@pytest.mark.parametrize(
+    "other",
+    [(context(user="bob"), "crm"), (context(app="shop"), "crm"), (context(), "erp")],
+    ids=["user", "app", "key"],
+)
+async def test_each_user_application_and_key_has_a_credential_of_its_own(
+    store: CredentialStore, other: tuple[ToolContext, str]
+) -> None:
+    """Nobody is given another's."""
+    await store.save_credential(given("mine"), context())
+    who, key = other
+    assert await store.load_credential(config(key), who) is None
+
+
+@pytest.mark.parametrize("names", [("a", "b:c"), ("a:b", "c"), ("a\0b", "c"), ("ä" * 500, "\n")])
+def test_names_of_any_text_stay_apart(store: CredentialStore, names: tuple[str, str]) -> None:
+    """However they would run together when joined."""
+    store.write(("x", *names), "one")
+    store.write(("x", "".join(names)), "two")
+    assert store.read(("x", *names)) == "one"
+
+
+def test_what_is_removed_or_expired_is_gone(store: CredentialStore) -> None:
+    """And removing what is not there is no error."""
+    store.write(("a",), "text")
+    store.write(("a",), None)
+    store.write(("a",), None)
+    store.write(("b",), "text", keep_s=-1.0)
+    store.write(("c",), "text", keep_s=60.0)
+    assert [store.read((name,)) for name in "abc"] == [None, None, "text"]
+
+
+def test_whoever_holds_a_place_keeps_others_waiting(store: CredentialStore) -> None:
+    """Threads that add to a number one after the other lose no addition."""
+    store.write(("n",), "0")
+
+    def add() -> None:
+        for _ in range(5):
+            with store.held(("n",)):
+                store.write(("n",), str(int(store.read(("n",)) or 0) + 1))
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.read(("n",)) == "20"
+
+
+def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
+    """Whoever held it and failed keeps nobody waiting."""
+    with pytest.raises(ZeroDivisionError), store.held(("n",)):
+        _ = 1 // 0
+    with store.held(("n",)):
+        assert store.read(("n",)) is None
+
+
+def test_processes_share_a_file_and_wait_for_one_another(tmp_path: Path) -> None:
+    """Several at once, the first use included, lose no addition."""
+    program = (
+        "import sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
+        "store = S(sys.argv[1])\n"
+        "for _ in range(10):\n"
+        "    with store.held(('n',)):\n"
+        "        store.write(('n',), str(int(store.read(('n',)) or 0) + 1))\n"
+    )
+    path = tmp_path / "new" / "credentials"
+    running = [subprocess.Popen([sys.executable, "-c", program, str(path)], cwd=ROOT) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert EncryptedFileCredentialService(path).read(("n",)) == "30"
+
+
+def files_of(path: Path) -> Iterator[bytes]:
+    """Yield what every file beside a store holds, the key's file left out."""
+    for file in path.parent.iterdir():
+        if file.suffix != ".key":
+            yield file.read_bytes()
+
+
+async def test_a_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
+    """Neither the secret nor whose it is, nor after it was replaced or removed."""
+    path = tmp_path / "credentials"
+    store = EncryptedFileCredentialService(path)
+    await store.save_credential(given(CANARY, key="crm-of-acme"), context(user="ann@acme.example"))
+    await store.save_credential(given("new", key="crm-of-acme"), context(user="ann@acme.example"))
+    store.write(("plain",), CANARY)
+    store.write(("plain",), None)
+    for data in files_of(path):
+        assert not any(name in data for name in (CANARY.encode(), b"acme", b"crm", b"api"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+def test_a_file_and_its_key_are_their_owners_alone(tmp_path: Path) -> None:
+    """Made so, not changed afterwards; a key that others can read is refused."""
+    store = EncryptedFileCredentialService(tmp_path / "own" / "credentials")
+    store.write(("a",), "text")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own").iterdir()}
+    assert modes == {"credentials": 0o600, "credentials.key": 0o600}
+    assert stat.S_IMODE((tmp_path / "own").stat().st_mode) == 0o700
+    store.key_path.chmod(0o644)
+    with pytest.raises(CredentialStoreError, match="chmod 600"):
+        EncryptedFileCredentialService(store.path).read(("a",))
+
+
+def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
+    """A worker whose tools need no credential leaves no file behind."""
+    EncryptedFileCredentialService(tmp_path / "deep" / "credentials")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_of_the_environment_goes_before_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no key is written anywhere."""
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    path = tmp_path / "credentials"
+    EncryptedFileCredentialService(path).write(("a",), "text")
+    assert [file.name for file in tmp_path.iterdir()] == ["credentials"]
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert EncryptedFileCredentialService(path, key=base64.urlsafe_b64decode(KEY)).read(("a",)) == "text"
+
+
+def test_another_key_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    """The message says what to do."""
+    path = tmp_path / "credentials"
+    EncryptedFileCredentialService(path, key=KEY).write(("a",), "text")
+    with pytest.raises(CredentialStoreError, match="written with another key"):
+        EncryptedFileCredentialService(path, key=OTHER_KEY).write(("a",), "other")
+    assert EncryptedFileCredentialService(path, key=KEY).read(("a",)) == "text"
+
+
+@pytest.mark.parametrize("key", ["", "short", "!" * 44, "é" * 40])
+def test_what_is_no_key_is_refused_without_being_quoted(
+    tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that makes one."""
+    monkeypatch.setenv(KEY_VARIABLE, key)
+    with pytest.raises(CredentialStoreError, match="openssl rand -base64 32") as caught:
+        EncryptedFileCredentialService(tmp_path / "credentials").read(("a",))
+    assert not key or key not in str(caught.value)
+
+
+def test_entries_cannot_be_exchanged(tmp_path: Path) -> None:
+    """Whoever can write the file cannot give one user another's credential, only damage it."""
+    store = EncryptedFileCredentialService(tmp_path / "credentials", key=KEY)
+    store.write(("ann",), "hers")
+    store.write(("bob",), "his")
+    with sqlite3.connect(store.path) as connection:
+        rows = connection.execute("SELECT place, value FROM entries WHERE length(value) > 28").fetchall()
+        (one, hers), (two, his) = sorted(rows, key=lambda row: len(row[1]))
+        connection.execute("UPDATE entries SET value = ? WHERE place = ?", (his, one))
+        connection.execute("UPDATE entries SET value = ? WHERE place = ?", (hers, two))
+    connection.close()
+    for name in ("ann", "bob"):
+        with pytest.raises(CredentialStoreError, match="damaged"):
+            store.read((name,))
+
+
+@pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 50])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    """And left as it is."""
+    path = tmp_path / "credentials"
+    path.write_bytes(content)
+    with pytest.raises(CredentialStoreError, match="cannot be used"):
+        EncryptedFileCredentialService(path).read(("a",))
+    assert path.read_bytes() == content
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """With the option that names another."""
+    (tmp_path / "file").touch()
+    with pytest.raises(CredentialStoreError, match=r"cannot be made: .* --credentials"):
+        EncryptedFileCredentialService(tmp_path / "file" / "credentials").read(("a",))
+
+
+async def test_a_keyring_lists_no_names(tmp_path: Path) -> None:
+    """Entries stand under the name of the service and digests."""
+    backend = DictKeyring()
+    store = KeyringCredentialService(service="desk", backend=backend)
+    await store.save_credential(given(CANARY), context(user="ann"))
+    ((service, name),) = backend.entries
+    assert service == "desk"
+    assert "ann" not in name
+    assert len(name) == 64
+
+
+def test_a_locked_keyring_is_said_to_be_locked() -> None:
+    """With what to do, and without the library's own text, which may quote."""
+
+    class Locked(DictKeyring):
+        def get_password(self, service: str, username: str) -> str | None:
+            """Refuse."""
+            raise KeyringLocked(CANARY)
+
+    with pytest.raises(CredentialStoreError, match="unlock it") as caught:
+        KeyringCredentialService(backend=Locked()).read(("a",))
+    assert CANARY not in str(caught.value)
+
+
+def own_store() -> CredentialStore:
+    """Make a store, as a package of an author's would."""
+    return InMemoryCredentialService()
+
+
+def test_a_configuration_names_a_store(tmp_path: Path) -> None:
+    """A file, a keyring, or one of the author's own, as an object or as what makes one."""
+    assert isinstance(store_at(tmp_path / "credentials"), EncryptedFileCredentialService)
+    assert isinstance(store_at("keyring:desk"), KeyringCredentialService)
+    assert isinstance(store_at(f"python:{__name__}:own_store"), InMemoryCredentialService)
+    assert isinstance(
+        store_at("python:waystation.auth.credential_service:InMemoryCredentialService"), InMemoryCredentialService
+    )
+
+
+@pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
+def test_a_store_that_is_none_is_refused(place: str) -> None:
+    """With what was named."""
+    with pytest.raises(CredentialStoreError, match=place):
+        store_at(place)
+
+
+def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Not even one that is killed while it holds a place."""
+    path = tmp_path / "credentials"
+    program = (
+        "import os, sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
+        "with S(sys.argv[1]).held(('n',)):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT).returncode == -9
+    with EncryptedFileCredentialService(path).held(("n",)):
+        pass
+
+
+def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the renderer."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        for form in ("json", "console"):
+            configure_logs(form)
+            structlog.get_logger("x").info("tool.ran", token=Secret(CANARY))
+    finally:
+        structlog.configure(**before)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    said = capsys.readouterr().err
+    assert said.count("tool.ran") == said.count(HIDDEN) == 2
+    assert CANARY not in said

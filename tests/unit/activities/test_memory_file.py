@@ -1,0 +1,91 @@
+"""What only the memory in a file has to promise: several processes, and what is left in the file."""
+
+import asyncio
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.genai import types
+
+from tests.paths import ROOT
+from waystation.core.errors import StoreFailed
+from waystation.memory import MemoryEntry
+from waystation.memory.sqlite_memory_service import SqliteMemoryService
+
+REMEMBER = """
+import asyncio, sys
+from waystation.core.event import Event
+from waystation.memory import SqliteMemoryService
+service = SqliteMemoryService(sys.argv[1])
+def said(number):
+    content = {"parts": [{"text": f"tea {number}"}]}
+    return Event(id=str(number), invocation_id="i", author="user", timestamp=0, content=content)
+async def main():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    scope = {"app_name": "shop", "user_id": "ann"}
+    await asyncio.gather(*(service.add_events_to_memory(**scope, events=[said(n)]) for n in range(30)))
+asyncio.run(main())
+"""
+
+
+def entry(text: str) -> MemoryEntry:
+    """Return something noted."""
+    return MemoryEntry(content=types.Content(parts=[types.Part(text=text)]))
+
+
+async def found(service: SqliteMemoryService, query: str) -> int:
+    """Return how many memories of Ann's a search finds."""
+    return len((await service.search_memory(app_name="shop", user_id="ann", query=query)).memories)
+
+
+def test_processes_share_a_file(tmp_path: Path) -> None:
+    """Three that start at a time with none, and remember the same events: each event is there once."""
+    file = tmp_path / "memory.db"
+    command = [sys.executable, "-c", REMEMBER, str(file)]
+    pipe = subprocess.PIPE
+    writers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) for _ in range(3)]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    assert [(writer.communicate()[0], writer.returncode) for writer in writers] == [("", 0)] * 3
+    assert asyncio.run(found(SqliteMemoryService(file, max_results=1_000), "tea")) == 30
+
+
+def test_memories_outlive_the_process_and_are_private(tmp_path: Path) -> None:
+    """The file can be read by its owner only."""
+    file = tmp_path / "a" / "memory.db"
+    asyncio.run(SqliteMemoryService(file).add_memory(app_name="shop", user_id="ann", memories=[entry("tea")]))
+    assert asyncio.run(found(SqliteMemoryService(file), "tea")) == 1
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_what_was_forgotten_is_found_by_nothing(tmp_path: Path) -> None:
+    """Its words are out of the index too."""
+    service = SqliteMemoryService(tmp_path / "memory.db")
+
+    async def story() -> None:
+        await service.add_memory(app_name="shop", user_id="ann", memories=[entry("green tea")])
+        (memory,) = (await service.search_memory(app_name="shop", user_id="ann", query="tea")).memories
+        await service.delete_memory(app_name="shop", user_id="ann", memory_id=memory.id)
+        await service.add_memory(app_name="shop", user_id="ann", memories=[entry("black tea")])
+        assert await found(service, "green") == 0
+        assert await found(service, "tea") == 1
+
+    asyncio.run(story())
+
+
+def test_a_file_that_is_no_memory_is_left_alone(tmp_path: Path) -> None:
+    """The error says which file."""
+    file = tmp_path / "notes.json"
+    file.write_text(json.dumps(list(range(1_000))))
+    with pytest.raises(StoreFailed, match=r"notes\.json failed: DatabaseError"):
+        asyncio.run(found(SqliteMemoryService(file), "tea"))
+    assert json.loads(file.read_text()) == list(range(1_000))

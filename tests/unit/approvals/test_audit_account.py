@@ -1,0 +1,174 @@
+"""The account of an invocation: every request, answer, decision and execution, from history alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
+
+from tests.paths import HISTORIES
+from tests.unit.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
+from waystation.audit import account
+from waystation.core.answer import Answer
+from waystation.core.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
+from waystation.core.errors import ForeignHistory
+from waystation.core.notice import NoticeReport
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Escalation, Verified
+from waystation.core.review import Review
+from waystation.history import invocation_runs as chain
+from waystation.history.files import read
+from waystation.history.invocation_runs import opened
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
+
+NAMES = sorted(path.stem for path in HISTORIES.glob("*.json") if not path.stem.endswith(".held"))
+
+
+def kinds(told: list[JsonObject]) -> list[str]:
+    """Return what is told, in order."""
+    return [entry["kind"] for entry in told]
+
+
+def one(told: list[JsonObject], kind: str) -> JsonObject:
+    """Return the only entry of a kind."""
+    [found] = [entry for entry in told if entry["kind"] == kind]
+    return found
+
+
+def test_a_confirmed_call_is_told_from_request_to_outcome() -> None:
+    """Who asked, what exactly, who answered what, and what then ran."""
+    asked = called("pay", args={"amount": 900}, gated=True)
+    happened = (said("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
+    told = account(log_of(*happened, returned("fc-1", {"paid": 900})))
+    assert kinds(told) == ["began", "requested", "answered", "decided", "started", "finished"]
+    request, started = one(told, "requested"), one(told, "started")
+    assert (request["requester"], request["tool"], request["args"]) == ("dana", "pay", {"amount": 900})
+    assert started["args_digest"] == request["args_digest"]
+    assert (one(told, "answered")["by"], one(told, "answered")["comment"]) == ("emil", "fine")
+    assert one(told, "decided")["decision"] == started["approved"] == "approve"
+    assert one(told, "finished")["response"] == {"paid": 900}
+
+
+def test_an_edited_call_is_told_with_both_forms_of_its_arguments() -> None:
+    """What was asked for, and what ran instead."""
+    told = account(
+        log_of(said("go"), called("pay", args={"amount": 9}, gated=True), answered("fc-1", "edit", args={"amount": 1}))
+    )
+    asked, ran = one(told, "requested"), one(told, "started")
+    assert (asked["args"], ran["args"]) == ({"amount": 9}, {"amount": 1})
+    assert asked["args_digest"] != ran["args_digest"]
+
+
+def test_a_call_that_nobody_was_asked_about_is_told_as_such() -> None:
+    """An audit that left it out would hide what ran unasked."""
+    told = account(log_of(said("go"), called("look"), returned("fc-1")))
+    assert kinds(told) == ["began", "started", "finished"]
+    assert "approved" not in one(told, "started")
+
+
+def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
+    """By whom, for which call, and why; it decides nothing."""
+    late = AnswerIgnored("AlreadyAnswered", "That answer stands.", "fc-1", "mallory")
+    told = account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
+    ignored = one(told, "ignored")
+    assert (ignored["by"], ignored["call"], ignored["outcome"]) == ("mallory", "fc-1", "AlreadyAnswered")
+    assert kinds(told).count("decided") == 1
+
+
+def test_approved_and_cancelled_in_one_workflow_task_is_never_told_as_carried_out() -> None:
+    """Hazard: a decision for a cancelled invocation. Cancelling wins, and the tool does not run."""
+    both = [answered("fc-1"), *cancelled()]
+    told = account(log_of(said("go"), called("pay", gated=True), both))
+    assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
+
+
+def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_decides() -> None:
+    """Each submitted, reviewed and counted or refused; who is said by the identity provider, not by the answer."""
+    policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+
+    def vote(ref: str, by: str, refused: AnswerIgnored | None = None) -> list[Body]:
+        answer = Answer(function_call_id="fc-1", action="approve", by=by, token="quince")
+        who = Verified(subject=f"{by}@example.com", roles=("finance",), issuer="https://id.example.com")
+        return [AnswerSubmitted("fc-1", answer), AnswerReviewed(ref, Review(who=who), refused)]
+
+    again = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
+    asked = called("pay", gated=True, approval=policy, declared="d")
+    told = account(log_of(said("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob")))
+    assert one(told, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
+    answers = [entry for entry in told if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")]
+    assert [(each["kind"], each.get("verified", {}).get("subject")) for each in answers] == [
+        *(("submitted", None), ("answered", "alice@example.com")),
+        *(("submitted", None), ("ignored", "alice@example.com")),
+        *(("submitted", None), ("answered", "bob@example.com"), ("decided", "bob@example.com"), ("started", None)),
+    ]
+    assert "quince" not in str(told)
+
+
+def test_reminders_escalations_and_who_was_told_are_told() -> None:
+    """With the channels that were not reached; a call that ran under a standing approval says under which."""
+    hour = timedelta(hours=1)
+    policy = ApprovalPolicy(
+        approvers=("alice",),
+        verified=False,
+        reminders=(hour,),
+        escalation=(Escalation(after=2 * hour, to=("bob",)),),
+        remember=hour,
+    )
+    gated = called("pay", gated=True, approval=policy, declared="d")
+    report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
+    noticed: list[Body] = [NoticeDue("fc-1", 0), NoticeDue("fc-1", 1), Notified("fc-1", "escalation", report)]
+    unasked = called("pay", id="fc-2", approval=policy, declared="d")
+    waited = (said("go"), gated, noticed, answered("fc-1", by="alice", remember=True), returned("fc-1", {}))
+    told = account(log_of(*waited, asked_model(), unasked))
+    assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
+        *("reminded", "escalated", "notified")
+    ]
+    assert one(told, "notified")["failed"] == {"chat": "Timeout"}
+    assert [each.get("standing") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
+
+
+def test_silence_and_lost_workers_are_told() -> None:
+    """Expired is not rejected, and an outcome that nobody knows is not a failure."""
+    silent = account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
+    assert kinds(silent) == ["began", "requested", "expired"]
+    unknown = account(log_of(said("go"), called("pay"), lost("fc-1")))
+    assert kinds(unknown) == ["began", "started", "outcome_unknown"]
+
+
+def test_arguments_can_be_left_out_and_tokens_are_never_told() -> None:
+    """Digests stay, so what was approved can still be compared."""
+    secret = answered("fc-1", "edit", args={"to": "plum"}, token="quince")
+    log = log_of(said("go"), called("pay", args={"to": "medlar"}, gated=True), secret, returned("fc-1", {"x": "pear"}))
+    whole, bare = account(log), account(log, arguments=False)
+    assert all(word in str(whole) for word in ("plum", "medlar", "pear"))
+    assert not any(word in str(bare) for word in ("plum", "medlar", "pear"))
+    assert "quince" not in str(whole)
+    assert [entry.get("args_digest") for entry in whole] == [entry.get("args_digest") for entry in bare]
+
+
+def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
+    """An audit without the first runs would look like a whole one."""
+    log = log_of(said("go"))
+    log.entries_before = 7
+    with pytest.raises(ForeignHistory, match="earlier runs are missing"):
+        account(log)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
+    """Hazard: no audit. At every point of every kept history it is the beginning of what is told in the end."""
+    store = Blobs(HISTORIES / "store")
+    histories = await opened(read(HISTORIES / f"{name}.json").histories, offloading(store))
+
+    async def told(events: Any) -> list[JsonObject]:
+        cut = WorkflowHistory(histories[0].workflow_id, events)
+        return account(await chain.log_in([cut], store.get))
+
+    (history,) = histories
+    whole = await told(history.events)
+    began = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
+    for length in (n for n, event in enumerate(history.events) if event.event_type == began):
+        so_far = await told(history.events[:length])
+        assert so_far == whole[: len(so_far)]

@@ -1,0 +1,56 @@
+"""Whatever people send, in whatever order: the account tells all of it, and nothing that did not happen."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.test_policies_drawn import Asking
+from waystation.audit import account, read, sheet_of, written
+from waystation.core import facts, ids
+from waystation.core.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
+
+STORIES = settings(max_examples=40, deadline=None)
+
+
+@given(st.data())
+@STORIES
+def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.DataObject) -> None:
+    """A call that people are asked about is never told to run without a decision that lets it."""
+    simulation = Asking(data).play()
+    told = account(simulation.whole)
+    scheduled = {fact.ref for fact in simulation.facts if isinstance(fact, facts.Scheduled)}
+    let_through: set[str] = set()
+    for entry in told:
+        match entry["kind"]:
+            case "decided" if entry["decision"] in ("approve", "edit", "waive"):
+                let_through.add(entry["call"])
+            case "started":
+                call = simulation.whole.calls[entry["call"]]
+                assert ids.performance(call.id, entry.get("run", 0)) in scheduled
+                assert call.asked is None or call.call.kind == "long_running" or call.id in let_through
+            case "finished":
+                assert any(each["kind"] == "started" and each["call"] == entry["call"] for each in told)
+
+
+@given(st.data())
+@STORIES
+def test_every_attempt_to_answer_is_told_once_and_decided_at_most_once_a_wait(data: st.DataObject) -> None:
+    """Counted, ignored or submitted; what was reviewed is told once more, with the outcome."""
+    log = Asking(data).play().whole
+    told = account(log)
+    attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerReviewed)
+    recorded = sum(isinstance(entry.body, attempts) for entry in log.entries)
+    kinds = ("answered", "ignored", "submitted", "claimed", "released", "viewed", "progress_told")
+    assert sum(entry["kind"] in kinds for entry in told) == recorded
+    for call in log.calls:
+        of_call = [entry["kind"] for entry in told if entry.get("call") == call]
+        assert of_call.count("decided") + of_call.count("expired") <= of_call.count("requested") + 1
+
+
+@given(st.data())
+@STORIES
+def test_every_account_is_written_and_read_back(data: st.DataObject) -> None:
+    """Also with arguments left out; what is told does not depend on that."""
+    log = Asking(data).play().whole
+    whole, bare = account(log), account(log, arguments=False)
+    assert list(read(written(sheet_of({"inv": whole}, closed=False)).encode()).entries) == whole
+    assert [entry["kind"] for entry in whole] == [entry["kind"] for entry in bare]

@@ -1,0 +1,182 @@
+"""Whatever is altered in the file of an audit shows, and where."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from joserfc.jwk import OctKey, OKPKey
+
+from tests.unit.core.story import answered, called, log_of, returned, said
+from waystation.audit import Fault, KeyRefused, account, read, sheet_of, signer, verify_signature, written
+from waystation.audit.gathering import Gathered, compare
+from waystation.core.payload import JsonObject
+
+
+def told() -> list[JsonObject]:
+    """Return an account of some length."""
+    asked = called("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
+    return account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
+
+
+SHEET = sheet_of({"inv": told()}, closed=True)
+DATA = written(SHEET).encode()
+LINES = DATA.splitlines(keepends=True)
+
+
+def fault(data: bytes) -> Fault:
+    """Return what is wrong with a file."""
+    with pytest.raises(Fault) as found:
+        read(data)
+    return found.value
+
+
+def test_a_file_reads_back_as_it_was_written() -> None:
+    """The account, and nothing else, is what it tells; it is the same whenever it is written."""
+    sheet = read(DATA)
+    assert list(sheet.entries) == told()
+    assert (sheet.end["count"], sheet.end["closed"], sheet.signature) == (len(told()) + 1, True, None)
+    assert written(sheet_of({"inv": told()}, closed=True)).encode() == DATA
+
+
+@given(position=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
+def test_any_altered_bit_is_found(position: int, bit: int) -> None:
+    """And the line is named in which it is, or the one that an altered line break makes of it."""
+    altered = bytearray(DATA)
+    altered[position] ^= 1 << bit
+    line = DATA[:position].count(b"\n") + 1
+    assert fault(bytes(altered)).line == line
+
+
+@given(position=st.integers(0, len(DATA)), added=st.binary(min_size=1, max_size=3))
+@example(position=len(DATA), added=b"x")
+@example(position=len(DATA), added=b"\n")
+def test_anything_added_is_found(position: int, added: bytes) -> None:
+    """Also spaces and line breaks, which change no value."""
+    assert fault(DATA[:position] + added + DATA[position:]).line <= DATA[:position].count(b"\n") + 2
+
+
+@given(start=st.integers(0, len(DATA) - 1), length=st.integers(1, len(DATA)))
+def test_anything_taken_out_is_found(start: int, length: int) -> None:
+    """A byte, a line, or the end of the file."""
+    fault(DATA[:start] + DATA[start + length :])
+
+
+@pytest.mark.parametrize("form", [{"separators": (", ", ":")}, {"ensure_ascii": False}, {"sort_keys": False}])
+def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) -> None:
+    """There is one form, so that nothing can be hidden in how a line is written."""
+    usual: JsonObject = {"sort_keys": True, "separators": (",", ":")}
+    otherwise = json.dumps(SHEET[2], **{**usual, **form}).encode() + b"\n"
+    assert otherwise != LINES[2]
+    assert fault(b"".join([*LINES[:2], otherwise, *LINES[3:]])).line == 3
+
+
+def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
+    """The end says that none follows, though the added line's hash is right."""
+    signed = sheet_of({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
+    added = {**signed[-1], "previous": SHEET[-1]["hash"]}
+    del added["hash"]
+    added["hash"] = hashlib.sha256(json.dumps(added, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    found = fault(DATA + written([added]).encode())
+    assert (found.line, found.problem) == (len(LINES) + 1, "it was added after the end")
+
+
+@pytest.mark.parametrize("number", range(1, len(LINES) + 1))
+def test_a_removed_line_is_named(number: int) -> None:
+    """By the place where it is missing."""
+    found = fault(b"".join(LINES[: number - 1] + LINES[number:]))
+    assert found.line == number
+
+
+@pytest.mark.parametrize("number", range(1, len(LINES) + 1))
+def test_a_repeated_line_is_named(number: int) -> None:
+    """The copy, not the line."""
+    assert fault(b"".join(LINES[:number] + LINES[number - 1 :])).line == number + 1
+
+
+@given(order=st.permutations(range(len(LINES))))
+def test_lines_in_another_order_are_found(order: list[int]) -> None:
+    """At the first that stands elsewhere."""
+    moved = [n for n, index in enumerate(order, 1) if index != n - 1]
+    if moved:
+        assert fault(b"".join(LINES[index] for index in order)).line == moved[0]
+
+
+def test_a_line_whose_hash_was_made_anew_does_not_fit_the_next() -> None:
+    """Whoever alters one line has to alter all that follow."""
+    forged = sheet_of({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
+    found = fault(b"".join([*LINES[:3], written(forged[3:4]).encode(), *LINES[4:]]))
+    assert (found.line, "does not follow" in found.problem) == (4, True)
+
+
+def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """Return files with keys to sign and to verify."""
+    pair = OKPKey.generate_key("Ed25519")
+    made = {"private": pair.as_dict(private=True), "public": pair.as_dict(private=False)}
+    made |= {"secret": OctKey.generate_key(256).as_dict(private=True)}
+    for name, key in made.items():
+        (folder / name).write_text(json.dumps(key))
+    return {
+        "Ed25519": (folder / "private", folder / "public"),
+        "HMAC": (folder / "secret", folder / "secret"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["Ed25519", "HMAC"])
+def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, kind: str) -> None:
+    """Its hashes are right; only who has the key could have signed it."""
+    private, public = keys(tmp_path)[kind]
+    (tmp_path / "elsewhere").mkdir()
+    other = keys(tmp_path / "elsewhere")[kind][0]
+    forged = [{**entry, "by": "mallory"} for entry in told()]
+    sheet = read(written(sheet_of({"inv": told()}, closed=True, signer=signer(private))).encode())
+    verify_signature(sheet, public)
+    for signed_with in (None, signer(other)):
+        written_anew = read(written(sheet_of({"inv": forged}, closed=True, signer=signed_with)).encode())
+        with pytest.raises(Fault, match="sign"):
+            verify_signature(written_anew, public)
+
+
+def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> None:
+    """The end says that one follows, and it is of that end alone."""
+    private, public = keys(tmp_path)["Ed25519"]
+    signed = written(sheet_of({"inv": told()}, closed=True, signer=signer(private))).encode()
+    assert "the signature is missing" in fault(b"".join(signed.splitlines(keepends=True)[:-1])).problem
+    jws = read(signed).signature
+    assert jws is not None
+    forged = [{**entry, "by": "mallory"} for entry in told()]
+    copied = read(written(sheet_of({"inv": forged}, closed=True, signer=lambda _: str(jws["jws"]))).encode())
+    with pytest.raises(Fault, match="of another file"):
+        verify_signature(copied, public)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"kty": "oct", "k": "c2hvcnQ"}', '{"kty": "RSA"}', "Ünicode"])
+def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
+    """The message says what is wanted, and repeats nothing of the file."""
+    (tmp_path / "key").write_text(content)
+    for use in (signer, lambda file: verify_signature(read(DATA), file)):
+        with pytest.raises(KeyRefused, match=r"holds no key that can be used here; it needs a JWK|is too short"):
+            use(tmp_path / "key")
+    (tmp_path / "public").write_text(json.dumps(OKPKey.generate_key("Ed25519").as_dict(private=False)))
+    with pytest.raises(KeyRefused, match="one cannot sign"):
+        signer(tmp_path / "public")
+
+
+def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
+    """Whatever the file says otherwise, or not at all, is named; what came later is counted."""
+    live = Gathered(accounts={"inv": told()})
+
+    def compared(entries: list[JsonObject], *, closed: bool = False) -> int:
+        return compare(read(written(sheet_of({"inv": entries}, closed=closed)).encode()), live)
+
+    assert compared(told()) == 0
+    assert compared(told()[:-2]) == 2
+    with pytest.raises(Fault, match="goes on after"):
+        compared(told()[:-2], closed=True)
+    for forged in ([{**told()[0], "agent": "other"}, *told()[1:]], [*told(), told()[-1]], told()[1:]):
+        with pytest.raises(Fault, match="says something else"):
+            compared(forged)
+    with pytest.raises(Fault, match="nothing is known"):
+        compare(read(written(sheet_of({"other": []}, closed=True)).encode()), live)

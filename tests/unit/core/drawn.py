@@ -1,0 +1,282 @@
+"""Draws what happens to an invocation: what models, tools and people do, in any order."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.unit.core.simulation import Simulation
+from waystation.core import ids, prompt
+from waystation.core.budget import Budget, Spent, Usage
+from waystation.core.compaction import Compaction
+from waystation.core.compaction_range import Conversed
+from waystation.core.entry import Failure
+from waystation.core.event import EventActions, ToolConfirmation
+from waystation.core.model_call import Call, Confirmation, ModelReply, Said
+from waystation.core.notice import NoticeReport
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Escalation, Verified
+from waystation.core.review import Review
+from waystation.core.shape import AgentShape
+from waystation.core.step import CallModel
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import InvocationInput, InvocationResult
+from waystation.core.work import Work
+
+KINDS = ["function", "function", "long_running", "gated", "answered", "agent", "transfer"]
+REQUESTS: list[Callable[[str], dict[str, Any]]] = [
+    lambda ref: {},
+    lambda ref: {},
+    lambda ref: {},
+    lambda ref: {"requested_tool_confirmations": {ref: ToolConfirmation(hint="sure?")}},
+    lambda ref: {"requested_auth_configs": {ref: {"credentialKey": "key"}}},
+]
+
+
+def _composite(children: st.SearchStrategy[AgentShape]) -> st.SearchStrategy[AgentShape]:
+    return st.builds(
+        AgentShape,
+        name=st.sampled_from(["seq", "par", "loop"]),
+        kind=st.sampled_from(["sequential", "parallel", "loop"]),
+        children=st.lists(children, max_size=3).map(tuple),
+        max_iterations=st.sampled_from([0, 1, 2, None]),
+        before=st.booleans(),
+        after=st.booleans(),
+    )
+
+
+SHAPES = st.recursive(st.builds(AgentShape, name=st.sampled_from("pqr"), after=st.booleans()), _composite, max_leaves=4)
+SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "what happened"}]}
+BUDGETS = st.builds(
+    Budget,
+    max_llm_calls=st.sampled_from([3, 6, 500]),
+    max_total_tokens=st.sampled_from([None, None, 40]),
+    max_tool_calls=st.sampled_from([None, None, 0, 3]),
+    max_wall_s=st.sampled_from([None, None, 30.0]),
+    on_exhausted=st.sampled_from([None, "stop", "wrap_up", "ask"]),
+)
+MAX_TOKENS = 20
+"""What one reply uses at most."""
+BY_THE_WAY: JsonObject = {"role": "model", "parts": [{"text": "by the way"}]}
+ACTIONS = ["approve", "approve", "reject", "edit", "respond", "progress", "nonsense"]
+AROUND = ["claim", "release", "view", "waive", "cancel"]
+PEOPLE = ["alice", "bob", "carol", "user"]
+SEALED = "eyJlbmMiOiJBMjU2R0NNIn0..aXY.Y2lwaGVy.dGFn"
+"""Has the form of an encrypted token."""
+POLICIES = st.builds(
+    ApprovalPolicy,
+    approvers=st.sampled_from([(), ("alice", "role:boss"), ("bob",)]),
+    not_requester=st.booleans(),
+    quorum=st.sampled_from([1, 1, 2, 3]),
+    verified=st.sampled_from([None, True]),
+    deadline=st.sampled_from([None, 90.0]),
+    reminders=st.sampled_from([(), (30.0, 60.0)]),
+    escalation=st.sampled_from([(), (Escalation(after=45.0, to=("carol",), notify=("bosses",)),)]),  # type: ignore[arg-type]
+    on_expiry=st.sampled_from(["reject", "reject", "reject", "fail"]),
+    comment=st.booleans(),
+    digest=st.sampled_from([False, False, True]),
+    remember=st.sampled_from([None, 100.0]),
+    operators=st.just(("carol",)),
+    notify=st.sampled_from([(), ("desk",)]),
+)
+
+
+class Story:
+    """Draws what happens, and has it happen."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.draw = data.draw
+        budget = self.draw(BUDGETS)
+        self.shape = self.draw(st.one_of(st.just(AgentShape(name="ag")), SHAPES))
+        self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
+        self.compacted: list[list[JsonObject]] = []
+        """The prompts that the summaries were made for."""
+
+    def play(self) -> Simulation:
+        """Play some forty moves, and then answer everything until the invocation ends or truly waits."""
+        simulation = self.simulation
+        simulation.task()
+        for _ in range(self.draw(st.integers(5, 40))):
+            if simulation.finished:
+                break
+            self._move()
+        if not simulation.finished:
+            simulation.task()
+        return simulation
+
+    def _move(self) -> None:
+        simulation = self.simulation
+        simulation.now += self.draw(st.sampled_from([0.0, 0.1, 40.0]))
+        moves = ["task", "task", "answer", "update", "junk", "timer"]
+        if simulation.in_flight:
+            moves += ["result"] * 4
+        if self.draw(st.integers(0, 5)) == 0:
+            simulation.cut(inline=self.draw(st.booleans()))
+        if self.draw(st.integers(0, 60)) == 0 and not simulation.cancel_asked:
+            moves = ["cancel"]
+        match self.draw(st.sampled_from(moves)):
+            case "task":
+                simulation.task()
+            case "answer":
+                simulation.answer(**self._answer())
+            case "update":
+                simulation.update(**self._answer())
+            case "junk":
+                simulation.signal(self.draw(st.sampled_from(["answer", "other"])), self.draw(st.binary(max_size=8)))
+            case "timer":
+                simulation.fire_timer()
+            case "cancel":
+                simulation.cancel()
+            case "result":
+                self._result(self.draw(st.sampled_from(sorted(simulation.in_flight))))
+
+    def _answer(self) -> JsonObject:
+        waiting = [call.id for call in self.simulation.log.waiting()]
+        known = [*self.simulation.log.calls, *waiting, "fc-99"]
+        answer: dict[str, Any] = {
+            "function_call_id": self.draw(st.sampled_from(known)),
+            "action": self.draw(st.sampled_from(ACTIONS)),
+            "response": self.draw(st.sampled_from([{"r": 1}, {"max_total_tokens": 30}, None])),
+            "args": {"edited": True},
+            "wake": self.draw(st.booleans()),
+        }
+        if self.draw(st.booleans()):
+            self._by_somebody(answer)
+        if self.draw(st.booleans()):
+            answer["answer_id"] = self.draw(st.sampled_from(["a", "b"]))
+        if self.draw(st.integers(0, 5)) == 0:
+            answer["digest"] = "wrong"
+        return answer
+
+    def _by_somebody(self, answer: dict[str, Any]) -> None:
+        answer["action"] = self.draw(st.sampled_from([*ACTIONS, *AROUND]))
+        answer["by"] = self.draw(st.sampled_from(PEOPLE))
+        answer["comment"] = self.draw(st.sampled_from([None, "fine"]))
+        answer["remember"] = self.draw(st.booleans()) and answer["action"] == "approve"
+        answer["token"] = self.draw(st.sampled_from([None, SEALED, SEALED, "readable"]))
+        if self.draw(st.booleans()) and (call := self.simulation.log.calls.get(answer["function_call_id"])):
+            answer["digest"] = call.digest
+
+    def _review(self, ref: str) -> Review:
+        """Find somebody behind the answer, or something wrong with it."""
+        answer = self.simulation.log.submitted[ids.reviewed(ref)]
+        if self.draw(st.integers(0, 5)) == 0:
+            return Review(refused="NotAllowed", message="no such person")
+        who = Verified(subject=answer.by or "alice", roles=self.draw(st.sampled_from([(), ("boss",)])))
+        nonce = self.draw(st.sampled_from([None, "once", "twice"]))
+        return Review(who=who if answer.token else None, nonce=nonce if answer.token else None)
+
+    def _result(self, ref: str) -> None:
+        simulation = self.simulation
+        if simulation.in_flight[ref] in ("review", "notice"):
+            lost = self.draw(st.integers(0, 12)) == 0
+            if lost:
+                simulation.lose(ref, Failure(kind="start_to_close"))
+            elif ids.is_review(ref):
+                simulation.review_returns(ref, self._review(ref))
+            else:
+                failed = self.draw(st.sampled_from([{}, {"desk": "Timeout"}]))
+                simulation.notice_returns(ref, NoticeReport(delivered=("desk",), failed=failed))
+            return
+        lost = self.draw(st.integers(0, 12)) == 0
+        if simulation.in_flight[ref] == "model":
+            if lost:
+                simulation.lose(ref, Failure(kind="error", error_type="ModelFailed", message="no"))
+            else:
+                simulation.reply(ref, self._reply(simulation.asked[ref]))
+        elif lost:
+            simulation.lose(ref, Failure(kind="heartbeat"))
+        elif simulation.in_flight[ref] == "child":
+            delta = {self.draw(st.sampled_from("ab")): self.draw(st.integers(0, 9))}
+            share = simulation.log.share(ref)
+            tokens = self.draw(st.integers(0, min(MAX_TOKENS, share.max_total_tokens or MAX_TOKENS)))
+            tools = self.draw(st.integers(0, 2 if share.max_tool_calls is None else share.max_tool_calls))
+            spent = Spent(model_calls=1, total_tokens=tokens, tool_calls=tools, working_s=1.0)
+            simulation.child_returns(ref, InvocationResult(text="done", state_delta=delta, spent=spent))
+        else:
+            call_id = ids.performed(ref)[0]
+            long_running = simulation.log.calls[call_id].call.kind == "long_running"
+            simulation.tool_returns(ref, self._outcome(call_id, long_running))
+
+    def _reply(self, asked: CallModel) -> ModelReply:
+        work = self.simulation.log.works[asked.turn]
+        said = Said(content=BY_THE_WAY)
+        said = said.model_copy(update={"actions": self.draw(st.sampled_from([None, EventActions(escalate=True)]))})
+        if asked.phase == "leave":
+            return ModelReply(after=self.draw(st.sampled_from([None, said])))
+        if asked.phase == "enter":
+            shape = self.shape if work.index == 0 else work.shape
+            if self.draw(st.integers(0, 9)) == 0:
+                return ModelReply(before=said, skipped=True)
+            if shape.kind != "llm":
+                return ModelReply(shape=shape, before=self.draw(st.sampled_from([None, said])))
+            reply = self._said(work)
+            return reply.model_copy(update={"shape": self.draw(st.sampled_from([None, AgentShape(name=shape.name)]))})
+        return self._said(work)
+
+    def _said(self, work: Work) -> ModelReply:
+        kinds = self.draw(st.lists(st.sampled_from(KINDS), max_size=4))
+        calls, parts = [], []
+        for number, kind in enumerate(kinds, work.calls_made + 1):
+            call_id = ids.function_call(number, work.index)
+            parts.append({"functionCall": {"id": call_id, "name": "tool", "args": {"n": number}}})
+            match kind:
+                case "gated":
+                    asks = Confirmation(hint="ok?")
+                    calls.append(Call(id=call_id, confirmation=asks, deadline_s=100, **self._bound()))
+                case "answered":
+                    calls.append(Call(id=call_id, kind="answered", response={"error": "unknown"}))
+                case "transfer":
+                    handed: JsonObject = {
+                        "actions": EventActions(transfer_to_agent="other"),
+                        "transfer": self.draw(SHAPES),
+                    }
+                    calls.append(Call(id=call_id, kind="answered", response={"result": None}, **handed))
+                case "long_running":
+                    model_id = f"model-{call_id}"
+                    calls.append(
+                        Call(id=call_id, kind="long_running", deadline_s=100, model_id=model_id, **self._bound())
+                    )
+                case "agent":
+                    calls.append(Call(id=call_id, kind="agent", agent="helper", after=self.draw(st.booleans())))
+                case _:
+                    calls.append(Call(id=call_id))
+        closing = Said(content={"role": "model", "parts": [{"text": "{}"}]}) if kinds == ["answered"] else None
+        content: JsonObject = {"role": "model", "parts": parts or [{"text": "hm"}]}
+        usage = Usage(total_tokens=self.draw(st.integers(0, MAX_TOKENS)))
+        said: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
+        said["notify"] = self.draw(st.sampled_from([(), (), ("default",)]))
+        return ModelReply(**said, compaction=self._compaction(work), usage=usage, attempt=1)
+
+    def _bound(self) -> dict[str, Any]:
+        """Return what is recorded with a call for which people matter; nothing, as before that was recorded."""
+        if self.draw(st.booleans()):
+            return {}
+        return {"approval": self.draw(st.one_of(st.none(), POLICIES)), "declared": "schema"}
+
+    def _compaction(self, work: Work) -> Compaction | None:
+        """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
+        log = self.simulation.whole
+        retention = self.draw(st.sampled_from([None, 0, 1, 3]))
+        chosen = None if retention is None else Conversed.of(log, work).over_threshold(retention)
+        if chosen is None:
+            return None
+        made = chosen.compaction(content=SUMMARY)
+        summary = made.event("inv", work.branch)
+        self.compacted.append(prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary))
+        return made
+
+    def _outcome(self, ref: str, long_running: bool) -> ToolOutcome:
+        value = self.draw(st.integers(0, 9))
+        actions = EventActions(
+            state_delta={self.draw(st.sampled_from("ab")): value},
+            removed_keys=self.draw(st.sampled_from([(), ("s",)])),
+            skip_summarization=self.draw(st.sampled_from([None, None, True])),
+            escalate=self.draw(st.sampled_from([None, None, None, True])),
+            transfer_to_agent=self.draw(st.sampled_from([None] * 7 + ["other"])),
+            **self.draw(st.sampled_from(REQUESTS))(ref),
+        )
+        if long_running:
+            response = self.draw(st.sampled_from([None, {"status": "pending"}]))
+            return ToolOutcome(function_call_id=ref, response=response, final=False, actions=actions)
+        return ToolOutcome(function_call_id=ref, response={"v": value}, actions=actions)

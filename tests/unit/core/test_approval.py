@@ -1,0 +1,164 @@
+"""Whether an answer counts; the checks run in a fixed order."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.core.story import answered, called, expired, log_of, returned, said
+from waystation.core.answer import Answer
+from waystation.core.approval import check, decide_signal
+from waystation.core.call import DEFAULT_DEADLINE_S
+from waystation.core.entry import AnswerCounted, AnswerIgnored
+from waystation.core.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    DigestMismatch,
+    Expired,
+    InvalidAnswer,
+    UnknownCall,
+)
+from waystation.core.log import Log
+
+
+def waiting(**fields: Any) -> Log:
+    """A confirmation waits since 1,001 s."""
+    return log_of(said("pay"), called("pay", gated=True, **fields))
+
+
+def answer(**fields: Any) -> Answer:
+    """An approval of fc-1, unless told otherwise."""
+    return Answer(**{"function_call_id": "fc-1", "action": "approve", **fields})
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"function_call_id": "fc-9", "digest": "wrong", "action": "respond"}, UnknownCall),
+        ({"digest": "wrong", "action": "respond"}, DigestMismatch),
+        ({"action": "respond"}, Expired),
+    ],
+)
+def test_the_first_check_that_fails_is_the_one_that_is_told(given: dict[str, Any], refusal: type) -> None:
+    """Known call before digest before deadline before the rest, whatever else is wrong."""
+    with pytest.raises(refusal):
+        check(waiting(), answer(**given), now=1_001 + DEFAULT_DEADLINE_S)
+
+
+def test_a_duplicate_with_a_wrong_digest_learns_nothing() -> None:
+    """The digest is checked before the duplicate is noticed."""
+    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1"))
+    with pytest.raises(DigestMismatch):
+        check(log, answer(digest="wrong"), now=1_002)
+
+
+def test_the_first_answer_stands() -> None:
+    """An opposite answer after it is refused and told what was recorded."""
+    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1", by="dana"))
+    with pytest.raises(AlreadyAnswered, match="already answered by 'dana': approve"):
+        check(log, answer(action="reject"), now=1_002)
+
+
+def test_an_answer_at_the_deadline_is_too_late_and_one_before_it_counts() -> None:
+    """The clock decides, not which of timer and answer was delivered first."""
+    log = waiting(deadline_s=100)
+    assert check(log, answer(), now=1_100.9).id == "fc-1"
+    with pytest.raises(Expired):
+        check(log, answer(), now=1_101)
+
+
+def test_an_answer_after_expiry_is_told_so() -> None:
+    """Expired, not already answered."""
+    with pytest.raises(Expired):
+        check(log_of(said("pay"), called("pay", gated=True), expired("fc-1")), answer(), now=2_000)
+
+
+def test_the_digest_of_what_was_shown_is_accepted() -> None:
+    """It covers agent, tool and arguments."""
+    log = waiting(args={"amount": 5})
+    assert check(log, answer(digest=log.pending()[0].digest), now=1_002).id == "fc-1"
+
+
+def test_a_digest_of_other_arguments_is_refused() -> None:
+    """What was shown is what runs."""
+    shown = waiting(args={"amount": 5}).pending()[0].digest
+    with pytest.raises(DigestMismatch):
+        check(waiting(args={"amount": 500}), answer(digest=shown), now=1_002)
+
+
+def test_a_confirmation_is_not_answered_with_a_response() -> None:
+    """`respond` is for long-running calls."""
+    with pytest.raises(InvalidAnswer, match="takes approve, edit, reject; not 'respond'"):
+        check(waiting(), answer(action="respond", response={}), now=1_002)
+
+
+def test_a_repeated_progress_of_the_same_answer_id_is_not_applied_twice() -> None:
+    """Clients may retry."""
+    log = log_of(
+        said("ask"),
+        called("ask", kind="long_running"),
+        returned("fc-1", {"s": 1}, final=False),
+        answered("fc-1", "progress", response={"p": 1}, answer_id="a1"),
+    )
+    with pytest.raises(AlreadyAnswered):
+        check(log, answer(action="progress", response={"p": 1}, answer_id="a1"), now=1_005)
+
+
+def test_a_call_that_never_waits_is_unknown_to_approvers() -> None:
+    """An ordinary call cannot be answered from outside."""
+    with pytest.raises(UnknownCall):
+        check(log_of(said("go"), called("read")), answer(), now=1_002)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [],
+        [b"{", b"}"],
+        [b""],
+        [b"{broken"],
+        [b"[]"],
+        [b"null"],
+        [b'"text"'],
+        [b"{}"],
+        [b'{"function_call_id":"fc-1"}'],
+        [b'{"function_call_id":"fc-1","action":"destroy"}'],
+        [b'{"function_call_id":1,"action":"approve"}'],
+        [b'{"function_call_id":"","action":"approve"}'],
+        [b'{"function_call_id":"fc-1","action":"respond"}'],
+        [b'{"function_call_id":"fc-1","action":"edit"}'],
+        [b'{"function_call_id":"fc-1","action":"approve","response":[]}'],
+        [b'{"function_call_id":"fc-1","action":"approve","response":{"x":NaN}}'],
+        [b'{"function_call_id":"\\ud800","action":"approve"}'],
+        [b"[" * 100_000],
+        [b"\xff\xfe\x00"],
+    ],
+)
+def test_a_malformed_signal_is_ignored_and_the_call_still_waits(payloads: list[bytes]) -> None:
+    """It becomes an entry that says why, and nothing else."""
+    log = waiting()
+    body = decide_signal(log, "answer", payloads, 1_002)
+    assert isinstance(body, AnswerIgnored)
+    assert body.reason == "InvalidAnswer"
+    log.record("s1!", 1_002, body)
+    assert [call.function_call_id for call in log.pending()] == ["fc-1"]
+
+
+def test_a_signal_of_another_name_is_ignored_by_name() -> None:
+    """It is recorded; nothing is buffered without end."""
+    body = decide_signal(waiting(), "aprove", [b"{}"], 1_002)
+    assert body == AnswerIgnored("InvalidAnswer", "No signal is named 'aprove'; answers go to 'answer'.")
+
+
+def test_the_id_of_the_confirmation_request_names_the_call_too() -> None:
+    """Clients that read ADK's events answer the request they saw."""
+    data = json.dumps({"function_call_id": "fc-1-confirmation", "action": "approve"}).encode()
+    body = decide_signal(waiting(), "answer", [data], 1_002)
+    assert isinstance(body, AnswerCounted)
+    assert body.function_call_id == "fc-1"
+
+
+def test_every_refusal_has_a_class_of_its_own() -> None:
+    """The class's name is the update failure's type in the wire contract."""
+    names = {refusal.__name__ for refusal in AnswerRefused.__subclasses__()}
+    assert names == {"UnknownCall", "AlreadyAnswered", "Expired", "NotAllowed", "DigestMismatch", "InvalidAnswer"}

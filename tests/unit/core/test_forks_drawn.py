@@ -1,0 +1,92 @@
+"""Whatever happened to an invocation, it can be forked from each of its events, and no permission is taken along."""
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.drawn import Story
+from waystation.core import fork
+from waystation.core.entry import AnswerCounted, AnswerReviewed, AnswerSubmitted
+from waystation.core.lineage import Fork
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.snapshot import Snapshot
+from waystation.core.step import next_step
+from waystation.core.wire import InvocationInput
+
+NOW = 1_000_000.0
+
+
+def drawn(data: st.DataObject) -> tuple[Log, Log]:
+    """Return what an invocation was at one of its events, and the log with which a fork from there begins."""
+    source = Story(data).play().whole
+    assume(source.event_count > 0)
+    event = data.draw(st.integers(1, source.event_count))
+    asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
+    assert asked.fork is not None
+    entries = fork.taken(source, asked.fork, asked, NOW)
+    return fork.until(source, event), Log("inv~1").extend(entries)
+
+
+def said(log: Log) -> list[JsonObject | None]:
+    """Return what agents and tools said."""
+    return [event.content for event in log.events if event.author != "user" and event.content]
+
+
+def moment(ours: Log, source: Log) -> float:
+    """Return when, in the source, the last of the entries was applied that were taken over."""
+    kept = {entry.ref for entry in ours.entries}
+    return [entry.time for entry in source.entries if entry.ref in kept][-1]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> None:
+    """In its order; no model is under way. Only the end is not taken over, nor what it said.
+
+    What failed is tried again. A call that waits anew lets the responses be told that came beside it.
+    """
+    source, ours = drawn(data)
+    assume(source.ended is None and source.failure is None)
+    told = iter(said(ours))
+    assert all(content in told for content in said(source))
+    assert len(said(ours)) > len(said(source)) or ours.state == source.state
+    assert not ours.models_at_work
+    assert not ours.ended
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject) -> None:
+    """What a person had let through, and had no result, waits again; nothing runs unasked."""
+    _, ours = drawn(data)
+    assert ours.standing == ()
+    assert not ours.submitted
+    for call in ours.performing():
+        assert call.gate != "passed"
+        assert call.answer is None or call.call.kind == "long_running"
+        assert not call.call.standing
+    undecided = set(fork.without_result(ours))
+    for entry in ours.entries:
+        if isinstance(entry.body, AnswerCounted) and entry.body.function_call_id in undecided:
+            assert entry.body.answer.action == "progress"
+        if isinstance(entry.body, AnswerSubmitted):
+            assert entry.body.function_call_id not in undecided
+    answered = {entry.ref.rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
+    assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerReviewed)} <= answered
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_workflow_begins_with_a_snapshot_that_decides_as_the_whole_log(data: st.DataObject) -> None:
+    """And waits for the same, each with the time that was left."""
+    source, ours = drawn(data)
+    assert ours.input is not None
+    restored = Snapshot.of(ours).restored("inv~1", ours.input)
+    assert next_step(restored) == next_step(ours)
+    assert restored.pending() == ours.pending()
+    theirs = {call.id: call for call in source.waiting()}
+    for call in ours.waiting():
+        if (other := theirs.get(call.id)) and other.waits == call.waits:
+            assert call.due is not None
+            assert other.due is not None
+            assert abs((call.due - ours.entries[-1].time) - (other.due - moment(ours, source))) < 1

@@ -1,0 +1,174 @@
+"""Whatever arrives, in whatever order: the log stays well-formed, and every reader builds the same one."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.drawn import BY_THE_WAY, MAX_TOKENS, Story
+from waystation.core import ids, prompt
+from waystation.core.compaction import hidden, standing
+from waystation.core.entry import AnswerCounted
+from waystation.core.facts import Started
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Projection
+
+
+def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
+    """Return all that readers see of a log, and the order of its entries."""
+    pending = [call.model_dump(mode="json") for call in log.pending()]
+    return [event.to_json() for event in log.events], log.state, pending, log.refs(log.entries_before)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st.DataObject) -> None:
+    """In one go or in pieces, at the end or on the way: the projection equals the workflow's log."""
+    simulation = Story(data).play()
+    whole = Projection("inv")
+    whole.feed(simulation.facts)
+    whole.flush()
+    assert shown(whole.log) == shown(simulation.whole)
+    pieces = Projection("inv")
+    start = 0
+    while start < len(simulation.facts):
+        size = data.draw(st.integers(1, 10))
+        pieces.feed(simulation.facts[start : start + size])
+        start += size
+    pieces.flush()
+    assert shown(pieces.log) == shown(simulation.whole)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_reader_of_the_last_run_alone_builds_what_the_workflow_still_holds(data: st.DataObject) -> None:
+    """What earlier runs did is in what the last one carries; in segments, when their histories are gone."""
+    simulation = Story(data).play()
+    facts = simulation.facts[simulation.runs[-1] :]
+    last = Projection("inv")
+    last.feed(facts)
+    last.flush()
+    assert shown(last.log) == shown(simulation.log)
+    if isinstance(facts[0], Started) and (read := facts[0].carried()):
+        log = Log("inv")
+        simulation.extend(log, read[1])
+        whole = Projection("inv", log)
+        whole.feed(facts)
+        whole.flush()
+        assert shown(whole.log) == shown(simulation.whole)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_means(data: st.DataObject) -> None:
+    """From positions and history alone, each model call sees the conversation as it was when it was scheduled."""
+    simulation = Story(data).play()
+    for position, turn, contents in simulation.prompts:
+        view = simulation.view_at(position)
+        work = view.works[turn]
+        assert prompt.contents(view, agent=work.agent, branch=work.branch) == contents
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) -> None:
+    """In every request each turn of calls is followed at once by one response to each of them, in their order."""
+    story = Story(data)
+    simulation = story.play()
+    for contents in [*story.compacted, *(contents for _, _, contents in simulation.prompts)]:
+        for content, following in zip(contents, [*contents[1:], None], strict=True):
+            names = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+            if names:
+                assert following is not None
+                answers = [part["functionResponse"] for part in following["parts"] if "functionResponse" in part]
+                assert [call.get("id") for call in names] == [answer.get("id") for answer in answers]
+    for _, _, contents in simulation.prompts:
+        # An agent that works twice, or whose callbacks spoke first, may have had the last word itself.
+        spoke_before = any(event.content == BY_THE_WAY for event in simulation.whole.events)
+        assert contents[-1]["role"] == "user" or spoke_before or len(simulation.log.works) > 1
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataObject) -> None:
+    """Nothing stays open: answered, refused, expired, lost or sealed, each call is closed exactly once."""
+    simulation = Story(data).play()
+    if not simulation.finished:
+        return
+    log = simulation.whole
+    assert log.waiting() == []
+    answered = [part["id"] for event in log.events for part in event.function_responses()]
+    for call in log.calls.values():
+        assert call.closed
+        assert call.id in answered or ids.is_budget(call.id)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
+    """Whatever finished first."""
+    for event in Story(data).play().whole.events:
+        if event.author == "user":
+            continue
+        numbers = [int(part["id"].split("-")[-1]) for part in event.function_responses()]
+        assert numbers == sorted(numbers)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
+    """However often and on whichever channel a call is answered, one final answer counts for each time that it asks."""
+    simulation = Story(data).play()
+    finals = Counter(
+        entry.body.function_call_id
+        for entry in simulation.whole.entries
+        if isinstance(entry.body, AnswerCounted) and entry.body.answer.action != "progress"
+    )
+    for call_id, count in finals.items():
+        call = simulation.whole.calls[call_id]
+        # It asks before it first runs when it is gated, and each run may end with asking.
+        assert count <= (call.call.confirmation is not None) + call.run + 1
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: st.DataObject) -> None:
+    """However many events it stands for; and every event stays in the log."""
+    story = Story(data)
+    log = story.play().whole
+    for contents in story.compacted:
+        assert {"role": "user", "parts": [{"text": "go"}]} in contents
+    waiting = {call.id for call in log.waiting()}
+    for branch in {work.branch for work in log.works}:
+        indices = hidden(log.events, standing(log.events, branch))
+        gone = {call["id"] for index in indices for call in log.events[index].function_calls()}
+        assert waiting.isdisjoint(gone)
+        stay = [event for index, event in enumerate(log.events) if index not in indices]
+        assert gone.isdisjoint(response["id"] for event in stay for response in event.function_responses())
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.DataObject) -> None:
+    """A limit is passed by what each agent had begun when it was reached, and by one last reply each; no tool runs."""
+    log = Story(data).play().log
+    most = MAX_TOKENS * 2 * len(log.works)
+    limits = log.budget.limits()
+    assert log.spent.total_tokens <= limits.get("max_total_tokens", log.spent.total_tokens) + most
+    assert log.spent.tool_calls <= limits.get("max_tool_calls", log.spent.tool_calls)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
+    """Each entry counts once, on whatever way it is read; only who knows the times knows the time worked."""
+    simulation = Story(data).play()
+    projection = Projection("inv")
+    projection.feed(simulation.facts)
+    projection.flush()
+    assert projection.log.spent == simulation.log.spent
+    untimed = Log("inv", timed=False)
+    for entry in simulation.whole.entries:
+        untimed.append(entry.ref, 0.0, entry.body)
+    assert untimed.spent == simulation.log.spent.model_copy(update={"working_s": untimed.spent.working_s})

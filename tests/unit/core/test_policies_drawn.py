@@ -1,0 +1,190 @@
+"""Whatever people send, in whatever order: no call runs or counts as approved that its policy does not let through."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.core.drawn import POLICIES, Story
+from tests.unit.core.simulation import Simulation
+from tests.unit.core.test_interleavings import shown
+from waystation.core import ids
+from waystation.core.answer import Answer
+from waystation.core.call import CallState
+from waystation.core.entry import AnswerCounted, AnswerReviewed, AnswerSubmitted
+from waystation.core.log import Log
+from waystation.core.model_call import Call, Confirmation, ModelReply
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Verified
+from waystation.core.projection import Projection
+from waystation.core.shape import AgentShape
+from waystation.core.wire import InvocationInput
+from waystation.core.work import Work
+
+
+class Asking(Story):
+    """A story in which people are asked again and again, and mostly answer what they are asked."""
+
+    MOVES = ("task", "task", "answer", "answer", "update", "update", "update", "result", "result", "result")
+
+    def __init__(self, data: st.DataObject) -> None:
+        super().__init__(data)
+        self.simulation = Simulation(InvocationInput(agent="ag", message="go"))
+        self.shape = AgentShape(name="ag")
+
+    def play(self) -> Simulation:
+        """Play some sixty moves."""
+        simulation = self.simulation
+        simulation.task()
+        simulation.reply("m1", self._said(simulation.log.works[0]))
+        for _ in range(self.draw(st.integers(10, 60))):
+            if not simulation.finished:
+                self._move()
+        if not simulation.finished:
+            simulation.task()
+        return simulation
+
+    def _move(self) -> None:
+        simulation = self.simulation
+        simulation.now += self.draw(st.sampled_from([0.0, 0.0, 0.1, 20.0]))
+        if self.draw(st.integers(0, 9)) == 0:
+            simulation.cut(inline=self.draw(st.booleans()))
+        match self.draw(st.sampled_from(self.MOVES)):
+            case "answer":
+                simulation.answer(**self._answer())
+            case "update":
+                simulation.update(**self._answer())
+            case "result" if simulation.in_flight:
+                self._result(self.draw(st.sampled_from(sorted(simulation.in_flight))))
+            case _:
+                simulation.task()
+
+    def _answer(self) -> JsonObject:
+        log = self.simulation.log
+        # Also one that was answered before.
+        known = [call.id for call in log.calls.values() if call.ever_waits] or ["fc-1"]
+        answer: JsonObject = {"function_call_id": self.draw(st.sampled_from(known)), "args": {"edited": True}}
+        self._by_somebody(answer)
+        return answer
+
+    def _said(self, work: Work) -> ModelReply:
+        asks = self.draw(st.lists(st.booleans(), min_size=1, max_size=3))
+        calls, parts = [], []
+        for number, gated in enumerate(asks, work.calls_made + 1):
+            call_id = ids.function_call(number, work.index)
+            parts.append({"functionCall": {"id": call_id, "name": "tool", "args": {"n": number}}})
+            kind: dict[str, Any] = {"confirmation": Confirmation(hint="ok?")} if gated else {"kind": "long_running"}
+            calls.append(Call(id=call_id, deadline_s=100, approval=self.draw(POLICIES), declared="schema", **kind))
+        return ModelReply(content={"role": "model", "parts": parts}, calls=tuple(calls))
+
+
+def counted(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified | None]]:
+    """Yield what counted for a call, with its time and who was verified to have sent it."""
+    submitted: dict[str, Answer] = {}
+    for entry in log.entries:
+        match entry.body:
+            case AnswerSubmitted(_, answer):
+                submitted[ids.message(entry.ref)] = answer
+            case AnswerCounted(_, answer) if ids.requesting_call(answer.function_call_id) == call.id:
+                yield entry.time, answer, None
+            case AnswerReviewed(ref, review, None):
+                if ids.requesting_call(submitted[ref].function_call_id) == call.id:
+                    yield entry.time, submitted[ref], review.who
+
+
+def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
+    """Return who approved what a call then was; None when an operator waived that."""
+    found: list[tuple[str | None, Verified | None]] = []
+    for _, answer, who in counted(log, call):
+        by = who.subject if who else answer.by
+        if answer.action == "waive":
+            return None
+        if answer.action == "edit":
+            found = [(by, who)]
+        if answer.action == "approve":
+            found.append((by, who))
+    return found
+
+
+def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) -> bool:
+    """Whether somebody may, once all escalations have taken place."""
+    if policy.must_verify and who is None:
+        return False
+    if policy.not_requester and by == "user":
+        return False
+    asked = policy.asked(len(policy.escalation))
+    return not asked or by in asked or bool(who and "role:boss" in asked and "boss" in who.roles)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data: st.DataObject) -> None:
+    """Each of them once, each allowed to, all of them of the arguments with which it runs."""
+    log = Asking(data).play().whole
+    for call in log.calls.values():
+        policy = call.policy
+        if policy is None or call.asked != "confirmation" or call.gate != "passed":
+            continue
+        # A tool that asked from inside runs again to hear that it may not.
+        if call.answer and call.answer.action == "reject":
+            continue
+        approved = approvers(log, call)
+        if approved is None:
+            continue
+        assert len({by for by, _ in approved}) == len(approved) >= policy.quorum
+        assert all(may_approve(policy, by, who) for by, who in approved)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(data: st.DataObject) -> None:
+    """Where identities are verified; elsewhere anybody may, as anybody may approve."""
+    log = Asking(data).play().whole
+    for call in log.calls.values():
+        for _, answer, who in counted(log, call):
+            if answer.action in ("waive", "cancel") and call.policy and call.policy.must_verify:
+                assert who is not None
+                assert who.subject in call.policy.operators
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for(data: st.DataObject) -> None:
+    """Whatever settles a call, that is."""
+    log = Asking(data).play().whole
+    for call in log.calls.values():
+        if not call.policy:
+            continue
+        for _, answer, _ in counted(log, call):
+            if answer.action in ("approve", "reject", "edit", "respond", "waive", "cancel"):
+                assert answer.comment or not call.policy.comment
+                assert answer.digest or not call.policy.digest
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_token_counts_once(data: st.DataObject) -> None:
+    """For each call: what is the same for another call is no business of the log, the token says for which it is."""
+    log = Asking(data).play().whole
+    of_call: dict[str, str] = {}
+    used: list[tuple[str, str]] = []
+    for entry in log.entries:
+        match entry.body:
+            case AnswerSubmitted(call_id, _):
+                of_call[ids.message(entry.ref)] = call_id
+            case AnswerReviewed(ref, review, None) if review.nonce:
+                used.append((of_call[ref], review.nonce))
+    assert len(used) == len(set(used))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_every_reader_sees_who_may_answer_and_who_has(data: st.DataObject) -> None:
+    """The projection of the history equals the workflow's log, over cuts, reviews, notices and votes."""
+    simulation = Asking(data).play()
+    reader = Projection("inv")
+    reader.feed(simulation.facts)
+    reader.flush()
+    assert shown(reader.log) == shown(simulation.whole)
+    assert reader.log.standing == simulation.log.standing

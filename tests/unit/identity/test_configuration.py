@@ -1,0 +1,181 @@
+"""The configuration: each error names the file, the key and the remedy, and nothing secret."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from waystation.core.errors import InvalidConfiguration
+from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
+from waystation.identity.init import write
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all keys and examples, besides a few keys that suit nothing."""
+    folder = tmp_path_factory.mktemp("keys")
+    write(folder)
+    (folder / "rsa.pem").write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
+    (folder / "short.key").write_text("letmein")
+    (folder / "empty").write_text("\n")
+    (folder / "text").write_text("SECRET-TEXT")
+    (folder / "binary").write_bytes(b"\xff\xfe")
+    return folder
+
+
+ISSUER = '[[issuers]]\nissuer = "https://a.example"\naudience = "x"\n'
+OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("[envelope\n", "", "is not TOML"),
+        ("[envelop]\n", "", "has no key 'envelop'; there are envelope, issuers"),
+        ('[envelope]\nprivate_kye = "x"\n', "envelope", "has no key 'private_kye'; there are public_key, private_key"),
+        ("[envelope]\nprivate_key = 7\n", "envelope.private_key", "valid tuple"),
+        ('[envelope]\nprivate_key = "none.json"\n' + ISSUER, "envelope.private_key", "No such file"),
+        ('[envelope]\nprivate_key = "empty"\n' + ISSUER, "envelope.private_key", "is empty"),
+        ('[envelope]\nprivate_key = "text"\n' + ISSUER, "envelope.private_key", "neither a JWK nor a PEM"),
+        ('[envelope]\nprivate_key = "binary"\n' + ISSUER, "envelope.private_key", "is no text"),
+        ('[envelope]\nprivate_key = "rsa.pem"\n' + ISSUER, "envelope.private_key", "no private EC or X25519 key"),
+        (
+            '[envelope]\nprivate_key = "envelope-public.json"\n' + ISSUER,
+            "envelope.private_key",
+            "no private EC or X25519 key",
+        ),
+        (
+            '[envelope]\nprivate_key = "gateway-signing.json"\n' + ISSUER,
+            "envelope.private_key",
+            "no private EC or X25519 key",
+        ),
+        ('[envelope]\nprivate_key = "env:NOT_SET"\n' + ISSUER, "envelope.private_key", "NOT_SET is not set"),
+        (OPENS, "issuers", "is missing; it says whose tokens are taken"),
+        (OPENS + '[[issuers]]\nissuer = "https://a.example"\n', "issuers.0.audience", "Field required"),
+        (OPENS + ISSUER + 'algorithms = ["HS256"]\n', "issuers.0.algorithms", "'HS256' is not among"),
+        (OPENS + ISSUER + 'algorithms = ["none"]\n', "issuers.0.algorithms", "'none' is not among"),
+        (OPENS + ISSUER + "algorithms = []\n", "issuers.0.algorithms", "at least 1"),
+        (OPENS + ISSUER + 'jwks = "none.json"\n', "issuers.0.jwks", "No such file"),
+        (OPENS + ISSUER + 'jwks = "text"\n', "issuers.0.jwks", "no JSON Web Key Set"),
+        (OPENS + ISSUER + 'jwks = "http://a.example/keys"\n', "issuers.0.jwks", "over https only"),
+        (OPENS + ISSUER.replace("https", "http"), "issuers.0.issuer", "over https only"),
+        (OPENS + ISSUER + ISSUER, "issuers", "two have the same `issuer`"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(keys: Path, text: str, key: str, problem: str) -> None:
+    """Of a worker's file."""
+    file = keys / "mistaken.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidConfiguration) as caught:
+        WorkerIdentity.load(file)
+    assert caught.value.key == key
+    assert str(caught.value).startswith(f"{file}, {key}: " if key else f"{file}: ")
+    assert problem in str(caught.value)
+    assert "SECRET-TEXT" not in str(caught.value)
+
+
+def test_what_another_kind_of_process_needs_is_said_to_be_missing(keys: Path) -> None:
+    """With what it is for, and where to find an example."""
+    workers = Configuration.read(keys / "workers.toml")
+    with pytest.raises(InvalidConfiguration, match=r"gateway: is missing; its key signs .*identity init"):
+        Gateway.of(workers)
+    with pytest.raises(InvalidConfiguration, match=r"envelope\.public_key: is missing"):
+        Sealer.of(workers)
+    with pytest.raises(InvalidConfiguration, match="links: is missing"):
+        Links.of(Configuration.read(keys / "clients.toml"), namespace="default")
+
+
+def test_a_private_key_is_not_taken_where_a_public_one_belongs(keys: Path) -> None:
+    """Clients are given the file by mistake otherwise."""
+    file = keys / "mistaken.toml"
+    file.write_text('[envelope]\npublic_key = "envelope-private.json"\n')
+    with pytest.raises(InvalidConfiguration, match="no public EC or X25519 key"):
+        Sealer.of(Configuration.read(file))
+
+
+def test_a_key_of_links_that_can_be_guessed_is_refused(keys: Path) -> None:
+    """Thirty-two bytes at least."""
+    file = keys / "mistaken.toml"
+    file.write_text('[links]\nkey = "short.key"\n')
+    with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key holds less than 32 random bytes"):
+        Links.of(Configuration.read(file), namespace="default")
+
+
+async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
+    there: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools, and programs that they start, do not find it; a second reader in this process does."""
+    file = there.folder / "workers.toml"
+    monkeypatch.setenv("OUR_ENVELOPE_KEY", (there.folder / "envelope-private.json").read_text())
+    file.write_text(file.read_text().replace('"envelope-private.json"', '"env:OUR_ENVELOPE_KEY"'))
+    WorkerIdentity.load(file)
+    assert "OUR_ENVELOPE_KEY" not in os.environ
+    there.worker = WorkerIdentity.load(file)
+    assert (await there.verify(there.seal(there.provider.token())))[0].subject == "dana@example.com"
+
+
+@pytest.mark.parametrize("curve", ["X25519", "P-384"])
+async def test_keys_of_other_curves_and_pem_files_do_as_well(there: Installation, curve: str) -> None:
+    """As other programs make them."""
+    key = OKPKey.generate_key("X25519") if curve == "X25519" else ECKey.generate_key("P-384")
+    (there.folder / "a.pem").write_bytes(key.as_pem(private=True))
+    (there.folder / "b.pem").write_bytes(key.as_pem(private=False))
+    for name, before, pem in (("workers", "private", "a.pem"), ("clients", "public", "b.pem")):
+        file = there.folder / f"{name}.toml"
+        file.write_text(file.read_text().replace(f"envelope-{before}.json", pem, 1))
+    there.worker = WorkerIdentity.load(there.folder / "workers.toml")
+    there.sealer = Sealer.of(Configuration.read(there.folder / "clients.toml"))
+    assert (await there.verify(there.seal(there.provider.token())))[0].subject == "dana@example.com"
+
+
+async def test_a_gateway_may_sign_with_ed25519(there: Installation) -> None:
+    """Its workers need the public key."""
+    key = OKPKey.generate_key("Ed25519", auto_kid=True)
+    (there.folder / "gateway-signing.json").write_text(json.dumps(key.as_dict(private=True)))
+    (there.folder / "gateway-jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
+    there.gateway = Gateway.of(Configuration.read(there.folder / "gateway.toml"))
+    there.worker = WorkerIdentity.load(there.folder / "workers.toml")
+    signed = there.gateway.sign("eve", namespace=NAMESPACE, approval_id=CALL, answer=APPROVE)
+    assert (await there.verify(there.seal(signed)))[0].subject == "eve"
+
+
+def test_private_files_are_for_their_owner_only_and_public_ones_hold_no_secret(tmp_path: Path) -> None:
+    """From the moment at which they exist."""
+    files = write(tmp_path / "new")
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
+    secret = {"envelope-private.json", "gateway-signing.json", "links.key"}
+    assert {name for name, mode in modes.items() if mode == 0o600} == secret
+    for file in files:
+        if file.name not in secret and file.suffix == ".json":
+            assert '"d"' not in file.read_text()
+    assert "gateway-signing" not in (tmp_path / "new" / "workers.toml").read_text()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    """Keys that are in use would be lost."""
+    files = write(tmp_path)
+    before = {file: file.read_bytes() for file in files}
+    with pytest.raises(InvalidConfiguration, match="exists already"):
+        write(tmp_path)
+    files[0].unlink()
+    with pytest.raises(InvalidConfiguration, match="exists already"):
+        write(tmp_path)
+    assert not files[0].exists()
+    assert {file: file.read_bytes() for file in files[1:]} == {file: before[file] for file in files[1:]}
+
+
+def test_the_examples_are_whole(tmp_path: Path) -> None:
+    """What is commented out in them, too."""
+    write(tmp_path)
+    for name in ("workers", "gateway"):
+        file = tmp_path / f"{name}.toml"
+        lines = file.read_text().splitlines()
+        # Settings and tables that are commented out; of remarks neither holds a `=` or begins with `[`.
+        shown = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
+        file.write_text("\n".join(shown))
+        read = Configuration.read(file)
+        assert read.issuers if name == "workers" else read.oidc

@@ -1,0 +1,93 @@
+"""Hazard 16: a token that was given for one answer is good for no other."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from waystation.core.errors import NotAllowed
+from waystation.identity.envelope import LIFETIME_S
+
+HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
+# Six answers, each of which differs from the others.
+PLACES: Mapping[str, dict[str, Any]] = {
+    "here": HERE,
+    "namespace": {**HERE, "namespace": "production"},
+    "invocation": {**HERE, "call": "invoice-8/fc-1"},
+    "call": {**HERE, "call": "invoice-7/fc-2", "function_call_id": "fc-2"},
+    "answer": {**HERE, "action": "edit", "args": {"amount": 1_000_000}},
+    "digest": {**HERE, "digest": "d" * 32},
+}
+
+
+def made(there: Installation, signer: str, place: Mapping[str, Any]) -> str:
+    """Return an envelope made for a place, with a token of the provider or of the gateway."""
+    answer = APPROVE | {name: value for name, value in place.items() if name not in ("namespace", "call")}
+    bound = {"namespace": place["namespace"], "approval_id": place["call"], "answer": answer}
+    if signer == "gateway":
+        return there.sealer.seal(there.gateway.sign("dana@example.com", **bound), **bound)
+    return there.sealer.seal(there.provider.token(exp=2**36), **bound)
+
+
+@pytest.mark.parametrize("signer", ["provider", "gateway"])
+@pytest.mark.parametrize("to", PLACES)
+@pytest.mark.parametrize("of", PLACES)
+async def test_a_token_is_good_where_it_was_given_and_nowhere_else(
+    there: Installation, of: str, to: str, signer: str
+) -> None:
+    """Each of six places with each: of the 36 pairs only those of a place with itself pass."""
+    sealed = made(there, signer, PLACES[of])
+    if of == to:
+        who, _ = await there.verify(sealed, **PLACES[to])
+        assert who.subject == "dana@example.com"
+    else:
+        with pytest.raises(NotAllowed, match="was given for"):
+            await there.verify(sealed, **PLACES[to])
+
+
+@pytest.mark.parametrize("signer", ["provider", "gateway"])
+async def test_a_token_is_not_good_for_ever(there: Installation, signer: str) -> None:
+    """An envelope that was kept back is refused a day later, whatever its content."""
+    sealed = made(there, signer, HERE)
+    there.clock.ahead_s = LIFETIME_S + 120
+    with pytest.raises(NotAllowed, match="expired"):
+        await there.verify(sealed)
+
+
+@pytest.mark.parametrize("to", PLACES)
+async def test_a_token_of_the_gateway_cannot_be_put_into_another_envelope(there: Installation, to: str) -> None:
+    """Whoever opens one with the workers' key has a token for that one answer only."""
+    other = APPROVE | {"comment": "no, this one"}
+    token = there.gateway.sign("dana@example.com", namespace=NAMESPACE, approval_id=CALL, answer=other)
+    place = PLACES[to]
+    answer = APPROVE | {name: value for name, value in place.items() if name not in ("namespace", "call")}
+    sealed = there.sealer.seal(token, namespace=place["namespace"], approval_id=place["call"], answer=answer)
+    with pytest.raises(NotAllowed, match="signed for another answer"):
+        await there.verify(sealed, **place)
+
+
+async def test_a_token_of_the_gateway_that_is_good_for_anything_is_refused(there: Installation) -> None:
+    """It signs for single answers; one without that was made with its key by something else."""
+
+    key = ECKey.import_key(json.loads((there.folder / "gateway-signing.json").read_text()))
+    claims = {
+        "iss": "https://approvals.example.com",
+        "aud": "waystation",
+        "sub": "dana",
+        "roles": [],
+        "exp": time.time() + 60,
+    }
+    token = jwt.encode({"alg": "ES256", "kid": key.kid}, claims, key)
+    with pytest.raises(NotAllowed, match="signed for another answer"):
+        await there.verify(there.seal(token))
+
+
+async def test_a_token_used_twice_shows_the_same_nonce(there: Installation) -> None:
+    """By which the workflow refuses the second use."""
+    sealed = made(there, "provider", HERE)
+    assert (await there.verify(sealed))[1] == (await there.verify(sealed))[1]

@@ -1,0 +1,381 @@
+"""Who answers: which tokens prove it. Every refusal is a `NotAllowed` that holds nothing of the token."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from joserfc import jwe, jws, jwt
+from joserfc.jwk import ECKey, RSAKey
+
+from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
+from waystation.core.answer import Answer
+from waystation.core.errors import InvalidConfiguration, NotAllowed
+from waystation.core.policy import Verified
+from waystation.identity import Configuration, answer_digest
+from waystation.identity.worker import WorkerIdentity
+from waystation.testing.fake_openid import FakeOpenId
+
+JWE = ["ECDH-ES", "A256GCM"]
+
+
+def part(value: object) -> str:
+    """Return one part of a compact token."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def workers_key(there: Installation) -> ECKey:
+    """Return the public key of the workers, as everybody may have it."""
+    return ECKey.import_key(json.loads((there.folder / "envelope-public.json").read_text()))
+
+
+def enveloped(there: Installation, header: dict[str, Any] | None = None, **changes: Any) -> str:
+    """Return an envelope made by hand; None leaves a field out."""
+    content = {
+        "token": there.provider.token(),
+        "namespace": NAMESPACE,
+        "call": CALL,
+        "answer": answer_digest(APPROVE),
+        "jti": "n1",
+        "exp": time.time() + 60,
+    } | changes
+    content = {name: value for name, value in content.items() if value is not None}
+    plain = json.dumps(content)
+    return jwe.encrypt_compact(
+        {"alg": JWE[0], "enc": JWE[1]} | (header or {}), plain, workers_key(there), algorithms=[*JWE, "DEF", "A128GCM"]
+    )
+
+
+async def refused(there: Installation, sealed: str, **context: Any) -> str:
+    """Return why a worker refuses a token; nothing else may happen, and nothing of it may be told."""
+    with pytest.raises(NotAllowed) as caught:
+        await there.verify(sealed, **context)
+    text = str(caught.value)
+    assert caught.value.__cause__ is None
+    assert not any(piece in text for piece in sealed.split(".") if len(piece) > 8)
+    assert not any(secret in text for secret in there.provider.secrets)
+    return text
+
+
+async def test_a_token_of_the_identity_provider_says_who_answers(there: Installation) -> None:
+    """With the roles that the provider gives."""
+    who, nonce = await there.verify(there.seal(there.provider.token("dana@example.com", roles=["finance", "audit"])))
+    assert who == Verified(subject="dana@example.com", roles=("finance", "audit"), issuer=there.provider.url)
+    assert len(nonce) >= 16
+
+
+async def test_a_token_of_the_gateway_says_who_answers(there: Installation) -> None:
+    """Its issuer is the gateway, which has seen the person log in."""
+    signed = there.gateway.sign("eve", ["finance"], namespace=NAMESPACE, approval_id=CALL, answer=APPROVE)
+    who, _ = await there.verify(there.seal(signed))
+    assert who == Verified(subject="eve", roles=("finance",), issuer="https://approvals.example.com")
+
+
+async def test_two_envelopes_of_one_token_have_different_nonces(there: Installation) -> None:
+    """So each is recorded, and counts, once."""
+    token = there.provider.token()
+    assert (await there.verify(there.seal(token)))[1] != (await there.verify(there.seal(token)))[1]
+
+
+async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Installation) -> None:
+    """What is bound is what it says."""
+    sealed = there.sealer.seal(
+        there.provider.token(), namespace=NAMESPACE, approval_id=CALL, answer=APPROVE | {"wake": True, "by": None}
+    )
+    assert (await there.verify(sealed, remember=False))[0].subject == "dana@example.com"
+
+
+# What is sealed
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"iss": "https://other.example"}, "none of the issuers"),
+        ({"iss": None}, "none of the issuers"),
+        ({"iss": ["https://other.example"]}, "none of the issuers"),
+        ({"aud": "another-program"}, "audience"),
+        ({"aud": None}, "audience"),
+        ({"aud": {"waystation-test": 1}}, "audience"),
+        ({"aud": ["x"] * 101}, "audience"),
+        ({"exp": 1_000}, "expired"),
+        ({"exp": None}, "lacks `exp`"),
+        ({"exp": True}, "lacks `exp`"),
+        ({"exp": "tomorrow"}, "lacks `exp`"),
+        ({"nbf": 4_000_000_000}, "not valid yet"),
+        ({"iat": 4_000_000_000}, "not valid yet"),
+        ({"nbf": "now"}, "times is no number"),
+        ({"sub": None}, "names nobody"),
+        ({"sub": ""}, "names nobody"),
+        ({"sub": 7}, "names nobody"),
+        ({"sub": "d" * 301}, "names nobody"),
+        ({"sub": "dana\u202e"}, "names nobody"),
+        ({"sub": "role:finance"}, "only the names of roles"),
+        ({"roles": "finance"}, "no list"),
+        ({"roles": {"finance": True}}, "no list"),
+        ({"roles": [["finance"]]}, "something else than short texts"),
+        ({"roles": ["r" * 301]}, "something else than short texts"),
+        ({"roles": ["r"] * 501}, "no list of at most 500"),
+    ],
+)
+async def test_a_signed_token_has_to_say_all_that_is_needed(
+    there: Installation, changes: dict[str, Any], why: str
+) -> None:
+    """Whatever is missing or of a wrong kind refuses it, though its signature holds."""
+    assert why in await refused(there, there.seal(there.provider.token(**changes)))
+
+
+async def test_a_token_without_roles_is_of_a_person_without_roles(there: Installation) -> None:
+    """Many providers name none."""
+    assert (await there.verify(there.seal(there.provider.token(roles=()))))[0].roles == ()
+    claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 60}
+    assert (await there.verify(there.seal(there.provider.signed(claims))))[0].roles == ()
+
+
+async def test_a_clock_that_is_a_little_off_refuses_nobody(there: Installation) -> None:
+    """Thirty seconds in either direction."""
+    for off in (-30, 30):
+        there.clock.ahead_s = off
+        token = there.provider.token(exp=int(time.time()) + max(0, off) - 20 + 1, nbf=int(time.time()))
+        assert (await there.verify(there.seal(token)))[0].subject
+
+
+def forged(there: Installation) -> dict[str, str]:
+    """Return tokens as a forger makes them, who has all public keys."""
+    claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "mallory", "exp": time.time() + 600}
+    own = ECKey.generate_key("P-256")
+    public = there.provider.keys[0]
+    kid = public.kid
+    message = f"{part({'alg': 'HS256', 'kid': kid})}.{part(claims)}"
+    hashed = hmac.digest(public.as_pem(private=False), message.encode(), "sha256")
+    with_public_key = f"{message}.{base64.urlsafe_b64encode(hashed).rstrip(b'=').decode()}"
+    head, body, signature = there.provider.token().split(".")
+    good = {"alg": "ES256", "kid": kid}
+    embedded = own.as_dict(private=False)
+    return {
+        "no signature": f"{part({'alg': 'none'})}.{part(claims)}.",
+        "none in capitals": f"{part({'alg': 'None', 'kid': kid})}.{part(claims)}.AAAA",
+        "signature taken off": f"{head}.{body}.",
+        "header replaced": f"{part({'alg': 'none', 'kid': kid})}.{body}.{signature}",
+        "HMAC with the public key": with_public_key,
+        "another's key under the name of the provider's": jwt.encode(good, claims, own, algorithms=["ES256"]),
+        "a key that is not published": jwt.encode(good | {"kid": "k9"}, claims, own, algorithms=["ES256"]),
+        "a key in the header": jwt.encode({"alg": "ES256", "jwk": embedded}, claims, own, algorithms=["ES256"]),
+        "an address of keys in the header": jwt.encode(
+            {"alg": "ES256", "jku": "https://mallory.example/jwks"}, claims, own, algorithms=["ES256"]
+        ),
+        "body changed": f"{head}.{part(claims)}.{signature}",
+        "signature changed": f"{head}.{body}.{'A' * len(signature)}",
+        "another algorithm with the provider's key": f"{part({'alg': 'RS256', 'kid': kid})}.{body}.{signature}",
+        "a name of a key that is no text": f"{part({'alg': 'ES256', 'kid': [kid]})}.{body}.{signature}",
+        "an algorithm that is no text": f"{part({'alg': ['ES256'], 'kid': kid})}.{body}.{signature}",
+        "not a token": "letmein",
+        "empty": "..",
+        "no JSON": f"{part(1)}.{part(2)}.AAAA",
+        "deep": f"{head}.{base64.urlsafe_b64encode(b'[' * 3_000).rstrip(b'=').decode()}.{signature}",
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no signature",
+        "none in capitals",
+        "signature taken off",
+        "header replaced",
+        "HMAC with the public key",
+        "another's key under the name of the provider's",
+        "a key that is not published",
+        "a key in the header",
+        "an address of keys in the header",
+        "body changed",
+        "signature changed",
+        "another algorithm with the provider's key",
+        "a name of a key that is no text",
+        "an algorithm that is no text",
+        "not a token",
+        "empty",
+        "no JSON",
+        "deep",
+    ],
+)
+async def test_a_forged_identity_proves_nothing(there: Installation, name: str) -> None:
+    """Hazard 15: only a signature of a trusted issuer says who somebody is."""
+    await refused(there, there.seal(forged(there)[name]))
+
+
+async def test_every_forgery_is_tried(there: Installation) -> None:
+    """The list above is complete."""
+    assert len(forged(there)) == 18
+
+
+@pytest.mark.parametrize("name", ["crit", "b64", "zip"])
+async def test_a_header_that_asks_for_more_is_refused_though_the_signature_holds(
+    there: Installation, name: str
+) -> None:
+    """What is not understood must not be passed over."""
+    key = there.provider.keys[0]
+    value: Any = {"crit": ["exp"], "b64": True, "zip": "DEF"}[name]
+    claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 600}
+    head = part({"alg": "ES256", "kid": key.kid, name: value})
+    message = f"{head}.{part(claims)}"
+    signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
+    token = f"{message}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    assert "not supported" in await refused(there, there.seal(token))
+
+
+async def test_a_short_rsa_key_is_not_taken_from_a_provider(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """Such signatures can be forged."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its length, which is the point
+        own_openid.keys[:] = [RSAKey.generate_key(1024, {"use": "sig"}, auto_kid=True)]
+        token = own_openid.token()
+    there = installed(tmp_path, own_openid)
+    assert "not among those of its issuer" in await refused(there, there.seal(token))
+
+
+# The envelope
+
+
+async def test_a_plaintext_token_is_refused_and_said_to_be_revoked(there: Installation) -> None:
+    """Hazard 16: it stands readable wherever it was sent."""
+    assert "revoke it" in await refused(there, there.provider.token())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"namespace": "other"}, "another namespace"),
+        ({"call": "invoice-8/fc-1"}, "another call"),
+        ({"answer": answer_digest(APPROVE | {"action": "reject"})}, "another answer"),
+        ({"answer": None}, "another answer"),
+        ({"exp": 1_000}, "expired"),
+        ({"exp": None}, "lacks `exp`"),
+        ({"jti": None}, "lacks `token` or `jti`"),
+        ({"jti": ""}, "lacks `token` or `jti`"),
+        ({"jti": "n" * 101}, "lacks `token` or `jti`"),
+        ({"token": None}, "lacks `token` or `jti`"),
+        ({"token": {"sub": "dana"}}, "lacks `token` or `jti`"),
+    ],
+)
+async def test_an_envelope_has_to_be_for_this_answer(there: Installation, changes: dict[str, Any], why: str) -> None:
+    """Each of its fields counts."""
+    assert why in await refused(there, enveloped(there, **changes))
+
+
+async def test_an_envelope_made_by_hand_is_as_good(there: Installation) -> None:
+    """So other languages can make one: the contract says all that is needed."""
+    who, nonce = await there.verify(enveloped(there))
+    assert (who.subject, nonce) == ("dana@example.com", "n1")
+
+
+@pytest.mark.parametrize("header", [{"zip": "DEF"}, {"enc": "A128GCM"}, {"cty": "JWT", "jku": "https://x.example"}])
+async def test_an_envelope_is_made_in_the_one_way_that_was_agreed(there: Installation, header: dict[str, str]) -> None:
+    """Compressed, a small text could become a large one."""
+    assert "not made as agreed" in await refused(there, enveloped(there, header))
+
+
+async def test_an_envelope_of_others_does_not_open(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
+    """Nor does one in which a single character was changed."""
+    assert "cannot be opened" in await refused(there, installed(tmp_path / "other", openid).seal(openid.token()))
+    head, key, iv, text, tag = there.seal(openid.token()).split(".")
+    text = ("B" if text[0] == "A" else "A") + text[1:]
+    assert "cannot be opened" in await refused(there, ".".join([head, key, iv, text, tag]))
+
+
+async def test_an_old_key_opens_what_was_sealed_before_it_was_replaced(
+    there: Installation, tmp_path: Path, openid: FakeOpenId
+) -> None:
+    """While both are configured."""
+    new = installed(tmp_path / "new", openid)
+    file = new.folder / "workers.toml"
+    names = f'["envelope-private.json", "{there.folder}/envelope-private.json"]'
+    file.write_text(file.read_text().replace('"envelope-private.json"', names, 1))
+    new.worker = WorkerIdentity.load(file)
+    assert (await new.verify(there.seal(openid.token())))[0].subject == "dana@example.com"
+
+
+async def test_a_huge_token_is_refused_before_it_is_read(there: Installation) -> None:
+    """Sealed, and on the way into the envelope."""
+    assert "at most 32000" in await refused(there, "e30." * 10_000)
+    with pytest.raises(NotAllowed, match="at most 16000"):
+        there.seal("e" * 16_001)
+    assert "What was sent as a token is no signed token" in await refused(
+        there, enveloped(there, token="e30.e30." + "A" * 17_000)
+    )
+
+
+# Anything at all
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+claim_sets = st.dictionaries(
+    st.sampled_from(["iss", "aud", "exp", "nbf", "iat", "sub", "roles", "waystation", "x"]), json_values, max_size=8
+)
+quietly = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@quietly
+@given(st.text() | st.lists(st.text(max_size=30), min_size=5, max_size=5).map(".".join))
+async def test_whatever_is_sent_as_a_token_is_refused_and_raises_nothing_else(there: Installation, text: str) -> None:
+    """Also texts of five parts."""
+    await refused(there, text)
+
+
+@quietly
+@given(json_values | st.fixed_dictionaries({"token": json_values, "jti": json_values, "exp": json_values}))
+async def test_whatever_is_sealed_is_refused_and_raises_nothing_else(there: Installation, value: object) -> None:
+    """Anybody can seal: the key for it is public."""
+    sealed = jwe.encrypt_compact(
+        {"alg": JWE[0], "enc": JWE[1]}, json.dumps(value), workers_key(there), algorithms=list(JWE)
+    )
+    await refused(there, sealed)
+
+
+@quietly
+@given(claim_sets, st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "x"]), json_values, max_size=4))
+async def test_whatever_is_signed_is_refused_and_raises_nothing_else(
+    there: Installation, claims: dict[str, Any], header: dict[str, Any]
+) -> None:
+    """Also by a key of the provider's, when it does not say who somebody is."""
+    key = there.provider.keys[0]
+    message = f"{part({'alg': 'ES256', 'kid': key.kid} | header)}.{part({'iss': there.provider.url} | claims)}"
+    signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
+    token = f"{message}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+    await refused(there, there.seal(token))
+
+
+async def test_the_answer_of_the_contract_has_the_digest_of_the_contract(there: Installation) -> None:
+    """The example of the documentation, so that other languages can compare."""
+    answer = {
+        "function_call_id": "fc-1",
+        "action": "edit",
+        "args": {"amount": 12.5, "note": "größer\n", "id": 9007199254740993, "small": 1e-7, "list": [1.0, None, True]},
+        "wake": True,
+    }
+    # The canonical form, written out: the default `wake` is gone.
+    text = (
+        '{"action":"edit","args":{"amount":12.5,"id":"9007199254740993","list":[1,null,true],'
+        '"note":"größer\\n","small":1e-7},"function_call_id":"fc-1"}'
+    )
+    assert answer_digest(answer) == hashlib.sha256(text.encode()).hexdigest()
+    assert answer_digest(Answer.model_validate(answer)) == answer_digest(answer)
+
+
+def test_workers_need_an_issuer_and_a_key(tmp_path: Path) -> None:
+    """The error names the file, what is missing, and what it is for."""
+    file = tmp_path / "workers.toml"
+    file.write_text("")
+    with pytest.raises(InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers open"):
+        WorkerIdentity.load(file)
+    assert Configuration.read(file).issuers == ()

@@ -1,0 +1,125 @@
+"""The configuration of channels: each error names the file and the key, and holds no address."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.notices.conftest import channels, webhook
+from waystation.activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
+from waystation.activities.notices import Notice
+from waystation.core.errors import InvalidConfiguration
+from waystation.testing.receiver import WebhookReceiver
+
+HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
+NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("[channels\n", "", "is not TOML"),
+        ("[channel.x]\n", "", "has no key 'channel'; there are channels, default, inbox"),
+        ('[channels.x]\nurl = "SECRET"\n', "channels.x", "has no key 'url'; there are urls, webhook, person"),
+        ("[channels.x]\n", "channels.x", "has neither `urls` nor a `webhook`"),
+        ('default = ["x"]\n', "default", "names 'x', but there is no [channels.x]"),
+        ('inbox = "http://approvals.example/SECRET"\n', "inbox", "is no https address"),
+        ('[channels.x]\nurls = ["SECRET"]\n', "channels.x.urls.0", "is no address that apprise knows"),
+        ('[channels.x]\nurls = ["json://a", "nothing://SECRET"]\n', "channels.x.urls.1", "is no address"),
+        ('[channels.x]\nurls = ["env:NOT_SET"]\n', "channels.x.urls.0", "the variable NOT_SET is not set"),
+        ("[channels.x]\nurls = [7]\n", "channels.x.urls.0", "valid string"),
+        ("[channels.x]\n" + HOOK.replace("https", "http"), "channels.x.webhook.url", "is no https address"),
+        ("[channels.x]\n" + HOOK, "channels.x.webhook.secret_file", "cannot be read"),
+        ("[channels.x]\n" + HOOK.replace("KEY", "bad.key"), "channels.x.webhook.secret_file", "no base64 of 24 bytes"),
+        ("[channels.x]\n" + HOOK.replace("KEY", "empty"), "channels.x.webhook.secret_file", "no base64 of 24 bytes"),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, problem: str) -> None:
+    """When the worker starts, not when somebody is to be told."""
+    (tmp_path / "bad.key").write_text("whsec_SECRET!!")
+    (tmp_path / "empty").write_text("")
+    file = tmp_path / "channels.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidConfiguration) as caught:
+        Channels.read(file)
+    assert caught.value.key == key
+    assert problem in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_addresses_may_be_in_a_variable_which_is_then_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: WebhookReceiver
+) -> None:
+    """Several of them, too; tools and programs that they start do not find it."""
+    monkeypatch.setenv("OUR_CHATS", f"{receiver.apprise_url} json://127.0.0.1/other")
+    monkeypatch.setenv("OUR_HOOK", receiver.secret)
+    text = f'urls = "env:OUR_CHATS"\nwebhook = {{ url = "{receiver.url}", secret_file = "env:OUR_HOOK" }}\n'
+    found = channels(tmp_path, "[channels.x]\n", text).get("x")
+    assert found is not None
+    assert len(found.targets) == 3
+    assert {"OUR_CHATS", "OUR_HOOK"} & os.environ.keys() == set()
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option wins; without either nobody is told."""
+    (tmp_path / "a.toml").write_text('default = ["x"]\n[channels.x]\nurls = "json://127.0.0.1"\n')
+    monkeypatch.delenv("WAYSTATION_CHANNELS", raising=False)
+    assert channels_of(None) is None
+    monkeypatch.setenv("WAYSTATION_CHANNELS", str(tmp_path / "a.toml"))
+    found = channels_of(None)
+    assert found is not None
+    assert found.default == ("x",)
+    with pytest.raises(InvalidConfiguration, match=r"b\.toml: cannot be read"):
+        channels_of(tmp_path / "b.toml")
+
+
+@pytest.mark.parametrize(
+    ("status", "passing"),
+    [(200, None), (299, None), (307, False), (400, False), (404, False), (408, True), (429, True), (500, True)],
+)
+async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
+    tmp_path: Path, receiver: WebhookReceiver, status: int, passing: bool | None
+) -> None:
+    """Redirects are not followed: what waits would go to somebody who was not configured."""
+    channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
+    assert channel is not None
+    (target,) = channel.targets
+    assert isinstance(target, WebhookTarget)
+    receiver.statuses = [status]
+    if passing is None:
+        await target.deliver(NOTICE, "msg_1")
+    else:
+        with pytest.raises(NotDelivered, match=str(status)) as caught:
+            await target.deliver(NOTICE, "msg_1")
+        assert caught.value.passing is passing
+        assert receiver.url not in str(caught.value)
+    (got,) = receiver.requests
+    assert got.verified
+    assert got.id == "msg_1"
+
+
+async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """The receiver of these tests sees through a change of each."""
+    channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
+    assert channel is not None
+    await channel.targets[0].deliver(NOTICE, "msg_1")
+    (got,) = receiver.requests
+    body = '{"type":"waystation.approval.asked","data":{}}'
+    assert receiver.verifies(body, got.headers)
+    assert not receiver.verifies(body.replace("asked", "decided"), got.headers)
+    for name in ("webhook-id", "webhook-timestamp"):
+        changed = got.headers | {name: got.headers[name][:-1] + ("1" if got.headers[name][-1] == "0" else "0")}
+        assert not receiver.verifies(body, changed)
+
+
+async def test_a_channel_that_is_not_reached_is_tried_again(tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """Of both kinds; the error does not say where it is."""
+    text = webhook(tmp_path, "x", receiver) + f'urls = ["{receiver.apprise_url}"]\n'
+    port = receiver.url.split(":")[2].split("/")[0]
+    channel = channels(tmp_path, text.replace(f":{port}/", ":9/")).get("x")
+    assert channel is not None
+    for target in channel.targets:
+        with pytest.raises(NotDelivered) as caught:
+            await target.deliver(NOTICE, "msg_1")
+        assert caught.value.passing
+        assert "127.0.0.1" not in str(caught.value)

@@ -1,0 +1,131 @@
+"""Recorded activities, run again by the workers' code without a worker."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.corpus.scenarios import SCENARIOS
+from tests.paths import HISTORIES
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.core.payload import JsonObject
+from waystation.replay import Recording
+from waystation.replay.bench import Bench, NotAsked
+from waystation.replay.steps import NoSuchStep, calls_in, model_number, model_step, tool_step
+from waystation.testing import ScriptedModel, says
+from waystation.tools.tool_context import ToolContext
+
+
+async def recorded(name: str) -> Recording:
+    """Read a kept history."""
+    return await Recording.read(HISTORIES / f"{name}.json")
+
+
+def bench(scenario: str) -> Bench:
+    """Return a bench with the agent of a scenario."""
+    return Bench(Registry.of(SCENARIOS[scenario].agent()))
+
+
+async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
+    """Same arguments, same answer, same state delta; and the context that it had."""
+    seen: JsonObject = {}
+
+    def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
+        seen.update(
+            state=tool_context.state.to_dict(), key=tool_context.idempotency_key, id=tool_context.function_call_id
+        )
+        tool_context.state["sum"] = a + b
+        return {"sum": a + b}
+
+    step = tool_step(await recorded("one-tool"), "fc-1")
+    now = await Bench(Registry.of(Agent(name="clerk", tools=[add]))).call_tool(step)
+    assert step.outcome is not None
+    assert (now.response, now.actions and now.actions.state_delta) == ({"sum": 3}, {"sum": 3})
+    assert seen == {"state": {"seed": 1}, "key": "one-tool/fc-1", "id": "fc-1"}
+
+
+async def test_an_edited_call_runs_again_with_what_the_person_made_of_it() -> None:
+    """The approval that was recorded lets it run: the digest is that of the edited arguments."""
+    step = tool_step(await recorded("confirmation-edited"), "fc-1")
+    assert (await bench("confirmation-edited").call_tool(step)).response == {"paid": 5}
+    assert (await bench("confirmation-edited").call_tool(step, args={"amount": 7})).response == {"paid": 7}
+
+
+async def test_a_tool_that_raises_is_not_repeated() -> None:
+    """What Temporal would try again is told at once."""
+    step = tool_step(await recorded("tool-raises"), "fc-1")
+    now = await bench("tool-raises").call_tool(step)
+    assert (now.response, now.error_type) == (step.outcome and step.outcome.response, "ValueError")
+
+
+async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> None:
+    """The model of today is asked with the conversation of then."""
+    model = ScriptedModel(says("three, I think"))
+    step = model_step(await recorded("one-tool"), 2)
+    now, asked = await Bench(Registry.of(Agent(name="clerk", model=model))).call_model(step)
+    assert now.content == {"role": "model", "parts": [{"text": "three, I think"}]}
+    assert asked is not None
+    assert [content["role"] for content in asked.sent.contents] == ["user", "model", "user"]
+    assert model.requests == [asked.sent]
+
+
+async def test_a_prompt_is_put_together_without_asking_the_model() -> None:
+    """Its definition is the recorded one as long as the agent has not changed."""
+    step = model_step(await recorded("one-tool"), 2)
+    assert step.reply is not None
+    same = await bench("one-tool").prompt(step)
+    other = await Bench(Registry.of(Agent(name="clerk", instruction="Be brief."))).prompt(step)
+    assert same.sent.contents == other.sent.contents
+    assert other.sent.system_instruction is not None
+    assert "Be brief." in other.sent.system_instruction
+    assert other.definition != same.definition
+
+
+async def test_no_prompt_is_seen_where_a_callback_speaks_for_the_model() -> None:
+    """The model is not asked at all then."""
+
+    def speaks(callback_context: Any, llm_request: Any) -> Any:
+        return says("I speak.")
+
+    step = model_step(await recorded("one-tool"), 2)
+    agent = Agent(name="clerk", before_model_callback=speaks)
+    with pytest.raises(NotAsked, match="'clerk'"):
+        await Bench(Registry.of(agent)).prompt(step)
+
+
+async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
+    """What they change is in what is sent, not in what is declared."""
+
+    def changes(callback_context: Any, llm_request: Any) -> None:
+        llm_request.append_instructions(["Be kind."])
+
+    step = model_step(await recorded("one-tool"), 1)
+    asked = await Bench(Registry.of(Agent(name="clerk", before_model_callback=changes))).prompt(step)
+    assert "Be kind." in (asked.sent.system_instruction or "")
+    assert "Be kind." not in (asked.declared.system_instruction or "")
+
+
+@pytest.mark.parametrize(
+    ("event", "number", "calls"), [(1, None, []), (2, 1, ["fc-1"]), (3, None, ["fc-1"]), (4, 2, [])]
+)
+async def test_an_event_names_its_step(event: int, number: int | None, calls: list[str]) -> None:
+    """The event with a call and the one with its response both name the call."""
+    recording = await recorded("one-tool")
+    assert (model_number(recording, event), calls_in(recording, event)) == (number, calls)
+
+
+@pytest.mark.parametrize("event", [2, 3, 4, 5])
+async def test_an_approval_belongs_to_its_call(event: int) -> None:
+    """The event that asks a person, and the one with the answer, name the call, too."""
+    assert calls_in(await recorded("confirmation-edited"), event) == ["fc-1"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda found: tool_step(found, "fc-9"), lambda found: model_step(found, 9)], ids=["call", "model"]
+)
+async def test_a_step_that_is_not_there_is_named(wrong: Callable[[Recording], object]) -> None:
+    """With what there is."""
+    recording = await recorded("one-tool")
+    with pytest.raises(NoSuchStep, match="9"):
+        wrong(recording)

@@ -1,0 +1,260 @@
+"""Recorded steps, run again, beside what was recorded."""
+
+import asyncio
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.corpus.scenarios import SCENARIOS, pay
+from tests.paths import HISTORIES
+from waystation.agents import Agent
+from waystation.agents.registry import Registry
+from waystation.core.errors import UnknownAgent
+from waystation.core.payload import JsonObject
+from waystation.models import LlmRequest
+from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
+from waystation.replay.request_file import NotAPrompt
+from waystation.replay.rerun import NotApproved
+from waystation.replay.steps import NoSuchStep
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.tool_context import ToolContext
+
+
+async def recorded(name: str) -> Recording:
+    """Read a kept history."""
+    return await Recording.read(HISTORIES / f"{name}.json")
+
+
+def scenario(name: str) -> Registry:
+    """Return the agent of a scenario."""
+    return Registry.of(SCENARIOS[name].agent())
+
+
+def clerk(*tools: Any, **fields: Any) -> Registry:
+    """Return an agent in the place of that of the scenarios."""
+    return Registry.of(Agent(name="clerk", tools=list(tools), **fields))
+
+
+@pytest.mark.parametrize("event", [2, 3])
+async def test_a_tool_call_that_does_the_same_is_as_recorded(event: int) -> None:
+    """Named by the event with the call, or by that with the response."""
+    found = await rerun_tool(await recorded("one-tool"), event, agents=scenario("one-tool"))
+    assert (found.same, found.differences) == (True, [])
+    assert found.args == {"a": 1, "b": 2}
+
+
+async def test_a_tool_that_changed_shows_what_differs() -> None:
+    """Place by place: in the response, in the state, in the error."""
+
+    def add(a: int, b: int, tool_context: ToolContext) -> dict[str, Any]:
+        tool_context.state["sum"] = float(a + b)
+        return {"sum": a + b, "exact": True}
+
+    found = await rerun_tool(await recorded("one-tool"), 3, agents=clerk(add))
+    places = {each.place: each.to_json() for each in found.differences}
+    assert places["response.exact"] == {"place": "response.exact", "now": True}
+    assert places["state.sum"] == {"place": "state.sum", "recorded": 3, "now": 3.0}
+    assert set(places) == {"response.exact", "state.sum", "state.temp:last"}
+
+
+async def test_a_call_of_several_has_to_be_chosen() -> None:
+    """The error lists them."""
+    recording = await recorded("parallel-tools")
+    with pytest.raises(NoSuchStep, match="fc-1, fc-2, fc-3"):
+        await rerun_tool(recording, 2, agents=scenario("parallel-tools"))
+    chosen = await rerun_tool(recording, 2, agents=scenario("parallel-tools"), call="fc-3")
+    assert (chosen.tool, chosen.args, chosen.same) == ("note", {"text": "y"}, True)
+
+
+async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
+    """They are what the person let through; what the model wanted is not run."""
+    found = await rerun_tool(await recorded("confirmation-edited"), 5, agents=scenario("confirmation-edited"))
+    assert (found.args, found.same, found.idempotency_key) == ({"amount": 5}, True, "confirmation-edited/fc-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("confirmation-left-waiting", "still waits"),
+        ("confirmation-rejected", "somebody rejected it"),
+        ("confirmation-expired", "nobody answered in time"),
+        ("cancelled-while-waiting", "nobody answered"),
+    ],
+)
+async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, reason: str) -> None:
+    """The error says why it has no approval; told to, it runs as if it had one."""
+    paid = []
+
+    def pay_soon(amount: int) -> dict[str, int]:
+        paid.append(amount)
+        return {"paid": amount}
+
+    agents = clerk(FunctionTool(pay_soon, require_confirmation=True), FunctionTool(pay, require_confirmation=True))
+    with pytest.raises(NotApproved, match=reason):
+        await rerun_tool(await recorded(name), 2, agents=agents)
+    assert paid == []
+    found = await rerun_tool(await recorded(name), 2, agents=agents, unapproved=True)
+    assert found.now is not None
+    assert set(found.now.response or ()) == {"paid"}
+    assert any("Nobody has approved" in remark for remark in found.remarks)
+
+
+async def test_an_agent_that_is_not_there_is_named() -> None:
+    """Nothing runs."""
+    with pytest.raises(UnknownAgent, match="'clerk'"):
+        await rerun_tool(await recorded("one-tool"), 3, agents=Registry.of(Agent(name="other")))
+
+
+async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
+    """As a worker stops it: the tool is cancelled, and may clean up."""
+    running, stopped = asyncio.Event(), asyncio.Event()
+
+    async def add(a: int, b: int) -> None:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    task = asyncio.create_task(rerun_tool(await recorded("one-tool"), 3, agents=clerk(add)))
+    await running.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped.is_set()
+
+
+async def test_what_a_tool_says_while_it_runs_is_heard() -> None:
+    """Heartbeats reach whoever runs it."""
+    heard = asyncio.Queue[tuple[object, ...]]()
+
+    async def add(a: int, b: int, tool_context: ToolContext) -> str:
+        tool_context.heartbeat("half way")
+        return str(await heard.get())
+
+    async with Workshop(clerk(add), on_heartbeat=lambda *said: heard.put_nowait(said)) as workshop:
+        recording = await recorded("one-tool")
+        found = await workshop.rerun_tool(recording, await workshop.planned(recording, 3))
+    assert found.now is not None
+    assert found.now.response == {"result": "('half way',)"}
+
+
+async def test_a_model_call_is_made_again_with_the_recorded_conversation() -> None:
+    """What it says now stands beside what was recorded; the agent is as it was, or not."""
+    model = ScriptedModel(says("three"))
+    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=model, instruction="Be brief."))
+    assert [each.to_json() for each in found.differences] == [{"place": "text", "recorded": "3", "now": "three"}]
+    assert found.changed is True
+    assert found.request is not None
+    assert [content["role"] for content in found.request["contents"]] == ["user", "model", "user"]
+    assert (await rerun_model(await recorded("one-tool"), 4, agents=scenario("one-tool"))).request is not None
+
+
+async def test_a_model_call_that_made_calls_shows_other_calls() -> None:
+    """Arguments are compared, ids are not: they are the engine's."""
+    agents = clerk(pay, model=ScriptedModel(calls(("add", {"a": 1, "b": 3}))))
+    found = await rerun_model(await recorded("one-tool"), 2, agents=agents)
+    assert [each.to_json() for each in found.differences] == [
+        {"place": "calls[0].args.b", "recorded": 2, "now": 3},
+    ]
+
+
+def echo(request: LlmRequest) -> str:
+    """Return what the model was given."""
+    return f"{request.model}: {request.system_instruction} ({len(request.contents)})"
+
+
+@pytest.mark.parametrize(
+    ("edits", "said", "places"),
+    [
+        ({"instruction": "Rhyme."}, "FunctionModel: Rhyme. (3)", ["systemInstruction"]),
+        ({"prompt": {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}}, "(1)", ["contents"]),
+        ({"prompt": {"systemInstruction": "Rhyme."}, "instruction": "Shout."}, "Shout.", ["systemInstruction"]),
+        ({"model": FunctionModel(lambda _: "another")}, "another", []),
+    ],
+    ids=["instruction", "contents", "both", "model"],
+)
+async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, said: str, places: list[str]) -> None:
+    """What was edited is named, and everything else stays as it was."""
+    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), **edits)
+    assert found.now is not None
+    assert said in str(found.now.content)
+    assert [each.place for each in found.edited] == places
+
+
+async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
+    """As for workers and commands; an agent that has none says so, and Gemini is not asked for such a model."""
+    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-2.5-flash"), model="demo")
+    assert found.failure is not None
+    assert "has no offline stand-in" in found.failure.message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "problem"),
+    [
+        ({"content": []}, "'content'"),
+        ({"contents": []}, "no `contents`"),
+        ({"contents": "hi"}, "`contents`"),
+        ({"tools": ["x"]}, "list of objects"),
+    ],
+)
+async def test_a_prompt_that_is_none_is_refused(prompt: JsonObject, problem: str) -> None:
+    """Before the model is asked; the message names the field."""
+    with pytest.raises(NotAPrompt, match=problem):
+        await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
+
+
+async def test_a_model_that_fails_now_says_so() -> None:
+    """The failure stands where the reply would."""
+
+    def fails(_: LlmRequest) -> str:
+        raise ValueError("no")
+
+    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(fails)))
+    assert found.failure is not None
+    assert found.failure.error_type == "ModelUnavailable"
+    assert not found.same
+
+
+async def test_a_failed_model_call_may_succeed_now() -> None:
+    """What was recorded is the failure."""
+    agents = clerk(model=ScriptedModel(says("now I can")))
+    recording = await recorded("model-fails")
+    found = await rerun_model(recording, len(recording.events), agents=agents)
+    assert found.recorded_failure is not None
+    assert {"failed", "text"} <= {each.place for each in found.differences}
+
+
+@pytest.mark.parametrize("event", [1, 3])
+async def test_an_event_that_no_model_gave_is_refused(event: int) -> None:
+    """The user's message, and a response."""
+    with pytest.raises(NoSuchStep, match="No model gave event"):
+        await rerun_model(await recorded("one-tool"), event, agents=scenario("one-tool"))
+
+
+def _html(found: Any) -> str:
+    return str(found._repr_html_())
+
+
+def _text(found: Any) -> str:
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(found)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("shown", [_html, _text])
+async def test_a_rerun_shows_itself_in_terminals_and_notebooks(shown: Callable[[Any], str]) -> None:
+    """Both sides, the verdict, and the key; texts of tools are never markup."""
+
+    def add(a: int, b: int) -> dict[str, str]:
+        return {"sum": "[red]<b>4</b>"}
+
+    text = shown(await rerun_tool(await recorded("one-tool"), 3, agents=clerk(add)))
+    assert "differs" in text
+    assert "one-tool/fc-1" in text
+    assert "<b>" not in text or shown is _text
+    assert "[red]" in text

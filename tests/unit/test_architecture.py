@@ -1,0 +1,147 @@
+"""Rules that the file tree promises."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import grimp
+import pytest
+
+from tests.paths import ROOT
+from waystation.core import errors
+
+TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
+FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests")
+FILES = [ROOT / "worker.py", *sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+
+
+def loaded_by(module: str) -> set[str]:
+    """Return the top-level packages that importing `module` loads, in a process of its own."""
+    code = f"import sys, {module}; print(*sorted({{name for name in sys.modules}}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return set(out.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "never"),
+    [
+        ("waystation", {"temporalio", "google.genai", TOOLS, "structlog", "typer", "joserfc"}),
+        ("waystation.version", {"temporalio", "google.genai", "pydantic", TOOLS}),
+        ("waystation.core.projection", {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"}),
+        ("waystation.workflows.invocation", {"google.genai", TOOLS, ACTIVITIES, "structlog", "waystation.agents"}),
+        ("waystation.tools", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS}),
+        ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
+        ("waystation.cli.main", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
+        ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),
+        ("waystation.worker.main", {"google.genai", "typer", "joserfc", "apprise", "httpx2"}),
+    ],
+)
+def test_what_a_module_stands_on(module: str, never: set[str]) -> None:
+    """Import-linter sees what files import; this sees what is really loaded."""
+    assert loaded_by(module) & never == set()
+
+
+def import_circles(graph: grimp.ImportGraph) -> Iterator[set[str]]:
+    """Yield the sets of modules that all import one another, directly or through others (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    for root in sorted(graph.modules):
+        if root in order:
+            continue
+        pending = [(root, iter(sorted(graph.find_modules_directly_imported_by(root))))]
+        order[root] = lowest[root] = len(order)
+        path.append(root)
+        while pending:
+            module, imported = pending[-1]
+            target = next(imported, None)
+            if target is None:
+                pending.pop()
+                if pending:
+                    caller = pending[-1][0]
+                    lowest[caller] = min(lowest[caller], lowest[module])
+                if lowest[module] == order[module]:
+                    circle = set(path[path.index(module) :])
+                    del path[path.index(module) :]
+                    if len(circle) > 1:
+                        yield circle
+            elif target not in order:
+                order[target] = lowest[target] = len(order)
+                path.append(target)
+                pending.append((target, iter(sorted(graph.find_modules_directly_imported_by(target)))))
+            elif target in path:
+                lowest[module] = min(lowest[module], order[target])
+
+
+def test_modules_import_no_circles() -> None:
+    """Deferred imports count, imports for type checkers do not."""
+    graph = grimp.build_graph("waystation", exclude_type_checking_imports=True, cache_dir=None)
+    circles = [sorted(circle) for circle in import_circles(graph)]
+    # The client's own circle goes when its clients are composed instead of inherited.
+    assert [circle for circle in circles if not all(name.startswith("waystation.client.") for name in circle)] == []
+
+
+def test_import_circles_are_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in (("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("d", "e"), ("e", "d"), ("f", "a")):
+        graph.add_import(importer=importer, imported=imported)
+    assert list(import_circles(graph)) == [{"d", "e"}, {"b", "c"}]
+
+
+def test_every_module_has_a_docstring() -> None:
+    """A reader learns from the first line of a file what it is for."""
+    assert [
+        path for path in FILES if (text := path.read_text()).strip() and not ast.get_docstring(ast.parse(text))
+    ] == []
+
+
+def test_nothing_is_imported_by_a_bare_name() -> None:
+    """`tools.x` would be a second copy of `waystation.tools.x`, whose classes are other classes."""
+    bare = {"tools", "activities", "workflows", "worker"}
+    imports = [
+        (path, module)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        for module in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    ]
+    assert [(path, module) for path, module in imports if module.split(".")[0] in bare] == []
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    """The tree at the top of the module is the documentation."""
+    drawing = inspect.getdoc(errors) or ""
+    classes = [
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
+    ]
+    assert [name for name in classes if f" {name}" not in f" {drawing}"] == []
+
+
+def test_workflow_code_reads_no_clock_and_draws_nothing() -> None:
+    """Neither by import nor by name; the sandbox replays catch what is hidden deeper."""
+    forbidden = {"time", "random", "uuid", "secrets", "datetime", "os", "socket", "subprocess", "threading"}
+    allowed = {"payload.py": {"datetime", "uuid"}}
+    timeouts = ("perform.py", "settings.py", "policy.py", "people.py")
+    allowed |= {name: {"datetime"} for name in timeouts}
+    found = {}
+    for path in [*(ROOT / "workflows").glob("*.py"), *(ROOT / "waystation" / "core").glob("*.py")]:
+        imported = {
+            alias.name.split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        } | {
+            (node.module or "").split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+        }
+        if bad := imported & forbidden - allowed.get(path.name, set()):
+            found[path.name] = bad
+    assert found == {}

@@ -1,0 +1,47 @@
+"""What logs say of an exception, and that they do no harm."""
+
+import os
+import subprocess
+import sys
+
+from tests.paths import ROOT
+
+PROGRAM = """
+import logging
+from waystation.logs import configure_logs
+
+configure_logs("console")
+said = "my account is 4711"
+try:
+    raise ValueError("no")
+except ValueError:
+    logging.getLogger("x").exception("tool.failed")
+"""
+
+
+def test_a_traceback_for_people_has_no_local_variables() -> None:
+    """In those of the engine is what people and models said."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "ValueError: no" in done.stderr
+    assert "4711" not in done.stderr
+
+
+WITHOUT_READER = """
+import structlog
+from waystation.logs import configure_logs
+
+configure_logs("json")
+structlog.get_logger("x").info("tool_call.completed")
+print("went on")
+"""
+
+
+def test_a_log_that_nobody_reads_any_more_makes_nothing_fail() -> None:
+    """A collector may end before the worker that it collects from, whose calls would fail and be repeated."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-c", WITHOUT_READER], cwd=ROOT, stdout=subprocess.PIPE, stderr=write)
+    finally:
+        os.close(write)
+    assert done.stdout == b"went on\n"

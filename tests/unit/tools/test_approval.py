@@ -1,0 +1,384 @@
+"""Which calls wait for a person, and by which policy: a tool's own, or that of a rule."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from mcp.types import Tool
+from pydantic import BaseModel, ValidationError
+
+from tests.unit.tools.rest_service import spec
+from tests.unit.tools.rest_service import tool as rest_tool
+from waystation.agents import Agent, ApprovalRule
+from waystation.core.answer import usual_hint
+from waystation.core.errors import InvalidTool
+from waystation.core.model_call import Confirmation, Effect
+from waystation.core.payload import JsonObject
+from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import Judgement, judged
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
+from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.mcp_tool.mcp_tool import McpTool
+from waystation.tools.request_input_tool import request_input
+from waystation.tools.tool_context import ToolContext
+
+OWN = ApprovalPolicy(approvers=("role:own",))
+FIRST = ApprovalPolicy(approvers=("role:first",))
+SECOND = ApprovalPolicy(approvers=("role:second",))
+
+
+def pay(amount: float, currency: str = "EUR", tool_context: ToolContext | None = None) -> str:
+    """Pay."""
+    return f"{amount} {currency}"
+
+
+async def found(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> Judgement:
+    return await judged(tool, args, ToolContext(), rules)
+
+
+async def policy_of(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> ApprovalPolicy | None:
+    """Return the policy by which the call is confirmed; None when it is not."""
+    judgement = await found(tool, args, *rules)
+    return judgement.policy if judgement.confirmation else None
+
+
+async def test_a_policy_gates_every_call() -> None:
+    """Without any flag, and with the tool's hint."""
+    tool = FunctionTool(pay, approval=OWN, hint="Really?")
+    judgement = await found(tool, {"amount": 1})
+    assert judgement.policy == OWN
+    assert judgement.confirmation is not None
+    assert judgement.confirmation.hint == "Really?"
+    assert tool.effect_when(confirmed=True) == "once"
+
+
+async def test_a_predicate_decides_beside_a_policy() -> None:
+    """The policy is that of the call all the same, should the tool ask from inside."""
+    tool = FunctionTool(pay, approval=OWN, require_confirmation=lambda amount: amount > 100)
+    assert await policy_of(tool, {"amount": 101}) == OWN
+    assert await found(tool, {"amount": 100}) == Judgement(None, OWN)
+
+
+async def test_a_long_running_tool_runs_and_its_answer_has_the_policy() -> None:
+    """Nothing is confirmed before."""
+    assert await found(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == Judgement(None, OWN)
+
+
+async def test_a_tool_of_ones_own_has_a_policy_as_an_attribute() -> None:
+    """And its `check_require_confirmation`, when it has one, decides."""
+
+    class Shred(BaseTool):
+        approval = OWN
+
+    class Choosy(Shred):
+        async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
+            return bool(args["all"])
+
+    assert await policy_of(Shred(name="shred", description=""), {}) == OWN
+    assert await policy_of(Choosy(name="shred", description=""), {"all": True}) == OWN
+    assert await policy_of(Choosy(name="shred", description=""), {"all": False}) is None
+
+
+@pytest.mark.parametrize("said", [3, "\ud800", Exception("no hint")])
+async def test_a_hint_that_is_of_no_use_gives_way_to_the_usual_one(said: Any) -> None:
+    """The person is asked all the same, be it for the tool itself or for a rule."""
+
+    class Shred(BaseTool):
+        def confirmation_hint(self) -> str:
+            if isinstance(said, Exception):
+                raise said
+            return said  # type: ignore[no-any-return]  # the mistake
+
+    tool, gated = Shred(name="shred", description=""), Shred(name="shred", description="")
+    gated.approval = OWN
+    for judgement in (await found(tool, {}, ApprovalRule(FIRST)), await found(gated, {})):
+        assert judgement.confirmation is not None
+        assert judgement.confirmation.hint.startswith("Please approve or reject the tool call shred()")
+
+
+@pytest.mark.parametrize("asked", [True, Confirmation(payload=object())])
+async def test_a_confirmation_that_cannot_be_recorded_asks_the_usual(asked: Any) -> None:
+    """A model call that cannot be recorded would be repeated for ever."""
+
+    class Shred(BaseTool):
+        async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
+            return asked  # type: ignore[no-any-return]  # the mistake
+
+    judgement = await found(Shred(name="shred", description=""), {})
+    assert judgement.confirmation == Confirmation(hint=usual_hint("shred"))
+
+
+async def test_the_tools_own_policy_comes_first_then_the_first_rule_that_matches() -> None:
+    """The rules stand in the order in which they are looked at."""
+    rules = (ApprovalRule(FIRST, over={"amount": 1000}), ApprovalRule(SECOND))
+    assert await policy_of(FunctionTool(pay, approval=OWN), {"amount": 5000}, *rules) == OWN
+    assert await policy_of(FunctionTool(pay), {"amount": 5000}, *rules) == FIRST
+    assert await policy_of(FunctionTool(pay), {"amount": 5}, *rules) == SECOND
+    assert await found(FunctionTool(pay), {"amount": 5}) == Judgement()
+
+
+async def test_a_tools_predicate_does_not_exempt_a_call_from_rules() -> None:
+    """Who writes a tool cannot take away what whoever runs it has laid down."""
+    tool = FunctionTool(pay, approval=OWN, require_confirmation=lambda amount: False)
+    assert await policy_of(tool, {"amount": 5}, ApprovalRule(FIRST)) == FIRST
+
+
+async def test_a_rule_says_who_confirms_what_a_tool_has_confirmed_anyway() -> None:
+    """Of a flag without a policy."""
+    tool = FunctionTool(pay, require_confirmation=True)
+    assert await policy_of(tool, {"amount": 5}, ApprovalRule(FIRST)) == FIRST
+    assert await policy_of(tool, {"amount": 5}) is None
+    assert (await found(tool, {"amount": 5})).confirmation is not None
+
+
+async def test_a_rule_governs_the_answer_to_a_long_running_call() -> None:
+    """The function runs; who may answer is the rule's affair."""
+    judgement = await found(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
+    assert judgement == Judgement(None, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "matches"),
+    [("pay", True), ("p*", True), (("book", "pa?"), True), (["Pay"], False), ("pa", False)],
+)
+async def test_tools_are_named_by_patterns(patterns: Sequence[str], matches: bool) -> None:
+    """Case counts, as it does for models."""
+    assert (await policy_of(FunctionTool(pay), {"amount": 1}, ApprovalRule(FIRST, tools=patterns)) == FIRST) is matches
+
+
+@pytest.mark.parametrize(
+    ("effect", "confirmed", "matches"),
+    [
+        ("read", False, {"all", "not once"}),
+        (None, False, {"all", "not read", "not once"}),
+        (None, True, {"all", "once", "not read"}),
+        ("repeatable", False, {"all", "not read", "not once"}),
+        ("once", False, {"all", "once", "not read"}),
+        ("read", True, {"all", "not once"}),
+    ],
+)
+async def test_effects_are_those_that_the_call_has(effect: Effect | None, confirmed: bool, matches: set[str]) -> None:
+    """A tool that says nothing is not taken for one that only reads."""
+    tool = FunctionTool(pay, effect=effect, require_confirmation=confirmed)
+    rules = {
+        "all": ApprovalRule(FIRST),
+        "once": ApprovalRule(FIRST, effects=("once",)),
+        "not read": ApprovalRule(FIRST, unless_effect="read"),
+        "not once": ApprovalRule(FIRST, unless_effect="once"),
+    }
+    assert {name for name, rule in rules.items() if await policy_of(tool, {"amount": 1}, rule) == FIRST} == matches
+
+
+@pytest.mark.parametrize(
+    ("amount", "over"),
+    [(100, False), (100.01, True), ("5000", True), ("5", False), (-5, False), (1e300, True)],
+)
+async def test_an_amount_is_compared_as_the_function_will_see_it(amount: object, over: bool) -> None:
+    """A model cannot slip a large number past as text."""
+    rule = ApprovalRule(FIRST, over={"amount": 100})
+    assert (await policy_of(FunctionTool(pay), {"amount": amount}, rule) == FIRST) is over
+
+
+class Remote(BaseTool):
+    """A tool that takes whatever it is given."""
+
+
+@pytest.mark.parametrize(
+    ("args", "over"),
+    [
+        ({"amount": 101}, True),
+        ({"amount": "101"}, True),
+        ({"amount": "much"}, True),
+        ({"amount": [1]}, True),
+        ({"amount": True}, True),
+        ({"amount": "nan"}, True),
+        ({"amount": 10**400}, True),
+        ({"amount": 5}, False),
+        ({"amount": None}, False),
+        ({}, False),
+        ({"total": 200}, True),
+    ],
+)
+async def test_what_is_no_number_is_over(args: JsonObject, over: bool) -> None:
+    """Where nobody knows, a person decides; an argument that is not there is not over."""
+    rule = ApprovalRule(FIRST, over={"amount": 100, "total": 100})
+    assert (await policy_of(Remote(name="r", description=""), args, rule) == FIRST) is over
+
+
+async def test_a_predicate_of_a_rule_takes_those_arguments_that_it_names() -> None:
+    """Sync or async; converted, with defaults, and with the context."""
+
+    async def foreign(currency: str, tool_context: ToolContext) -> bool:
+        return currency != "EUR" and tool_context.user_id != "dana"
+
+    rule = ApprovalRule(FIRST, when=foreign)
+    assert await policy_of(FunctionTool(pay), {"amount": 1, "currency": "USD"}, rule) == FIRST
+    assert await policy_of(FunctionTool(pay), {"amount": 1}, rule) is None
+
+
+@pytest.mark.parametrize("predicate", [lambda amount: 1 / 0, lambda nothing_of_the_kind: False])
+async def test_a_predicate_of_a_rule_that_raises_counts_as_a_match(predicate: Any) -> None:
+    """A person decides."""
+    assert await policy_of(FunctionTool(pay), {"amount": 1}, ApprovalRule(FIRST, when=predicate)) == FIRST
+
+
+async def test_all_that_a_rule_says_has_to_hold() -> None:
+    """One condition that fails is enough."""
+    rule = ApprovalRule(FIRST, tools="pay", over={"amount": 10}, when=lambda currency: currency == "USD")
+    assert await policy_of(FunctionTool(pay), {"amount": 11, "currency": "USD"}, rule) == FIRST
+    assert await policy_of(FunctionTool(pay), {"amount": 9, "currency": "USD"}, rule) is None
+    assert await policy_of(FunctionTool(pay), {"amount": 11}, rule) is None
+
+
+async def test_nobody_is_asked_about_arguments_that_the_function_refuses() -> None:
+    """Nothing runs, so the rule's questions about them are not asked."""
+    rule = ApprovalRule(FIRST, over={"amount": 10})
+    assert await policy_of(FunctionTool(pay), {"amount": "much"}, rule) is None
+
+
+async def test_a_predicate_cannot_change_the_arguments() -> None:
+    """It gets a copy."""
+    args = {"items": [1]}
+    rule = ApprovalRule(FIRST, when=lambda items: items.append(2))
+    await found(Remote(name="r", description=""), args, rule)
+    assert args == {"items": [1]}
+
+
+async def test_leaving_a_loop_needs_nobody() -> None:
+    """It is no more than a transfer."""
+    assert await found(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == Judgement()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"approval": {"approvers": ["a"]}}, "`approval` is {'approvers': ['a']}; use an ApprovalPolicy."),
+        ({"approval": ApprovalPolicy(actions=("respond",))}, "add one of 'approve', 'edit' to `actions`"),
+        (
+            {"approval": ApprovalPolicy(remember=timedelta(1), remember_args=("amuont",))},
+            "`remember_args` of its `approval` names 'amuont', which is no parameter.",
+        ),
+    ],
+)
+def test_mistakes_in_a_tools_policy_are_found(settings: JsonObject, problem: str) -> None:
+    """When the tool is made, and together with its other mistakes."""
+    with pytest.raises(InvalidTool) as raised:
+        FunctionTool(pay, retries=-1, **settings)
+    assert problem in str(raised.value)
+    assert "`retries` is -1" in str(raised.value)
+
+
+class Ruling(BaseModel):
+    """What a person answers."""
+
+    granted: bool
+    note: str = ""
+
+
+def test_a_response_schema_is_a_model_or_a_schema() -> None:
+    """Both are recorded as JSON schema."""
+    by_model = LongRunningFunctionTool(pay, response_schema=Ruling).answer_schema() or {}
+    assert (by_model["required"], sorted(by_model["properties"])) == (["granted"], ["granted", "note"])
+    schema = {"type": "object", "required": ["granted"]}
+    assert LongRunningFunctionTool(pay, response_schema=schema).answer_schema() == schema
+    assert LongRunningFunctionTool(pay).answer_schema() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"response_schema": {"type": "objekt"}}, "its `response_schema` is no JSON schema: type: 'objekt' is not"),
+        ({"response_schema": int}, "its `response_schema` is not of an object"),
+        ({"response_schema": object()}, "its `response_schema` has no JSON schema"),
+        ({"response_schema": {"type": "object", "title": "x" * 20_000}}, "at most 16000 can be recorded"),
+        ({"approval": ApprovalPolicy(actions=("edit",))}, "add one of 'approve', 'reject', 'respond' to `actions`"),
+        ({"approval": ApprovalPolicy(remember=timedelta(1))}, "a long-running call is answered each time"),
+    ],
+)
+def test_mistakes_in_how_a_long_running_tool_is_answered_are_found(settings: JsonObject, problem: str) -> None:
+    """When the tool is made."""
+    with pytest.raises(InvalidTool) as raised:
+        LongRunningFunctionTool(pay, **settings)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (
+            ApprovalPolicy,
+            {"aprovers": ("role:finance",)},
+            "ApprovalPolicy has no field 'aprovers'; there are",
+        ),
+        (Escalation, {"after": timedelta(1), "to": ("a",), "notfy": ()}, "Escalation has no field 'notfy'"),
+    ],
+)
+def test_a_misspelt_field_of_a_policy_is_refused(kind: Any, fields: JsonObject, message: str) -> None:
+    """It would let anybody answer."""
+    with pytest.raises(TypeError, match=message):
+        kind(**fields)
+
+
+def test_a_policy_of_a_newer_version_is_read() -> None:
+    """A history may have fields that this version does not know, on every level."""
+    recorded = {"quorum": 2, "new": 1, "escalation": [{"after": "PT1H", "to": ["a"], "new": 1}]}
+    policy = ApprovalPolicy.model_validate(recorded)
+    assert (policy.quorum, policy.escalation[0].to) == (2, ("a",))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tools": ()},
+        {"effects": ("write",)},
+        {"unless_effect": "write"},
+        {"when": "amount > 100"},
+        {"over": {}},
+        {"over": {"amount": "much"}},
+        {"tool": "pay"},
+    ],
+)
+def test_a_rule_with_a_mistake_is_refused(wrong: JsonObject) -> None:
+    """Among them those that would make it match nothing, or everything, in silence."""
+    with pytest.raises(ValidationError):
+        ApprovalRule(FIRST, **wrong)
+    with pytest.raises(ValidationError):
+        ApprovalRule({"approvers": ["a"]})  # type: ignore[arg-type]  # the mistake in question
+
+
+def test_an_agent_tool_is_not_gated_by_its_attribute() -> None:
+    """What the agent calls is judged by itself."""
+    tool = AgentTool(Agent(name="helper"))
+    assert (tool.approval, tool.gated) == (None, False)
+
+
+async def test_asking_the_user_and_remembering_only_read() -> None:
+    """A rule for everything but reading does not take the user's own questions away from the user."""
+    rule = ApprovalRule(FIRST, unless_effect="read")
+    for tool in (request_input, get_user_choice, load_memory, load_artifacts):
+        assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == Judgement(), tool
+
+
+@pytest.mark.parametrize(("method", "matches"), [("get", False), ("put", True), ("post", True)])
+async def test_operations_of_services_have_the_effect_of_their_method(method: str, matches: bool) -> None:
+    """A rule for everything but reading is about the others."""
+    tool = rest_tool(spec("http://127.0.0.1:9", method=method))
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
+
+
+@pytest.mark.parametrize(
+    ("hints", "matches"), [({"readOnlyHint": True}, False), ({"idempotentHint": True}, True), (None, True)]
+)
+async def test_tools_of_servers_have_the_effect_of_their_annotations(hints: JsonObject | None, matches: bool) -> None:
+    """One of which nothing is said is taken for the worst."""
+    given = Tool.model_validate({"name": "look", "inputSchema": {"type": "object"}, "annotations": hints})
+    tool = McpTool(mcp_tool=given, sessions=None, headers_for=None)  # type: ignore[arg-type]  # it is not called
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
+    assert (await policy_of(tool, {}, ApprovalRule(FIRST, effects="once")) == FIRST) is (hints is None)

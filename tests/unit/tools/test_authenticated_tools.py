@@ -1,0 +1,385 @@
+"""Tools that get a credential before they run, and what is recorded of them."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.unit.tools.logins import asked, auth_uri, calling, logged_in, login
+from waystation.auth import (
+    AuthConfig,
+    AuthCredential,
+    AuthCredentialTypes,
+    BaseCredentialService,
+    CustomAuthScheme,
+    HttpAuth,
+    HTTPBearer,
+    HttpCredentials,
+    OAuth2Auth,
+    ServiceAccount,
+    ServiceAccountCredential,
+    complete_authorization,
+)
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.core.errors import AuthorizationFailed, InvalidTool
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import HIDDEN
+from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+if TYPE_CHECKING:
+    from waystation.auth import AuthCredential as Unresolvable
+
+CANARY = "canary-92ce4d"
+BEARER = AuthConfig(auth_scheme=HTTPBearer())
+
+
+def bearer(token: str = CANARY) -> AuthCredential:
+    """Return a bearer token as a credential."""
+    held = HttpAuth(scheme="bearer", credentials=HttpCredentials(token=token))
+    return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=held)
+
+
+def complete(token: str = CANARY) -> AuthConfig:
+    """Return a configuration that needs nobody."""
+    return AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=bearer(token))
+
+
+def read_calendar(day: str, credential: AuthCredential) -> str:
+    """Read a calendar.
+
+    Args:
+        day: Which day.
+        credential: Whose calendar.
+    """
+    return f"{day}: {token_of(credential) is not None}"
+
+
+def token_of(credential: AuthCredential | None) -> str | None:
+    """Return the token in a credential."""
+    if credential is None:
+        return None
+    if credential.oauth2 is not None:
+        return credential.oauth2.access_token
+    return credential.http.credentials.token if credential.http is not None else None
+
+
+async def ran(tool: BaseTool, context: ToolContext, **args: Any) -> Any:
+    """Run a tool as a call does."""
+    return await tool.run_async(args=args, tool_context=context)
+
+
+def test_the_model_does_not_see_the_credential() -> None:
+    """Neither the parameter nor what the docstring says of it."""
+    declared = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER)._get_declaration()
+    assert declared is not None
+    assert list(declared["parametersJsonSchema"]["properties"]) == ["day"]
+    assert declared["parametersJsonSchema"]["required"] == ["day"]
+
+
+def test_the_annotation_of_the_credential_need_not_be_importable() -> None:
+    """Many import it for type checkers only."""
+
+    def tool(day: str, credential: "Unresolvable") -> str:
+        """Read."""
+        return day
+
+    assert AuthenticatedFunctionTool(tool, auth_config=BEARER)._get_declaration() is not None
+
+
+async def test_a_complete_credential_is_used_as_it_is() -> None:
+    """Without a store, and without asking anybody."""
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=complete())
+    context = ToolContext(function_call_id="fc-1")
+    assert await ran(tool, context, day="monday") == "monday: True"
+    assert context.recorded_actions().requested_auth_configs == {}
+
+
+async def test_a_user_is_asked_and_then_the_function_runs(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """The model reads ADK's text meanwhile."""
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
+    context = calling(store)
+    assert await ran(tool, context, day="monday") == "Pending User Authorization."
+    await complete_authorization(store, auth_response_uri=provider.log_in(auth_uri(context)))
+    again = calling(store)
+    assert await ran(tool, again, day="monday") == "monday: True"
+    assert again.recorded_actions().requested_auth_configs == {}
+
+
+@pytest.mark.parametrize("text", ["Wait.", {"wait": True}])
+async def test_what_the_model_reads_meanwhile_can_be_chosen(store: InMemoryCredentialService, text: Any) -> None:
+    """A text or an object."""
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER, response_for_auth_required=text)
+    assert await ran(tool, calling(store), day="monday") == text
+
+
+async def test_nobody_is_asked_for_a_call_that_cannot_run(store: InMemoryCredentialService) -> None:
+    """The model is told first that an argument is missing."""
+    context = calling(store)
+    answer = await ran(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context)
+    assert "mandatory input parameters are not present" in answer["error"]
+    assert context.recorded_actions().requested_auth_configs == {}
+
+
+async def test_a_function_need_not_take_the_credential(store: InMemoryCredentialService) -> None:
+    """Then it only waits for it; and it may take the context besides."""
+
+    async def both(day: str, tool_context: ToolContext, credential: AuthCredential | None = None) -> str:
+        """Read."""
+        return f"{tool_context.function_call_id} {token_of(credential)}"
+
+    def neither(day: str) -> str:
+        """Read."""
+        return day
+
+    assert await ran(AuthenticatedFunctionTool(neither, auth_config=complete()), calling(store), day="x") == "x"
+    assert (
+        await ran(AuthenticatedFunctionTool(both, auth_config=complete()), calling(store), day="x") == f"fc-1 {CANARY}"
+    )
+
+
+async def test_without_a_configuration_the_function_runs_without_credential() -> None:
+    """As in ADK; it may have a default."""
+
+    def tool(credential: AuthCredential | None = None) -> str:
+        """Say what it got."""
+        return str(credential)
+
+    assert await ran(AuthenticatedFunctionTool(tool), ToolContext(function_call_id="fc-1")) == "None"
+
+
+async def test_a_tool_of_ones_own_is_given_the_credential(store: InMemoryCredentialService) -> None:
+    """And asks in the same way."""
+
+    class Reader(BaseAuthenticatedTool):
+        async def _run_async_impl(
+            self, *, args: JsonObject, tool_context: ToolContext, credential: AuthCredential | None
+        ) -> Any:
+            return [args, token_of(credential)]
+
+    asking, ready = (Reader(name="read", description="Reads.", auth_config=config) for config in (BEARER, complete()))
+    context = calling(store)
+    assert await ran(asking, context, a=1) == "Pending User Authorization."
+    assert list(asked(context)) == ["authScheme", "credentialKey"]
+    assert await ran(ready, calling(store), a=1) == [{"a": 1}, CANARY]
+
+
+async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
+    """Naming the method."""
+    tool = BaseAuthenticatedTool(name="read", description="Reads.")
+    with pytest.raises(NotImplementedError, match="_run_async_impl"):
+        await ran(tool, ToolContext())
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (AuthConfig(auth_scheme=FakeOAuth.scheme_at("https://a")), "raw_auth_credential is required"),
+        (
+            AuthConfig(
+                auth_scheme=FakeOAuth.scheme_at("https://a"),
+                raw_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.OAUTH2),
+            ),
+            "oauth2 required for credential type oauth2",
+        ),
+        (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is none of OpenAPI's"),
+        ("google", "`auth_config` is a str; give an AuthConfig"),
+    ],
+)
+def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: Any, said: str) -> None:
+    """So `worker.py check` reports it."""
+    with pytest.raises(InvalidTool, match=said):
+        AuthenticatedFunctionTool(read_calendar, auth_config=config)
+
+
+async def test_a_client_fetches_its_own_token_once_for_parallel_calls(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """And uses it until it expires."""
+    config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client(audience="api"))
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
+    calls = [ran(tool, calling(store, f"fc-{number}"), day="x") for number in range(5)]
+    assert await asyncio.gather(*calls) == ["x: True"] * 5
+    (form,) = provider.token_requests
+    assert form == {"grant_type": "client_credentials", "scope": "jobs.run", "audience": "api"}
+
+
+async def test_a_client_fetches_its_own_token_without_a_store(provider: FakeOAuth) -> None:
+    """Nobody has to be asked, so nothing has to be kept."""
+    config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client())
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
+    assert await ran(tool, ToolContext(function_call_id="fc-1"), day="x") == "x: True"
+
+
+async def test_a_token_in_the_configuration_is_used_while_it_lasts(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """Afterwards the user is asked."""
+    for seconds, answer in ((600, "x: True"), (-600, "Pending User Authorization.")):
+        config = login(provider, access_token=CANARY, expires_at=int(time.time()) + seconds)
+        tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
+        assert await ran(tool, calling(store), day="x") == answer
+
+
+def account(token_uri: str) -> ServiceAccount:
+    """Return a service account whose tokens come from `token_uri`."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    held = ServiceAccountCredential(
+        type_="service_account",
+        project_id="p",
+        private_key_id=CANARY,
+        private_key=pem.decode(),
+        client_email="robot@p.example",
+        client_id="1",
+        auth_uri="https://a",
+        token_uri=token_uri,
+        auth_provider_x509_cert_url="https://a",
+        client_x509_cert_url="https://a",
+        universe_domain="googleapis.com",
+    )
+    return ServiceAccount(service_account_credential=held, scopes=["https://a/scope"])
+
+
+async def test_a_service_account_gets_a_bearer_token(provider: FakeOAuth) -> None:
+    """Fetched once for many calls."""
+    raw = AuthCredential(
+        auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=account(f"{provider.url}/token")
+    )
+    config = AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=raw)
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
+    calls = [ran(tool, ToolContext(function_call_id=f"fc-{number}"), day="x") for number in range(3)]
+    assert await asyncio.gather(*calls) == ["x: True"] * 3
+    assert len(provider.token_requests) == 1
+
+
+async def test_a_service_account_that_is_refused_is_said_to_be_without_its_key(provider: FakeOAuth) -> None:
+    """By its address only."""
+    provider.down = True
+    given = account(f"{provider.url}/nowhere")
+    raw = AuthCredential(auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=given)
+    config = AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=raw)
+    tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
+    with pytest.raises(AuthorizationFailed, match=r"no token for robot@p\.example") as caught:
+        await ran(tool, ToolContext(function_call_id="fc-1"), day="x")
+    assert "PRIVATE" not in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+async def test_a_service_of_adks_kind_can_be_awaited(provider: FakeOAuth) -> None:
+    """Load and save work with it; logins need a store, and the error says so."""
+
+    class Service(BaseCredentialService):
+        def __init__(self) -> None:
+            self.kept: dict[str, AuthCredential | None] = {}
+
+        async def load_credential(self, auth_config: AuthConfig, callback_context: Any) -> AuthCredential | None:
+            return self.kept.get(f"{callback_context.user_id} {auth_config.credential_key}")
+
+        async def save_credential(self, auth_config: AuthConfig, callback_context: Any) -> None:
+            self.kept[f"{callback_context.user_id} {auth_config.key}"] = auth_config.exchanged_auth_credential
+
+    context = ToolContext(function_call_id="fc-1", user_id="ann", services=Services(credentials=Service()))
+    given = BEARER.model_copy(update={"exchanged_auth_credential": bearer()})
+    await context.save_credential(given)
+    assert await context.load_credential(BEARER) == bearer()
+    assert await ran(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context, day="x") == "x: True"
+    with pytest.raises(ValueError, match="needs a CredentialStore, and Service is none"):
+        context.request_credential(BEARER)
+
+
+@pytest.mark.parametrize(
+    ("make", "response"),
+    [
+        (lambda token: {"header": f"Bearer {token}"}, {"header": f"Bearer {HIDDEN}"}),
+        (lambda token: f"https://x/?key={token}&a=1", {"result": f"https://x/?key={HIDDEN}&a=1"}),
+        (lambda token: [{token + "": [str(token)]}], {"result": [{HIDDEN: [HIDDEN]}]}),
+    ],
+)
+async def test_what_a_tool_returns_is_cleared_of_its_credentials(
+    store: InMemoryCredentialService, make: Callable[[str], Any], response: JsonObject
+) -> None:
+    """However they got into it; the model and the history read a placeholder."""
+    context = await given_a_token(store)
+    token = token_of(context.get_auth_response(BEARER))
+    assert token is not None
+    assert outcome_of(make(token), context=context).response == response
+
+
+async def given_a_token(store: InMemoryCredentialService) -> ToolContext:
+    """Return the context of a call whose user has given a bearer token."""
+    calling(store).request_credential(BEARER)
+    await store.authorize(credential=CANARY, call=("inv", "fc-1"))
+    return calling(store)
+
+
+async def test_an_error_is_cleared_of_credentials(store: InMemoryCredentialService) -> None:
+    """HTTP libraries quote addresses and headers."""
+    context = await given_a_token(store)
+    token = token_of(context.get_auth_response(BEARER))
+    outcome = failure_of(RuntimeError(f"401 for https://x/?key={token}"), context=context)
+    assert outcome.response == {"error": f"401 for https://x/?key={HIDDEN}", "error_type": "RuntimeError"}
+
+
+async def test_returning_a_credential_returns_what_is_not_secret(store: InMemoryCredentialService) -> None:
+    """Of which kind it is."""
+    context = await given_a_token(store)
+    outcome = outcome_of(context.get_auth_response(BEARER), context=context)
+    assert outcome.response is not None
+    assert outcome.response["result"]["auth_type"] == "http"
+    assert CANARY not in json.dumps(outcome.response)
+
+
+async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) -> None:
+    """At the write when it is a part of a credential, else when the call is recorded; the tool is said to have run."""
+    context = await given_a_token(store)
+    token = token_of(context.get_auth_response(BEARER))
+    context.state["cache"] = {"header": f"Bearer {token}"}
+    outcome = outcome_of("done", context=context)
+    assert outcome.actions is None
+    assert outcome.response is not None
+    assert outcome.response["error"].startswith(
+        "The tool ran, but nothing that it wrote to state or set as an action was kept: the value is in part a "
+        "credential"
+    )
+    other = await given_a_token(InMemoryCredentialService())
+    part = other.get_auth_response(BEARER)
+    with pytest.raises(Exception, match="part of a credential"):
+        other.state["token"] = token_of(part)
+
+
+async def test_a_request_is_recorded_as_json_without_secrets(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """The outcome of the first run is what enters history."""
+    context = calling(store)
+    context.request_credential(login(provider))
+    data = outcome_of({"pending": True}, context=context).encode().decode()
+    assert "authUri" in data
+    provider.log_in(auth_uri(context))
+    assert not any(secret in data for secret in provider.secrets)
+    kept = json.loads(store.read(("login", "waystation", "ann", login(provider).key)) or "")
+    assert kept["config"]["exchangedAuthCredential"]["oauth2"]["codeVerifier"] not in data
+
+
+async def test_tokens_a_program_saves_are_used(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """For instance from a login that the application has of its own."""
+    await logged_in(provider, store, login(provider))
+    tokens = calling(store).get_auth_response(login(provider))
+    other = InMemoryCredentialService()
+    await calling(other).save_credential(login(provider).model_copy(update={"exchanged_auth_credential": tokens}))
+    found = await calling(other).load_credential(login(provider))
+    assert isinstance(found and found.oauth2, OAuth2Auth)
+    assert token_of(found) == token_of(tokens)

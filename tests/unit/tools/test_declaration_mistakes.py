@@ -1,0 +1,153 @@
+"""What no model can be told: refused where it is declared, with the parameter and the remedy."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from tests.unit.tools.test_declaration import Row, Unknowable, plain_function, schema_of
+from waystation.core.errors import InvalidTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
+
+
+def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
+    """Every parameter at fault is named, and those in order are not."""
+
+    def f(good: int, bad: Unknowable, worse: Callable[[], int]) -> None: ...
+
+    with pytest.raises(InvalidTool) as raised:
+        FunctionTool(f)._get_declaration()
+    assert str(raised.value) == (
+        "Tool 'f': parameter 'bad' of type Unknowable cannot be described to a model (Unable to generate "
+        "pydantic-core schema for <class 'test_declaration.Unknowable'>); use plain types, dataclasses or "
+        "pydantic models. parameter 'worse' of type collections.abc.Callable[[], int] cannot be described to a "
+        "model (Cannot generate a JsonSchema for core_schema.CallableSchema); use plain types, dataclasses or "
+        "pydantic models."
+    ).replace("test_declaration", Unknowable.__module__)
+
+
+def test_an_unresolvable_annotation_is_named_with_the_remedy() -> None:
+    """ADK drops the whole schema in silence."""
+
+    def f(good: "int", bad: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(InvalidTool) as raised:
+        FunctionTool(f)._get_declaration()
+    assert str(raised.value) == (
+        "Tool 'f': the annotation 'Nowhere' of parameter 'bad' cannot be resolved (name 'Nowhere' is not defined); "
+        "import or define it at module level, outside `if TYPE_CHECKING:`."
+    )
+
+
+def test_an_unresolvable_return_annotation_does_not_matter() -> None:
+    """Models are not told what a function returns."""
+
+    def f(a: "int") -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821
+        ...
+
+    assert schema_of(f) is not None
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads typing.TypedDict from Python 3.12 on")
+def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
+    """Before Python 3.12 pydantic can only read the one of typing_extensions."""
+
+    def f(row: Row) -> None: ...
+
+    with pytest.raises(InvalidTool, match=r"parameter 'row' .*; import TypedDict from typing_extensions"):
+        FunctionTool(f)._get_declaration()
+
+
+def test_a_builtin_without_a_signature_is_no_tool() -> None:
+    """Python itself does not know its parameters."""
+    with pytest.raises(InvalidTool, match="its signature cannot be read"):
+        FunctionTool(max)._get_declaration()
+
+
+def test_what_is_not_callable_is_no_tool() -> None:
+    """The message is ADK's."""
+    with pytest.raises(TypeError, match="Expected a callable object, got int"):
+        FunctionTool(3)  # type: ignore[arg-type]
+
+
+def test_name_and_description_are_not_accepted() -> None:
+    """As in ADK: the function's own name and docstring are used."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'name'"):
+        FunctionTool(plain_function, name="x")  # type: ignore[call-arg]
+
+
+# declare()
+
+
+class Custom(BaseTool):
+    def __init__(self, declared: Any) -> None:
+        super().__init__(name="custom", description="A tool.")
+        self.declared = declared
+
+    def _get_declaration(self) -> Any:
+        if isinstance(self.declared, Exception):
+            raise self.declared
+        return self.declared
+
+
+def test_a_genai_declaration_is_understood() -> None:
+    """A BaseTool written for ADK returns a FunctionDeclaration, whose Schema becomes JSON schema."""
+    declared = types.FunctionDeclaration(
+        name="custom",
+        description="A tool.",
+        parameters=types.Schema(
+            type=types.Type.OBJECT, properties={"a": types.Schema(type=types.Type.STRING)}, required=["a"]
+        ),
+    )
+    assert declare(Custom(declared)) == {
+        "name": "custom",
+        "description": "A tool.",
+        "parametersJsonSchema": {
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "required": ["a"],
+        },
+    }
+
+
+def test_a_tool_may_stay_unknown_to_models() -> None:
+    """`None` is a declaration too."""
+    assert declare(Custom(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (ValueError("no"), "Tool 'custom': its declaration failed (ValueError: no)."),
+        ({"name": "other"}, "Tool 'custom': its declaration is named 'other'; use the same name in both places."),
+        (
+            ["custom"],
+            'Tool \'custom\': `_get_declaration` must return {"name", "description", "parametersJsonSchema"} or None.',
+        ),
+        (
+            {"name": "custom", "parametersJsonSchema": {"default": object()}},
+            "Tool 'custom': its declaration is not JSON: 'parametersJsonSchema.default' is a value of type "
+            "builtins.object, which cannot be recorded; return plain data.",
+        ),
+    ],
+)
+def test_an_unusable_declaration_is_refused(declared: Any, message: str) -> None:
+    """Whatever a `_get_declaration` does, it is an InvalidTool that names the tool."""
+    with pytest.raises(InvalidTool) as raised:
+        declare(Custom(declared))
+    assert str(raised.value) == message
+
+
+def test_a_declaration_may_be_modified() -> None:
+    """Each one is a copy, so prefixing a name does not change the tool."""
+    tool = FunctionTool(plain_function)
+    first = tool._get_declaration()
+    assert first is not None
+    first["parametersJsonSchema"]["properties"].clear()
+    second = tool._get_declaration()
+    assert second is not None
+    assert list(second["parametersJsonSchema"]["properties"]) == ["a", "b"]

@@ -1,0 +1,172 @@
+"""Arguments that a person gives instead of those that were shown: taken as the tool will take them, or refused."""
+
+import datetime
+import enum
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from tests.unit.tools.rest_service import serving
+from waystation.core.payload import JsonObject
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.langchain_tool import LangchainTool
+from waystation.tools.tool_context import ToolContext
+
+
+class Speed(enum.Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+
+class Receiver(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str
+    account: str = Field(alias="accountNumber")
+
+
+def pay(
+    amount: int,
+    to: Receiver | None = None,
+    on: datetime.date | None = None,
+    speed: Speed = Speed.SLOW,
+    tool_context: ToolContext | None = None,
+) -> None:
+    """Pay."""
+
+
+def edited(args: JsonObject, shown: JsonObject | None = None, tool: BaseTool | None = None) -> JsonObject:
+    return (tool or FunctionTool(pay)).edited(args, shown or {})
+
+
+def test_arguments_are_converted_as_the_function_will_have_them() -> None:
+    """And written as JSON again, under the names that the tool declares; defaults are not spelt out."""
+    given = {"amount": "5", "on": "2026-11-21", "to": {"name": "Rose", "accountNumber": "7"}, "speed": "fast"}
+    assert edited(given) == {**given, "amount": 5}
+    assert edited({"amount": 5.0}) == {"amount": 5}
+
+
+def test_what_converts_stays_the_same_when_it_is_converted_again() -> None:
+    """The approver's arguments are converted once more when the tool runs."""
+    once = edited({"amount": "5", "on": "2026-11-21T00:00:00", "to": {"name": "Rose", "account": "7"}})
+    assert edited(once) == once
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({}, "parameter 'amount' is missing"),
+        ({"amount": "much"}, "Parameter 'amount': expected type 'int'"),
+        ({"amount": 5, "speed": "faster"}, "Parameter 'speed'"),
+        ({"amount": 5, "to": {"name": "Rose"}}, "accountNumber: Field required"),
+        ({"amount": 5, "amuont": 6}, "it has no parameter 'amuont'"),
+        ({"amount": 5, "tool_context": {}}, "it has no parameter 'tool_context'"),
+    ],
+)
+def test_what_does_not_fit_is_named(args: JsonObject, problem: str) -> None:
+    """Each mistake once, in words for a person."""
+    with pytest.raises(ValueError, match=problem) as raised:
+        edited(args)
+    assert "You could retry" not in str(raised.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """A form is filled in again as a whole."""
+    with pytest.raises(ValueError, match=r"no parameter 'a'.*'amount' is missing.*Parameter 'speed'") as raised:
+        edited({"a": 1, "speed": "faster"})
+    assert str(raised.value).count("amount") == 1
+
+
+def test_what_the_model_made_up_is_dropped() -> None:
+    """The function never sees it; a person who leaves it in the form makes no mistake."""
+    assert edited({"amount": 5, "made_up": 1}, shown={"amount": 6, "made_up": 1}) == {"amount": 5}
+    with pytest.raises(ValueError, match="no parameter 'made_up'"):
+        edited({"amount": 5, "made_up": 2}, shown={"amount": 6, "made_up": 1})
+
+
+def test_a_value_that_is_not_written_as_it_was_read_stays_as_it_was_sent() -> None:
+    """Such as a secret, which pydantic writes as asterisks."""
+
+    def log_in(password: SecretStr, times: int) -> None:
+        """Log in."""
+
+    given = {"password": "tea", "times": "3"}
+    assert edited(given, tool=FunctionTool(log_in)) == given
+
+
+class Remote(BaseTool):
+    """A tool that only a schema describes."""
+
+    def __init__(self, schema: Any) -> None:
+        super().__init__(name="remote", description="")
+        self.schema = schema
+
+    def _get_declaration(self) -> JsonObject | None:
+        return {"name": "remote", "parametersJsonSchema": self.schema} if self.schema else {"name": "remote"}
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer", "maximum": 10}, "to": {"$ref": "#/$defs/To"}},
+    "required": ["amount"],
+    "additionalProperties": False,
+    "$defs": {"To": {"type": "object", "required": ["name"]}},
+}
+
+
+def test_other_tools_are_asked_by_their_schema() -> None:
+    """References within it are followed."""
+    good = {"amount": 5, "to": {"name": "Rose"}}
+    assert edited(good, tool=Remote(SCHEMA)) == good
+    assert edited({"whatever": 1}, tool=Remote(None)) == {"whatever": 1}
+    with pytest.raises(ValueError, match="amount: 11 is greater than the maximum of 10; to: 'name' is a required"):
+        edited({"amount": 11, "to": {}}, tool=Remote(SCHEMA))
+    with pytest.raises(ValueError, match="'amuont' was unexpected"):
+        edited({"amount": 5, "amuont": 5}, tool=Remote(SCHEMA))
+
+
+def test_a_value_that_does_not_fit_is_not_repeated_at_length() -> None:
+    """What is refused is recorded, and shown."""
+    with pytest.raises(ValueError, match="is not of type") as raised:
+        edited({"amount": "x" * 10_000}, tool=Remote(SCHEMA))
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "objekt"}, "as its schema is wrong: type: 'objekt'"),
+        ({"properties": {"a": {"$ref": "#/$defs/Nothing"}}}, "it refers to '/\\$defs/Nothing'"),
+        ({"$ref": "#"}, "it has no end"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_told(schema: JsonObject, problem: str) -> None:
+    """And not raised as whatever the library raises."""
+    with pytest.raises(ValueError, match=problem):
+        edited({"a": 1}, tool=Remote(schema))
+
+
+def test_nothing_is_ever_fetched() -> None:
+    """Whose server a schema comes from could have us call anybody."""
+    with serving() as service:
+        schema = {"properties": {"a": {"$ref": f"{service.url}/schema"}}}
+        with pytest.raises(ValueError, match=f"it refers to '{service.url}/schema'"):
+            edited({"a": 1}, tool=Remote(schema))
+        assert service.requests == []
+
+
+def test_tools_of_other_frameworks_are_asked_by_their_own_model() -> None:
+    """LangChain's, here."""
+
+    class Table(BaseModel):
+        guests: int = Field(le=8)
+
+    tool = LangchainTool(
+        StructuredTool.from_function(lambda guests: guests, name="book", description="b", args_schema=Table)
+    )
+    assert edited({"guests": 8}, tool=tool) == {"guests": 8}
+    with pytest.raises(ValueError, match="guests"):
+        edited({"guests": 9}, tool=tool)

@@ -1,0 +1,214 @@
+"""McpToolset against real servers, over stdio and over streamable HTTP. Source: adk-semantics 10."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, text
+from waystation.agents import LlmAgent
+from waystation.tools.declaration import declare
+from waystation.tools.mcp_tool import McpCallFailed, McpToolset
+from waystation.tools.outcome import outcome_of
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import toolbox
+
+Make = Callable[..., McpToolset]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    with http_server() as (port, _):
+        yield port
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
+async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+    """Make toolsets over each transport; those without settings are one. They are closed in the end."""
+    made: list[McpToolset] = []
+
+    def one(**settings: Any) -> McpToolset:
+        if made and not settings:
+            return made[0]
+        if request.param == "stdio":
+            toolset = stdio(**settings)
+        else:
+            toolset = over_http(request.getfixturevalue("port"), **settings)
+        made.insert(len(made) if settings else 0, toolset)
+        return toolset
+
+    one()
+    yield one
+    for toolset in made:
+        await toolset.close()
+
+
+@pytest.fixture(scope="module")
+async def local() -> AsyncIterator[McpToolset]:
+    """Tools of one program."""
+    toolset = stdio()
+    yield toolset
+    await toolset.close()
+
+
+# Listing
+
+
+async def test_tools_are_listed_by_name(make: Make) -> None:
+    """Servers promise no order; a name that is reserved is left out."""
+    names = [tool.name for tool in await make().get_tools(at())]
+    assert names == sorted(names)
+    assert "add" in names
+    assert "transfer_to_agent" not in names
+
+
+async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
+    """As they are."""
+    (tool,) = await make(tool_filter=["add"]).get_tools(at())
+    declared = declare(tool)
+    assert declared is not None
+    assert (declared["name"], declared["description"]) == ("add", "Add two numbers.")
+    assert declared["parametersJsonSchema"]["properties"]["a"] == {"title": "A", "type": "integer"}
+    assert declared["parametersJsonSchema"]["required"] == ["a", "b"]
+    assert declared["responseJsonSchema"]["properties"]["total"]["type"] == "integer"
+
+
+async def test_filter_and_prefix(make: Make) -> None:
+    """The filter knows the server's names, the model the longer ones."""
+    toolset = make(tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math")
+    tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
+    assert list(tools) == ["math_add", "math_fail"]
+    answer = await tools["math_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext())
+    assert answer["structuredContent"] == {"total": 3}
+
+
+async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
+    """Another one asks again; each task may be that of another activity."""
+    await local.get_tools(at("i-1"))
+    (first, second) = [await local._listed(at("i-1")) for _ in range(2)]
+    assert first is second
+    assert await local._listed(at("i-2")) is not first
+
+
+async def test_a_listing_may_be_shared_for_a_time() -> None:
+    """With ADK's setting, which counts in seconds."""
+    toolset = stdio(tool_list_cache_ttl_seconds=3600)
+    assert await toolset._listed(at("i-1")) is await toolset._listed(at("i-2"))
+    await toolset.close()
+
+
+async def test_a_tool_that_the_server_adds_is_seen() -> None:
+    """At the latest by the next invocation."""
+    toolset = stdio()
+    assert text(await call(toolset, "grow")) == "ok"
+    grown = next(tool for tool in await toolset.get_tools(at("i-2")) if tool.name == "grown")
+    assert text(await grown.run_async(args={}, tool_context=ToolContext())) == "grown"
+    await toolset.close()
+
+
+# Calling
+
+
+async def test_a_result_is_given_as_it_came(make: Make) -> None:
+    """With the protocol's names, as ADK gives it."""
+    result = await call(make(), "add", a=1, b=2)
+    assert result["structuredContent"] == {"total": 3}
+    assert result["content"][0]["type"] == "text"
+    assert result["isError"] is False
+    assert "resultType" not in result
+    assert outcome_of(result, context=ToolContext()).response == result
+
+
+async def test_an_error_of_the_tool_is_told(make: Make) -> None:
+    """It is a result like any other, and the model reads it."""
+    result = await call(make(), "fail", reason="out of paper")
+    assert result["isError"] is True
+    assert "out of paper" in text(result)
+
+
+async def test_a_call_that_the_server_refuses_raises(make: Make) -> None:
+    """The activity tells the model."""
+    with pytest.raises(McpCallFailed, match="MCP tool execution failed: Come back tomorrow"):
+        await call(make(), "refuse")
+
+
+async def test_calls_of_many_tasks_share_a_session(local: McpToolset) -> None:
+    """The program is started once; anyio's scopes are not entered here and left there."""
+    answers = await asyncio.gather(*(call(local, "process") for _ in range(8)))
+    assert len({text(answer) for answer in answers}) == 1
+
+
+async def test_a_call_that_is_given_up_leaves_the_session_as_it_was(make: Make) -> None:
+    """Other calls go on in it."""
+    running = asyncio.Event()
+    toolset = make()
+    before = text(await call(toolset, "process"))
+    context = ToolContext(heartbeat=lambda *_: running.set())
+    hanging = asyncio.create_task(call(toolset, "hang", context=context))
+    await running.wait()
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
+    assert text(await call(toolset, "process")) == before
+
+
+async def test_progress_is_a_heartbeat(make: Make) -> None:
+    """And is told to the author's callback, which may be made for each call."""
+    told: list[Any] = []
+    beats: list[Any] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
+
+    def factory(tool_name: str, *, callback_context: Any = None, **_: Any) -> Callable[..., Awaitable[None]]:
+        told.append((tool_name, callback_context.function_call_id))
+        return on_progress
+
+    context = ToolContext(function_call_id="fc-1", heartbeat=lambda *details: beats.append(details))
+    assert text(await call(make(progress_callback=factory), "steps", context=context)) == "done"
+    assert told == [("steps", "fc-1"), (1, 2, "half"), (2, 2, "whole")]
+    assert len(beats) == 2
+
+
+async def test_resources_are_read(make: Make) -> None:
+    """By their names."""
+    toolset = make()
+    assert await toolset.list_resources(at()) == ["today"]
+    assert (await toolset.get_resource_info("today", at()))["mimeType"] == "text/plain"
+    assert [content.text for content in await toolset.read_resource("today", at())] == ["buy milk"]
+    with pytest.raises(ValueError, match="Resource with name 'tomorrow' not found"):
+        await toolset.read_resource("tomorrow", at())
+
+
+# Confirmation and effect
+
+
+@pytest.mark.parametrize(
+    ("required", "args", "expected"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (lambda a: a > 100, {"a": 500, "b": 1}, True),
+        (lambda a: a > 100, {"a": 5}, False),
+    ],
+)
+async def test_a_person_may_have_to_agree(local: McpToolset, required: Any, args: Any, expected: bool) -> None:
+    """Always, or by those of the arguments that the function takes."""
+    local.require_confirmation = required
+    (tool,) = [tool for tool in await local.get_tools(at()) if tool.name == "add"]
+    assert await tool.check_require_confirmation(args, ToolContext()) is expected
+
+
+async def test_what_a_repetition_does_is_what_the_server_says(local: McpToolset) -> None:
+    """A server that says nothing is taken at its worst."""
+    effects = {tool.name: tool.effect for tool in await local.get_tools(at())}
+    assert (effects["add"], effects["set_limit"], effects["pay"]) == ("read", "repeatable", "once")
+
+
+async def test_the_author_may_know_better() -> None:
+    """For one tool or all."""
+    toolset = stdio(effect={"pay": "repeatable"})
+    effects = {tool.name: tool.effect for tool in await toolset.get_tools(at())}
+    assert (effects["pay"], effects["process"]) == ("repeatable", "once")
+    await toolset.close()

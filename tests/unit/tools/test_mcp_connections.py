@@ -1,0 +1,272 @@
+"""Connections to MCP servers: broken, of their own for each set of headers, closed in the end."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.unit.tools.mcp_calls import LIMIT_S, at, call, http_server, over_http, stdio, text
+from waystation.agents import LlmAgent
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.mcp_tool import (
+    McpConnectionError,
+    McpToolset,
+    OutcomeUnknown,
+    SseConnectionParams,
+    StdioConnectionParams,
+    StdioServerParameters,
+    StreamableHTTPConnectionParams,
+)
+from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import toolbox
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    with http_server() as (port, _):
+        yield port
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[McpToolset]:
+    toolset = stdio()
+    yield toolset
+    await toolset.close()
+
+
+async def test_a_server_behind_the_older_transport(tmp_path: Path) -> None:
+    """Its calls, too, are not repeated once they were sent."""
+    with http_server("0", "sse") as (port, _):
+        toolset = McpToolset(
+            connection_params=SseConnectionParams(url=f"http://127.0.0.1:{port}/sse", timeout=LIMIT_S),
+            header_provider=lambda context: {"X-User": "ann"},
+        )
+        assert (await call(toolset, "add", a=1, b=2))["structuredContent"] == {"total": 3}
+        journal = tmp_path / "journal"
+        with pytest.raises(OutcomeUnknown):
+            await call(toolset, "pay", journal=str(journal))
+        assert journal.read_text() == "x"
+        await toolset.close()
+
+
+# Broken connections
+
+
+async def test_a_call_that_may_have_taken_effect_is_not_repeated(local: McpToolset, tmp_path: Path) -> None:
+    """The server died after it got the request."""
+    journal = tmp_path / "journal"
+    with pytest.raises(OutcomeUnknown, match="Whether it took effect is unknown; it was not repeated"):
+        await call(local, "pay", journal=str(journal))
+    assert journal.read_text() == "x"
+
+
+async def test_a_call_that_does_no_harm_twice_is_repeated(local: McpToolset, tmp_path: Path) -> None:
+    """In a new session."""
+    journal = tmp_path / "journal"
+    assert text(await call(local, "set_limit", journal=str(journal))) == "survived"
+    assert journal.read_text() == "xx"
+
+
+async def test_a_program_that_has_ended_is_started_again() -> None:
+    """Whether or not that was noticed before the next call, which does no harm twice."""
+    toolset = stdio(effect="read")
+    first = int(text(await call(toolset, "process")))
+    psutil.Process(first).kill()
+    assert int(text(await call(toolset, "process"))) != first
+    await toolset.close()
+
+
+@pytest.mark.parametrize("protocol", [[], ["legacy"]])
+async def test_a_server_that_was_started_again_is_used_again(protocol: list[str]) -> None:
+    """Whether its protocol has sessions, which it then has forgotten, or not."""
+    with http_server("0", *protocol) as (port, _):
+        toolset = over_http(port)
+        first = text(await call(toolset, "process"))
+    with http_server(port, *protocol):
+        assert text(await call(toolset, "process")) != first
+        await toolset.close()
+
+
+async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMapping[str, Any]]) -> None:
+    """A call that could not be sent is not of unknown outcome; the log says which toolset it was, and why."""
+    with http_server() as (port, _):
+        toolset = over_http(port, tool_name_prefix="desk")
+        tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
+        await call(toolset, "desk_process")
+    with pytest.raises(McpConnectionError) as raised:
+        await tools["desk_process"].run_async(args={}, tool_context=ToolContext())
+    assert not isinstance(raised.value, OutcomeUnknown)
+    toolset._listings.clear()
+    assert await toolbox(LlmAgent(name="a", tools=[toolset]), at) == {}
+    assert logs[-1]["event"] == "toolset.failed"
+    assert logs[-1]["prefix"] == "desk"
+    assert logs[-1]["reason"].startswith(f"The MCP server at 127.0.0.1:{port} cannot be used: ")
+    await toolset.close()
+
+
+async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[str, Any]]) -> None:
+    """Tools are listed anew at every step of every invocation."""
+    with http_server() as (port, _):
+        toolset = over_http(port)
+        for _ in range(2):
+            await toolset.get_tools(at())
+        await toolset.close()
+    assert [line["tool"] for line in logs if line["event"] == "mcp_tool.left_out"] == ["transfer_to_agent"]
+
+
+async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    """Over HTTP too."""
+    with http_server() as (port, _):
+        toolset = over_http(port)
+        with pytest.raises(OutcomeUnknown):
+            await call(toolset, "pay", journal=str(tmp_path / "journal"))
+        await toolset.close()
+
+
+async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
+    """Not a wait."""
+    toolset = McpToolset(connection_params=StdioServerParameters(command="no-such-program"))
+    with pytest.raises(McpConnectionError, match="The MCP server 'no-such-program' cannot be used: FileNotFoundError"):
+        await toolset.get_tools(at())
+    await toolset.close()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problems"),
+    [
+        (
+            StdioServerParameters(command="no-such-program"),
+            [
+                "there is no program 'no-such-program' that could be its server; install it on the worker's machine, "
+                "or give its path as `command`."
+            ],
+        ),
+        (
+            StdioConnectionParams(server_params=StdioServerParameters(command="./serve", cwd="/"), timeout=-1),
+            [
+                "`timeout` is -1; use a number of seconds above 0.",
+                "there is no program './serve' that could be its server; install it on the worker's machine, or give "
+                "its path as `command`.",
+            ],
+        ),
+        (StdioServerParameters(command=sys.executable), []),
+        (StdioServerParameters(command="./" + Path(sys.executable).name, cwd=Path(sys.executable).parent), []),
+        (
+            StdioServerParameters(command=Path(sys.executable).name, env={"PATH": str(Path(sys.executable).parent)}),
+            [],
+        ),
+        (
+            StreamableHTTPConnectionParams(url="127.0.0.1:8000/mcp", sse_read_timeout=0),
+            [
+                "`sse_read_timeout` is 0; use a number of seconds above 0.",
+                "`url` is '127.0.0.1:8000/mcp'; use one such as 'http://127.0.0.1:8000/mcp'.",
+            ],
+        ),
+        (StreamableHTTPConnectionParams(url="https://example.com/mcp"), []),
+        (
+            "http://127.0.0.1:8000/mcp",
+            [
+                "`connection_params` is a str; use StreamableHTTPConnectionParams, SseConnectionParams or "
+                "StdioConnectionParams."
+            ],
+        ),
+    ],
+    ids=["missing", "two", "path", "folder", "environment", "url", "fine", "type"],
+)
+def test_what_can_never_be_reached_is_found_without_trying(parameters: Any, problems: list[str]) -> None:
+    """So that `check` says it: the worker would leave the toolset out of each model call."""
+    found = authoring_problems(LlmAgent(name="a", tools=[McpToolset(connection_params=parameters)]))
+    assert [str(problem) for problem in found] == [f"Tool 'McpToolset': {problem}" for problem in problems]
+
+
+async def test_a_program_that_says_nothing_is_given_up() -> None:
+    """After the connection's time."""
+    program = StdioServerParameters(command=sys.executable, args=["-c", "import sys; sys.stdin.read()"])
+    toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=0.2))
+    with pytest.raises(McpConnectionError, match="did not answer within"):
+        await toolset.get_tools(at())
+    await toolset.close()
+
+
+# Headers
+
+
+async def test_each_set_of_headers_has_its_own_session(port: str) -> None:
+    """They tell who asks."""
+
+    async def who(context: ReadonlyContext) -> dict[str, str]:
+        return {"X-User": str(context.state.get("who", ""))}
+
+    toolset = over_http(port, header_provider=who)
+    (tool,) = [tool for tool in await toolset.get_tools(at(who="ann")) if tool.name == "headers"]
+    for name in ("ann", "bob", "ann"):
+        context = ToolContext(state={"who": name})
+        assert text(await tool.run_async(args={"name": "x-user"}, tool_context=context)) == name
+    assert len(toolset._sessions._sessions) == 2
+    await toolset.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "credential", "header", "sent"),
+    [
+        ({"type": "apiKey", "in": "header", "name": "X-Key"}, {"authType": "apiKey", "apiKey": "k1"}, "x-key", "k1"),
+        (
+            {"type": "http", "scheme": "bearer"},
+            {"authType": "http", "http": {"scheme": "bearer", "credentials": {"token": "t1"}}},
+            "authorization",
+            "Bearer t1",
+        ),
+    ],
+)
+async def test_a_credential_goes_into_a_header(port: str, scheme: Any, credential: Any, header: str, sent: str) -> None:
+    """And wins over the provider's."""
+    toolset = over_http(
+        port, auth_scheme=scheme, auth_credential=credential, header_provider=lambda context: {header.upper(): "other"}
+    )
+    assert text(await call(toolset, "headers", name=header)) == sent
+    await toolset.close()
+
+
+# The end
+
+
+async def test_closing_ends_the_program() -> None:
+    """And the toolset may be used again."""
+    toolset = stdio()
+    first = int(text(await call(toolset, "process")))
+    await toolset.close()
+    assert not psutil.pid_exists(first)
+    assert int(text(await call(toolset, "process"))) != first
+    await toolset.close()
+
+
+def test_a_toolset_may_live_in_several_loops() -> None:
+    """Agents are module-level objects, and each test or command has its own loop."""
+    toolset = stdio()
+
+    async def once() -> int:
+        found = int(text(await call(toolset, "process")))
+        await toolset.close()
+        return found
+
+    assert asyncio.run(once()) != asyncio.run(once())
+
+
+def test_mistakes_are_found_without_the_server() -> None:
+    """Where they are written, or by `worker.py check`."""
+    with pytest.raises(ValueError, match="Missing connection params in McpToolset"):
+        McpToolset(connection_params=None)
+    with pytest.raises(ValueError, match="tool_list_cache_ttl_seconds must be positive, got 0"):
+        stdio(tool_list_cache_ttl_seconds=0)
+    wrong = stdio(effect="twice", auth_scheme={"type": "openIdConnect", "openIdConnectUrl": "https://login.example"})
+    problems = authoring_problems(LlmAgent(name="a", tools=[wrong]))
+    assert [str(problem) for problem in problems] == [
+        "Tool 'McpToolset': `effect` is 'twice'; use 'read', 'repeatable' or 'once'.",
+        "Tool 'McpToolset': its authentication cannot be used: raw_auth_credential is required for auth_scheme type "
+        "openIdConnect.",
+    ]

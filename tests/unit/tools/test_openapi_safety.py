@@ -1,0 +1,250 @@
+"""OpenAPIToolset against a real service: where requests may go, and what they carry. With hostile arguments."""
+
+import base64
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.tools.rest_service import ERROR, Service, call, parameter, serving, spec, tool
+from waystation.agents import LlmAgent
+from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.openapi_tool.openapi_spec_parser.destination import check_destination
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+SECRET = "hunter2-very-secret"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Service]:
+    with serving() as service:
+        yield service
+
+
+@pytest.fixture
+def service(running: Service) -> Service:
+    running.requests.clear()
+    return running
+
+
+# Where requests may go
+
+
+@pytest.mark.parametrize(
+    "value", ["..", ".", "a/../b", "..\\secret", "a/./b", "", None, "\ud800"], ids=lambda value: repr(value)
+)
+async def test_a_path_cannot_be_left(service: Service, value: Any) -> None:
+    """Neither by dots, nor by an empty segment, which would name the whole collection."""
+    asked = tool(spec(service.url, "/pets/{id}", "delete", parameters=[parameter("id", "path", required=True)]))
+    answer = await call(asked, id=value)
+    assert set(answer) == {"error"}
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        ("a/b", "/pets/a%2Fb"),
+        ("?admin=1", "/pets/%3Fadmin%3D1"),
+        ("#x", "/pets/%23x"),
+        ("%2e%2e%2fsecret", "/pets/%252e%252e%252fsecret"),
+        ("@evil.example", "/pets/%40evil.example"),
+        ("..txt", "/pets/..txt"),
+        ("a\r\nX: y", "/pets/a%0D%0AX%3A%20y"),
+        (["a", "b"], "/pets/a%2Cb"),
+    ],
+)
+async def test_an_argument_stays_in_its_segment(service: Service, value: Any, target: str) -> None:
+    """Whatever is in it."""
+    asked = tool(spec(service.url, "/pets/{id}", parameters=[parameter("id", "path", required=True)]))
+    assert (await call(asked, id=value))["target"] == target
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\x00b", "ü"])
+async def test_a_header_cannot_bring_another_one(service: Service, value: str) -> None:
+    """The model is told."""
+    answer = await call(tool(spec(service.url, parameters=[parameter("X-Trace", "header")])), x_trace=value)
+    assert answer == {"error": ERROR.format("ask", "Header parameter 'X-Trace' must be printable ASCII, on one line.")}
+    assert service.requests == []
+
+
+async def test_a_cookie_cannot_bring_another_one(service: Service) -> None:
+    """Nor a header."""
+    asked = tool(spec(service.url, parameters=[parameter("a", "cookie")]))
+    answer = await call(asked, a="1; admin=1\r\nX: y, z")
+    assert answer["headers"]["cookie"] == "a=1%3B%20admin=1%0D%0AX:%20y%2C%20z"
+
+
+async def test_redirects_are_not_followed(service: Service) -> None:
+    """They may lead anywhere; the model is told of the status."""
+    answer = await call(tool(spec(service.url, "/moved")))
+    assert answer == {"error": ERROR.format("ask", "Status Code: 302, ")}
+    assert [request["target"] for request in service.requests] == ["/moved"]
+
+
+async def test_requests_go_only_to_allowed_hosts(service: Service) -> None:
+    """The specification's servers unless the author names others."""
+    document = spec(service.url)
+    refused = await call(tool(document, allowed_hosts=["pets.example"]))
+    assert refused == {
+        "error": ERROR.format(
+            "ask", f"Requests may not go to {service.host}; the author can allow it with `allowed_hosts`."
+        )
+    }
+    assert service.requests == []
+    for named in (service.host, "127.0.0.1"):
+        answer = await call(tool(document, allowed_hosts=[named], allow_private_network_access=False))
+        assert answer["method"] == "GET"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.1.2.3", "169.254.169.254", "0.0.0.0", "2130706433"],
+)
+async def test_private_networks_are_closed_unless_opened(host: str) -> None:
+    """As in ADK: a specification from elsewhere must not reach into the worker's network."""
+    answer = await call(tool(spec(f"http://{host}:9"), allow_private_network_access=False))
+    assert "is in a private network" in answer["error"] or "is not known" in answer["error"]
+
+
+async def test_a_path_that_continues_the_host_is_refused(service: Service) -> None:
+    """`https://pets.example` and `.evil.example/` would be another host."""
+    document = spec("http://127.0.0.1", ".evil.example/x")
+    answer = await call(tool(document))
+    assert "does not begin with '/'" in answer["error"]
+
+
+# Authentication
+
+
+def secured(service: Service, scheme: dict[str, Any]) -> dict[str, Any]:
+    document = spec(service.url, security=[{"main": []}])
+    return {**document, "components": {"securitySchemes": {"main": scheme}}}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "credential", "where", "sent"),
+    [
+        (
+            {"type": "apiKey", "in": "header", "name": "X-Key"},
+            {"auth_type": "apiKey", "api_key": SECRET},
+            "x-key",
+            SECRET,
+        ),
+        (
+            {"type": "apiKey", "in": "cookie", "name": "key"},
+            {"auth_type": "apiKey", "api_key": SECRET},
+            "cookie",
+            f"key={SECRET}",
+        ),
+        (
+            {"type": "http", "scheme": "bearer"},
+            {"auth_type": "http", "http": {"scheme": "bearer", "credentials": {"token": SECRET}}},
+            "authorization",
+            f"Bearer {SECRET}",
+        ),
+        (
+            {"type": "http", "scheme": "basic"},
+            {"auth_type": "http", "http": {"scheme": "basic", "credentials": {"username": "u", "password": SECRET}}},
+            "authorization",
+            "Basic " + base64.b64encode(f"u:{SECRET}".encode()).decode(),
+        ),
+        (
+            {"type": "openIdConnect", "openIdConnectUrl": "https://login.example/.well-known"},
+            {"auth_type": "openIdConnect", "oauth2": {"client_id": "c", "access_token": SECRET}},
+            "authorization",
+            f"Bearer {SECRET}",
+        ),
+    ],
+)
+async def test_a_credential_is_sent_as_the_scheme_says(
+    service: Service, scheme: Any, credential: Any, where: str, sent: str
+) -> None:
+    """That of the operation, or one that is given for all."""
+    for asked in (
+        tool(secured(service, scheme), auth_credential=credential),
+        tool(spec(service.url), auth_scheme=scheme, auth_credential=credential),
+    ):
+        assert (await call(asked))["headers"][where] == sent
+
+
+async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    """httpx writes the whole URL of each request; nor can an argument replace the key."""
+    scheme = {"type": "apiKey", "in": "query", "name": "key"}
+    document = spec(service.url, parameters=[parameter("key"), parameter("q")])
+    asked = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
+    with caplog.at_level(logging.DEBUG):
+        await call(asked, key="mine", q="x")
+    assert service.requests[-1]["target"] == f"/echo?q=x&key={SECRET}"
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(asked)
+
+
+async def test_an_argument_cannot_replace_the_credential(service: Service) -> None:
+    """Whatever the case of its header."""
+    scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
+    document = spec(service.url, parameters=[parameter("x-key", "header")])
+    asked = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
+    assert (await call(asked, x_key="mine"))["headers"]["x-key"] == SECRET
+
+
+async def test_optional_authentication_asks_nobody(service: Service) -> None:
+    """An empty requirement says so."""
+    document = spec(service.url, security=[{}, {"main": []}])
+    document["components"] = {"securitySchemes": {"main": {"type": "apiKey", "in": "header", "name": "X-Key"}}}
+    assert (await call(tool(document)))["method"] == "GET"
+
+
+async def test_a_user_is_asked_for_what_is_missing(service: Service) -> None:
+    """The tool runs again when it is there. Source: adk-semantics 11.2."""
+    store = InMemoryCredentialService()
+    scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
+    asked = tool(secured(service, scheme), credential_key="pets")
+    context = ToolContext(function_call_id="fc-1", user_id="ann", services=Services(credentials=store))
+    pending = {"pending": True, "message": "Needs your authorization to access your data."}
+    assert await asked.run_async(args={}, tool_context=context) == pending
+    assert context.recorded_actions().requested_auth_configs.keys() == {"fc-1"}
+    assert service.requests == []
+    config = AuthConfig.model_validate({"auth_scheme": scheme, "credential_key": "pets"})
+    config.exchanged_auth_credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=SECRET)
+    await context.save_credential(config)
+    answer = await asked.run_async(args={}, tool_context=context)
+    assert answer["headers"]["x-key"] == SECRET
+    assert SECRET in set(context.secrets_given())
+
+
+def test_a_credential_that_cannot_be_used_is_reported() -> None:
+    """By `worker.py check`, without showing it."""
+    toolset = OpenAPIToolset(
+        spec_dict=spec("https://pets.example"),
+        auth_scheme={"type": "http", "scheme": "bearer"},
+        auth_credential={"auth_type": "carrier pigeon", "api_key": SECRET},
+    )
+    (problem,) = authoring_problems(LlmAgent(name="a", tools=[toolset]))
+    assert str(problem).startswith(
+        "Tool 'OpenAPIToolset': its authentication is wrong at `raw_auth_credential.auth_type`"
+    )
+    assert SECRET not in str(problem)
+
+
+# Addresses
+
+
+async def test_a_public_host_is_connected_to_as_it_was_checked() -> None:
+    """A second look-up could say something else."""
+    checked = await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named=(), private=False)
+    assert checked == "8.8.8.8"
+    assert await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named={"8.8.8.8"}, private=False) is None
+
+
+async def test_a_checked_address_is_asked_under_the_hosts_name(service: Service) -> None:
+    """Services with many names tell them apart by it."""
+    asked = tool(spec(f"http://pets.example:{service.server_port}"))
+    request = Request(method="GET", url=f"http://pets.example:{service.server_port}/echo")
+    answer = await asked._answer(request, "127.0.0.1")
+    assert answer["headers"]["host"] == f"pets.example:{service.server_port}"

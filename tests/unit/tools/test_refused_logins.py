@@ -1,0 +1,235 @@
+"""Logins that do not count, and what is said of them: never a secret, nor a provider's text."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.unit.tools.logins import auth_uri, calling, described, logged_in, login
+from waystation.auth import (
+    AuthConfig,
+    AuthCredential,
+    ExtendedOAuth2,
+    HTTPBase,
+    HTTPBearer,
+    OAuth2,
+    OAuthFlowAuthorizationCode,
+    OAuthFlowImplicit,
+    OAuthFlows,
+    complete_authorization,
+    provide_credential,
+)
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.core.errors import AuthorizationFailed, CredentialStoreError
+from waystation.core.payload import JsonObject
+from waystation.testing.fake_oauth import FakeOAuth
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "said"),
+    [
+        ("https://me/cb?code=abc&state=forged", "No login has this state"),
+        ("https://me/cb?code=abc", "ends with a `code` and a `state`"),
+        ("https://me/cb?state=abc", "ends with a `code` and a `state`"),
+        ("nonsense", "ends with a `code` and a `state`"),
+        ("http://[", "no address"),
+        ("https://me/cb?error=access_denied&error_description=Ann", "The provider refused the login: access_denied"),
+        ("https://me/cb?error=%3Cscript%3E", "The provider refused the login: with an error"),
+    ],
+)
+async def test_an_address_that_is_no_login_of_ours_is_refused(
+    store: InMemoryCredentialService, ended_at: str, said: str
+) -> None:
+    """And nothing of it is repeated but a plain error code."""
+    with pytest.raises(AuthorizationFailed, match=said) as caught:
+        await complete_authorization(store, auth_response_uri=ended_at)
+    assert "abc" not in str(caught.value)
+
+
+async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """Its state is worthless afterwards."""
+    context = calling(store)
+    context.request_credential(login(provider))
+    ended_at = provider.log_in(auth_uri(context))
+    await complete_authorization(store, auth_response_uri=ended_at)
+    with pytest.raises(AuthorizationFailed, match="complete already"):
+        await complete_authorization(store, auth_response_uri=ended_at)
+
+
+async def test_two_who_finish_one_login_at_once_exchange_its_code_once(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """A browser may send the callback twice."""
+    context = calling(store)
+    context.request_credential(login(provider))
+    ended_at = provider.log_in(auth_uri(context))
+    both = [complete_authorization(store, auth_response_uri=ended_at) for _ in range(2)]
+    done = await asyncio.gather(*both, return_exceptions=True)
+    assert sorted(type(one).__name__ for one in done) == ["AuthorizationFailed", "Authorized"]
+    assert len(provider.token_requests) == 1
+
+
+async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """When the client says which call it means; the login can still be finished for its own."""
+    context = calling(store)
+    context.request_credential(login(provider))
+    ended_at = provider.log_in(auth_uri(context))
+    with pytest.raises(AuthorizationFailed, match="not for call 'fc-9'"):
+        await store.authorize(auth_response_uri=ended_at, call=("inv", "fc-9"))
+    assert (await store.authorize(auth_response_uri=ended_at, call=("inv", "fc-1"))).calls == (("inv", "fc-1"),)
+
+
+async def test_a_stolen_code_is_worthless_without_its_verifier(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """A code of one login does not pass in another: the provider sees that the verifier differs."""
+    ann, bob = calling(store), calling(store, user_id="bob")
+    ann.request_credential(login(provider))
+    bob.request_credential(login(provider))
+    stolen = parse_qs(urlsplit(provider.log_in(auth_uri(ann))).query)["code"][0]
+    state = parse_qs(urlsplit(auth_uri(bob)).query)["state"][0]
+    with pytest.raises(AuthorizationFailed, match="refused the authorization_code: invalid_grant"):
+        await complete_authorization(store, code=stolen, state=state)
+
+
+async def test_no_error_quotes_a_secret(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """This provider repeats everything that it was sent."""
+    context = calling(store)
+    context.request_credential(
+        login(provider, client_secret="wrong-secret", token_endpoint_auth_method="client_secret_post")
+    )
+    with pytest.raises(AuthorizationFailed, match="invalid_client") as caught:
+        await complete_authorization(store, auth_response_uri=provider.log_in(auth_uri(context)))
+    assert not any(secret in repr(caught.value) for secret in {*provider.secrets, "wrong-secret"})
+    assert caught.value.__cause__ is None
+
+
+async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """And the login can be finished later, with the same address."""
+    context = calling(store)
+    context.request_credential(login(provider))
+    ended_at = provider.log_in(auth_uri(context))
+    provider.down = True
+    with pytest.raises(AuthorizationFailed, match=r"did not answer the authorization_code with a token \(status 503\)"):
+        await complete_authorization(store, auth_response_uri=ended_at)
+    provider.down = False
+    await complete_authorization(store, auth_response_uri=ended_at)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "text", "said"),
+    [(HTTPBase(scheme="basic"), "no-colon", "user:password"), (HTTPBearer(), " ", "empty")],
+)
+async def test_a_text_that_is_no_credential_is_refused(
+    store: InMemoryCredentialService, scheme: Any, text: str, said: str
+) -> None:
+    """And the call can still be given one."""
+    calling(store).request_credential(AuthConfig(auth_scheme=scheme))
+    with pytest.raises(ValueError, match=said):
+        await provide_credential(store, "inv", "fc-1", text)
+    await provide_credential(store, "inv", "fc-1", "ann:secret")
+
+
+async def test_a_call_that_asked_for_nothing_is_given_nothing(store: InMemoryCredentialService) -> None:
+    """The usual reason is another store."""
+    with pytest.raises(AuthorizationFailed, match="the one that the workers use"):
+        await provide_credential(store, "inv", "fc-1", "key")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "raw", "said"),
+    [
+        ("login", None, "Auth Scheme oauth2 requires auth_credential."),
+        ("login", {"authType": "oauth2"}, "Auth Scheme oauth2 requires oauth2 in auth_credential."),
+        ("login", {"authType": "oauth2", "oauth2": {}}, "requires client_id in auth_credential.oauth2."),
+        (
+            "login",
+            {"authType": "oauth2", "oauth2": {"clientId": "c", "codeChallengeMethod": "plain"}},
+            "Unsupported code_challenge_method: plain. Only 'S256' is supported.",
+        ),
+        ("implicit", {"authType": "oauth2", "oauth2": {"clientId": "c"}}, "password flows are not supported"),
+        ("own", {"authType": "oauth2", "oauth2": {"clientId": "c"}}, "AuthenticatedFunctionTool"),
+        ("silent", {"authType": "oauth2", "oauth2": {"clientId": "c"}}, "OAuth scheme info is missing"),
+    ],
+)
+def test_a_configuration_that_cannot_lead_to_a_login_is_refused(
+    provider: FakeOAuth, store: InMemoryCredentialService, scheme: str, raw: JsonObject | None, said: str
+) -> None:
+    """In ADK's words where it has some."""
+    schemes = {
+        "login": provider.scheme(),
+        "own": provider.own_scheme(),
+        "implicit": OAuth2(flows=OAuthFlows(implicit=OAuthFlowImplicit(authorizationUrl="https://a"))),
+        "silent": OAuth2(
+            flows=OAuthFlows(authorizationCode=OAuthFlowAuthorizationCode(authorizationUrl="", tokenUrl=""))
+        ),
+    }
+    given = None if raw is None else AuthCredential.model_validate(raw)
+    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+        calling(store).request_credential(AuthConfig(auth_scheme=schemes[scheme], raw_auth_credential=given))
+
+
+def test_another_issuers_description_is_not_believed(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """It would send the user's login there."""
+    issuer = provider.url.replace("127.0.0.1", "localhost")
+    config = described(provider, "issuer")
+    assert isinstance(config.auth_scheme, ExtendedOAuth2)
+    config.auth_scheme.issuer_url = issuer
+    with pytest.raises(AuthorizationFailed, match="No description of the provider"):
+        calling(store).request_credential(config)
+
+
+async def test_nothing_secret_is_logged(
+    provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even by the HTTP client at its most talkative."""
+    caplog.set_level(logging.DEBUG)
+    provider.lifetime_s = 10
+    config = login(provider, token_endpoint_auth_method="client_secret_post")
+    await logged_in(provider, store, config)
+    calling(store).get_auth_response(config)
+    assert "POST" in caplog.text
+    assert not any(secret in caplog.text for secret in provider.secrets)
+
+
+def test_only_a_tool_call_can_ask() -> None:
+    """Callbacks and instruction providers have nothing that could wait."""
+    config = AuthConfig(auth_scheme=HTTPBearer())
+    with pytest.raises(ValueError, match="request_credential requires function_call_id"):
+        ToolContext(services=Services(credentials=InMemoryCredentialService())).request_credential(config)
+
+
+async def test_without_a_service_asking_is_an_error_and_looking_finds_nothing() -> None:
+    """In ADK's words."""
+    context = ToolContext(function_call_id="fc-1")
+    config = AuthConfig(auth_scheme=HTTPBearer())
+    assert context.get_auth_response(config) is None
+    assert context.get_credential(config.key) is None
+    assert context.auth_response is None
+    with pytest.raises(ValueError, match=r"^Credential service is not initialized\.$"):
+        context.request_credential(config)
+    with pytest.raises(ValueError, match=r"^Credential service is not initialized\.$"):
+        await context.load_credential(config)
+    with pytest.raises(ValueError, match=r"^Credential service is not initialized\.$"):
+        await context.save_credential(config)
+
+
+@pytest.mark.parametrize("missing", ["authlib.oauth2", "cryptography.hazmat.primitives.ciphers.aead"])
+def test_what_has_to_be_installed_is_named(
+    provider: FakeOAuth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Workers whose tools need no login run without it."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    config = login(provider)
+    context = ToolContext(
+        function_call_id="fc-1", services=Services(credentials=EncryptedFileCredentialService(tmp_path / "credentials"))
+    )
+    with pytest.raises((AuthorizationFailed, CredentialStoreError), match=r"pip install 'waystation\[auth\]'"):
+        context.request_credential(config)
