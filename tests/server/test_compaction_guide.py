@@ -22,7 +22,7 @@ def defined(block: int) -> dict[str, Any]:
 
 
 def test_the_package_has_no_mistakes(tmp_path: Path) -> None:
-    """`worker.py check` accepts it, and its settings reach the worker."""
+    """`waystation worker check` accepts it, and its settings reach the worker."""
     package = tmp_path / "archive_guide"
     package.mkdir()
     (package / "agent.py").write_text(BLOCKS[0])

@@ -1,4 +1,4 @@
-"""What docs/guide.md shows is accepted by `worker.py check` and does what the guide says, on a real server."""
+"""What docs/guide.md shows is accepted by `waystation worker check` and does what the guide says, on a real server."""
 
 import re
 from collections.abc import Sequence

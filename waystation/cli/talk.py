@@ -136,7 +136,7 @@ class Talk:
             await self._take_up()
         elif not await is_polled(self._client):
             self._out.remark(
-                f"No worker polls {self._client.task_queue!r} so far; start one: python worker.py --agents DIR"
+                f"No worker polls {self._client.task_queue!r} so far; start one: waystation worker --agents DIR"
             )
 
     async def _take_up(self) -> None:
@@ -279,7 +279,7 @@ class Talk:
             problem = Problem(
                 Exit.UNCONFIRMED,
                 "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
-                "python worker.py --agents DIR. What was taken is told by `waystation session show`.",
+                "waystation worker --agents DIR. What was taken is told by `waystation session show`.",
             )
             if not self._lines.typed:
                 raise problem from None

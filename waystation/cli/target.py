@@ -56,7 +56,7 @@ class Target:
             why = f"no answer within {CONNECT_LIMIT_S:g} s" if late else cause(error)
             raise Problem(
                 Exit.NO_SERVER,
-                f"No Temporal server answers at {where} ({why}). Start one with `python worker.py --embedded "
+                f"No Temporal server answers at {where} ({why}). Start one with `waystation worker --embedded "
                 "--agents DIR`, or say where it is: --address or TEMPORAL_ADDRESS.",
             ) from None
         return AgentClient(temporal, task_queue=self.task_queue, blobs=Blobs(self.store))

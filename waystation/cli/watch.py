@@ -101,7 +101,7 @@ class Watcher:
         queue = self._client.task_queue
         polled = "no worker has taken it up" if await is_polled(self._client) else f"no worker polls {queue!r}"
         self._out.remark(
-            f"Started, but {polled} so far. It is kept, and begins when a worker does: python worker.py --agents DIR"
+            f"Started, but {polled} so far. It is kept, and begins when a worker does: waystation worker --agents DIR"
         )
 
     def _tell(self, waiting: list[PendingCall]) -> None:

@@ -1,4 +1,4 @@
-"""What docs/approvals.md shows of policies and rules is accepted by `worker.py check` and does what it says."""
+"""What docs/approvals.md shows of policies and rules is accepted by `waystation worker check` and does what it says."""
 
 import re
 from dataclasses import fields

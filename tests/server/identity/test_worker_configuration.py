@@ -7,7 +7,7 @@ from waystation.identity.init import write
 
 
 def test_a_worker_looks_at_its_configuration_before_it_serves(tmp_path: Path) -> None:
-    """`worker.py check`, too; the option wins over the variable."""
+    """`waystation worker check`, too; the option wins over the variable."""
     write(tmp_path)
     mistaken = tmp_path / "mistaken.toml"
     mistaken.write_text("[envelope]\n")

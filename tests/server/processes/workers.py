@@ -158,7 +158,7 @@ class Process:
 
 
 class WorkerProcess(Process):
-    """`python worker.py …`; the block begins when it serves."""
+    """`waystation worker …`; the block begins when it serves."""
 
     def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
         super().__init__(sys.executable, "worker.py", *options, environment=environment)

@@ -66,15 +66,13 @@ async def test_the_section_for_stock_clients_works_with_the_temporal_cli(shell: 
 
 async def test_the_commands_of_the_quick_start_work(shell: Shell) -> None:
     """All but those that set up what the test has already."""
-    given = [line for line in commands("Quick start") if line.startswith("waystation")]
+    shown = [line for line in commands("Quick start") if line.startswith("waystation")]
+    assert shown[0] == "waystation worker --embedded --agents examples --model demo"
+    given = shown[1:]
     for line in given:
         code, out = await shell.run(line)
         assert code == 0, (line, out)
     assert [line.split()[1] for line in given] == ["run", "run", "pending", "approve", "events", "state", "replay"]
-    for line in commands("Quick start"):
-        if line.startswith("python worker.py"):
-            assert (ROOT / "worker.py").is_file()
-            assert "--embedded --agents examples --model demo" in line
 
 
 async def test_the_commands_to_debug_with_work(shell: Shell) -> None:
@@ -110,18 +108,18 @@ async def test_the_python_that_triggers_and_approves_works(shell: Shell) -> None
 
 
 async def test_the_agent_of_the_readme_passes_the_check(shell: Shell) -> None:
-    """`worker.py check` finds it and no mistake in it."""
+    """`waystation worker check` finds it and no mistake in it."""
     package = shell.folder / "agents" / "refunds"
     package.mkdir(parents=True)
     (package / "agent.py").write_text(blocks("python", "Write an agent")[0])
-    code, out = await shell.run(f"python {ROOT / 'worker.py'} check --agents agents")
+    code, out = await shell.run("waystation worker check --agents agents")
     assert (code, '"refund_agent"' in out) == (0, True), out
 
 
 async def test_the_options_of_the_readme_exist() -> None:
     """Every option in a code block or in backquotes is one of ours or of the `temporal` CLI."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "worker.py", "--help"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "waystation.worker", "--help"), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     known = (await process.communicate())[0].decode()
     told = (

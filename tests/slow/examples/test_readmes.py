@@ -15,7 +15,7 @@ from waystation.cli.worker_process import WorkerProcess
 from waystation.embedded import EmbeddedServer
 
 PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/agent.py"))
-WORKER = "python worker.py --embedded --agents examples --model demo"
+WORKER = "waystation worker --embedded --agents examples --model demo"
 TALKS = {
     "calculator": ["5 - 3 + 10 = 12"],
     "document_analysis": ["Kept report.txt, version 0.", "Sales rose in May. You mentioned it 1 times before."],

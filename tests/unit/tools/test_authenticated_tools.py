@@ -199,7 +199,7 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
     ],
 )
 def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: Any, said: str) -> None:
-    """So `worker.py check` reports it."""
+    """So `waystation worker check` reports it."""
     with pytest.raises(InvalidTool, match=said):
         AuthenticatedFunctionTool(read_calendar, auth_config=config)
 

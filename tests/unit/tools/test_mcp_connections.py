@@ -258,7 +258,7 @@ def test_a_toolset_may_live_in_several_loops() -> None:
 
 
 def test_mistakes_are_found_without_the_server() -> None:
-    """Where they are written, or by `worker.py check`."""
+    """Where they are written, or by `waystation worker check`."""
     with pytest.raises(ValueError, match="Missing connection params in McpToolset"):
         McpToolset(connection_params=None)
     with pytest.raises(ValueError, match="tool_list_cache_ttl_seconds must be positive, got 0"):

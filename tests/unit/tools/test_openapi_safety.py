@@ -219,7 +219,7 @@ async def test_a_user_is_asked_for_what_is_missing(service: Service) -> None:
 
 
 def test_a_credential_that_cannot_be_used_is_reported() -> None:
-    """By `worker.py check`, without showing it."""
+    """By `waystation worker check`, without showing it."""
     toolset = OpenAPIToolset(
         spec_dict=spec("https://pets.example"),
         auth_scheme={"type": "http", "scheme": "bearer"},

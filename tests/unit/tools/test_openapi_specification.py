@@ -344,7 +344,7 @@ def test_an_unknown_kind_of_text_is_refused() -> None:
 
 
 def test_a_specification_without_an_address_is_reported() -> None:
-    """By `worker.py check`; `server_url` mends it."""
+    """By `waystation worker check`; `server_url` mends it."""
     document = spec(servers=[{"url": "/v1"}], a={"get": operation(operationId="a")})
     (problem,) = authoring_problems(LlmAgent(name="x", tools=[OpenAPIToolset(spec_dict=document)]))
     assert str(problem) == (

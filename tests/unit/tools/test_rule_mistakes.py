@@ -1,4 +1,4 @@
-"""A rule that matches nothing protects nothing; `worker.py check` says so."""
+"""A rule that matches nothing protects nothing; `waystation worker check` says so."""
 
 from typing import Any
 
