@@ -1,0 +1,82 @@
+"""Agents as a plugin of somebody else's Temporal client and worker."""
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from tests.server.user_workflow import InSandbox
+from waystation import AgentClient
+from waystation.agents import Agent
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.settings import Settings, Stores, WorkflowSettings
+from waystation.embedded import EmbeddedServer
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.worker import WORKER_OPTIONS, WaystationPlugin, create_worker
+
+
+class Closing(BaseToolset):
+    """A toolset that notes that it was closed."""
+
+    closed = 0
+
+    async def get_tools(self, readonly_context: object = None) -> list[BaseTool]:
+        return []
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def settings(store: Path) -> Settings:
+    return Settings(stores=Stores(payloads=store))
+
+
+async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer, tmp_path: Path) -> None:
+    """One worker runs both; the user's workflow stays in the sandbox, and agents answer."""
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
+    async with Worker(client, task_queue="beside", workflows=[InSandbox], **WORKER_OPTIONS):
+        assert await client.execute_workflow(InSandbox.run, id="in-sandbox", task_queue="beside")
+        assert (await AgentClient(client, task_queue="beside").run("clerk", "hi")).text == "hello"
+
+
+async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServer, tmp_path: Path) -> None:
+    """A reference to a stored payload, which anybody can send, would block its workflows."""
+    client = await Client.connect(server.address)
+    plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
+    with pytest.raises(InvalidConfiguration, match=r"no payload store; connect it with `plugins="):
+        Worker(client, task_queue="refused", plugins=[plugin])
+
+
+async def test_what_agents_hold_open_is_closed_once_the_last_worker_stops(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """Two workers of one client share the agents."""
+    toolset = Closing()
+    agent = Agent(name="clerk", model=ScriptedModel(), tools=[toolset])
+    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
+    async with Worker(client, task_queue="first"):
+        async with Worker(client, task_queue="second"):
+            pass
+        assert toolset.closed == 0
+    assert toolset.closed == 1
+
+
+async def test_settings_reach_workflows(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The timeouts of their activities are those of the worker's settings."""
+    defaults = WorkflowSettings()
+    short = dataclasses.replace(defaults.model, start_to_close=timedelta(seconds=77))
+    given = dataclasses.replace(settings(tmp_path), workflow=dataclasses.replace(defaults, model=short))
+    agent = Agent(name="clerk", model=ScriptedModel(calls(("unknown", {})), says("hello")))
+    client = await Client.connect(server.address)
+    async with create_worker(client, [agent], task_queue="settings", settings=given):
+        invocation = await AgentClient(client, task_queue="settings").start("clerk", "hi")
+        await invocation.result()
+    history = await invocation.history()
+    scheduled = next(e.activity_task_scheduled_event_attributes for e in history.events if e.event_type == 10)
+    assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=77)
