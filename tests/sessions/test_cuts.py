@@ -20,7 +20,7 @@ from waystation.agents import Agent
 from waystation.client.session_client import Session
 from waystation.core.session_data import Busy, SessionInput
 from waystation.core.wire import COLLECT_ACTIVITY
-from waystation.history.reader import arguments
+from waystation.history import read_arguments
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says
@@ -35,7 +35,7 @@ LARGE = "x" * 60_000
 async def given(session: Session) -> SessionInput:
     """Return what the present run of a session was given."""
     first = (await session.handle.fetch_history()).events[0]
-    return SessionInput.model_validate_json(arguments(first.workflow_execution_started_event_attributes.input)[0])
+    return SessionInput.model_validate_json(read_arguments(first.workflow_execution_started_event_attributes.input)[0])
 
 
 class HeldBlobs(Blobs):

@@ -21,7 +21,7 @@ from waystation.core.event import Event, text_of
 from waystation.core.log import Log
 from waystation.core.partial import PARTIAL
 from waystation.embedded import EmbeddedServer
-from waystation.history.reader import log_of
+from waystation.history import log_of
 from waystation.models import LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says

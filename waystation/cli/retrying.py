@@ -13,7 +13,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.log import Log
 from waystation.core.wire import MODEL_ACTIVITY
-from waystation.history.pending_activities import Retry, retries
+from waystation.history import Retry, fetch_retries
 
 QUIET_S = 3.0
 """How long nothing may come before the server is asked why."""
@@ -63,7 +63,7 @@ class Retrying:
 
         `pause` is how long it was before this look.
         """
-        found, at_work = await retries(self._client.temporal, self._id)
+        found, at_work = await fetch_retries(self._client.temporal, self._id)
         now = time.time()
         failing = [retry for retry in found if _matters(retry, now)]
         for retry in failing:

@@ -25,7 +25,7 @@ from waystation.core import errors
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.wire import MEMO_SESSION
-from waystation.history.session_runs import description
+from waystation.history import describe_workflow
 
 SHOWN_BEFORE = 6
 """How many events of an earlier conversation are written when it is taken up again."""
@@ -114,7 +114,7 @@ class Talk:
 
     async def _greet(self) -> None:
         given = self._session.given
-        found = await description(self._client.temporal, self._session.id)
+        found = await describe_workflow(self._client.temporal, self._session.id)
         if found is not None and found.status is not WorkflowExecutionStatus.RUNNING:
             raise Problem(
                 Exit.SESSION_CLOSED,

@@ -47,9 +47,15 @@ from waystation.core.wire import (
     TASK_QUEUE,
     InvocationResult,
 )
-from waystation.history import invocation_runs as chain
-from waystation.history.files import Saved
-from waystation.history.reader import log_of
+from waystation.history import (
+    SavedHistory,
+    decode_histories,
+    fetch_log_before,
+    fetch_runs,
+    fetch_saved_history,
+    follow_log,
+    log_of,
+)
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
@@ -229,17 +235,17 @@ class Invocation:
 
     async def log(self) -> Log:
         """Return the log as of now, rebuilt from history. No worker has to run."""
-        latest = await chain.opened([await self.history()], self.converter)
+        latest = await decode_histories([await self.history()], self.converter)
         client = self.client
-        return log_of(latest, await chain.before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
+        return log_of(latest, await fetch_log_before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
 
     async def histories(self) -> list[WorkflowHistory]:
         """Return what Temporal still has of all runs, oldest first."""
-        return await chain.histories(self.client.temporal, await self.history())
+        return await fetch_runs(self.client.temporal, await self.history())
 
-    async def saved(self) -> Saved:
+    async def saved(self) -> SavedHistory:
         """Return what `waystation history` writes: `histories`, and those of the agents that it called."""
-        return await chain.saved(self.client.temporal, await self.history())
+        return await fetch_saved_history(self.client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
         """Return the state as of now. No worker has to run."""
@@ -269,7 +275,7 @@ class Invocation:
 
         It is one log that grows; another one from there on when the invocation is reset.
         """
-        async for log in chain.follow(self.client.temporal, self.handle, self.client.blobs.get):
+        async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 
     async def pending(self) -> list[PendingCall]:

@@ -18,7 +18,7 @@ from waystation.core.answer import Action, PendingCall
 from waystation.core.approval import standing
 from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
-from waystation.history.session_runs import absent
+from waystation.history import is_not_found
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import AgentClient
@@ -267,7 +267,7 @@ def _ids(approval_id: str) -> tuple[str, str]:
 
 def _unknown(error: RPCError, invocation_id: str) -> Exception:
     """Return what it means that the server does not know an invocation; any other error is returned unchanged."""
-    if absent(error):
+    if is_not_found(error):
         return UnknownCall(f"There is no invocation {invocation_id!r}.")
     return error
 

@@ -8,7 +8,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.scope import app_scope, user_scope
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
-from waystation.history.scope_reader import Scopes
+from waystation.history import ScopeReader
 
 
 class ScopeClient:
@@ -41,7 +41,7 @@ class ScopeClient:
         return await self._delete(app_scope(app))
 
     async def _state_of(self, scope_id: str) -> JsonObject:
-        found: JsonObject = copy_json((await Scopes(self.temporal).read(scope_id)).state)
+        found: JsonObject = copy_json((await ScopeReader(self.temporal).read(scope_id)).state)
         return found
 
     async def _delete(self, scope_id: str) -> bool:

@@ -11,8 +11,7 @@ from waystation.core import errors
 from waystation.core.payload import decode
 from waystation.core.session_data import OPEN, SessionInput
 from waystation.core.wire import WORKFLOW, InvocationResult
-from waystation.history.long_poll import Growing
-from waystation.history.session_runs import absent, description
+from waystation.history import HistoryPoll, describe_workflow, is_not_found
 
 
 class Begun:
@@ -20,7 +19,7 @@ class Begun:
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
-        self._pages: Growing | None = None
+        self._pages: HistoryPoll | None = None
         self._last = 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
@@ -45,7 +44,7 @@ class Begun:
         async with self._reading:
             await self._open()
         # It may have begun in a run before the one that is read.
-        if not new and invocation_id not in self.order and await description(self._client, invocation_id):
+        if not new and invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
             return
         while invocation_id not in self.order:
             if not await self.more() and invocation_id not in self.order:
@@ -64,7 +63,7 @@ class Begun:
 
     async def caught_up(self) -> None:
         """Read what there is by now."""
-        described = await description(self._client, self._session)
+        described = await describe_workflow(self._client, self._session)
         if described is None:
             raise unknown(self._session)
         length = described.history_length
@@ -75,14 +74,14 @@ class Begun:
 
     async def _open(self, run_id: str | None = None) -> None:
         if self._pages is None or run_id is not None:
-            self._pages = Growing(self._client, self._session, run_id)
+            self._pages = HistoryPoll(self._client, self._session, run_id)
             self._last = 0
 
-    async def _read(self, pages: Growing) -> None:
+    async def _read(self, pages: HistoryPoll) -> None:
         try:
             page = await pages.page()
         except RPCError as error:
-            if not absent(error):
+            if not is_not_found(error):
                 raise
             self._pages = None
             raise unknown(self._session) from None

@@ -29,9 +29,7 @@ from waystation.core.event import Event
 from waystation.core.payload import JsonObject, digest, encode, faults, plain
 from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
-from waystation.history.reader import decoded
-from waystation.history.session_reader import SessionReader
-from waystation.history.session_runs import absent
+from waystation.history import SessionReader, decode_events, is_not_found
 from waystation.storage import Blobs
 
 if TYPE_CHECKING:
@@ -190,7 +188,7 @@ class Session:
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
             raise unconfirmed(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
-            if not absent(error):
+            if not is_not_found(error):
                 raise
             with suppress(RPCError):
                 await self.handle.describe()
@@ -273,10 +271,10 @@ class Session:
         try:
             events = (await self.handle.fetch_history()).events
         except RPCError as error:
-            if not absent(error):
+            if not is_not_found(error):
                 raise
             raise unknown(self.id) from None
-        await reader.read(await decoded(events, self.client.temporal.data_converter))
+        await reader.read(await decode_events(events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader
 

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import ids
 from waystation.core.payload import JsonObject
-from waystation.history.session_runs import Run, description, runs_of
+from waystation.history import WorkflowRun, describe_workflow, find_session_runs
 
 GRACE = timedelta(seconds=5)
 """How long running tools may take to end once they are told."""
@@ -100,20 +100,20 @@ async def delete_session(
     return deleted
 
 
-async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[Run, bool]:
+async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
     """End all that goes on, and return all runs there are.
 
     The session is asked first, so that it begins nothing more; it and its invocations tell tools that run. What has
     not ended in time, for want of a worker or because a tool does not listen, is terminated.
     """
     asked = grace <= timedelta()
-    found: dict[Run, bool] = {}
+    found: dict[WorkflowRun, bool] = {}
     while True:
-        before, found = found, await runs_of(client, deleted.id)
+        before, found = found, await find_session_runs(client, deleted.id)
         for run in before.keys() - found.keys():  # told by a workflow that ran, and has ended since
-            if described := await description(client, run.workflow_id):
+            if described := await describe_workflow(client, run.workflow_id):
                 going_on = described.status is WorkflowExecutionStatus.RUNNING
-                found[Run(run.workflow_id, described.run_id)] = going_on
+                found[WorkflowRun(run.workflow_id, described.run_id)] = going_on
         running = sorted(run for run, going_on in found.items() if going_on)
         if not running:
             return found
@@ -126,8 +126,8 @@ async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> di
             asked = True
 
 
-async def _ended(client: Client, running: list[Run], within: timedelta) -> None:
-    async def ended(run: Run) -> None:
+async def _ended(client: Client, running: list[WorkflowRun], within: timedelta) -> None:
+    async def ended(run: WorkflowRun) -> None:
         try:
             await _handle(client, run).result(follow_runs=False)
         except (WorkflowFailureError, RPCError):  # it ended otherwise, or is gone
@@ -142,7 +142,7 @@ async def _ended(client: Client, running: list[Run], within: timedelta) -> None:
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _forget(client: Client, found: Iterable[Run], deleted: DeletedSession) -> None:
+async def _forget(client: Client, found: Iterable[WorkflowRun], deleted: DeletedSession) -> None:
     """Delete runs, the session's own last: as long as it is there, it is listed, and its deletion can be repeated."""
     runs = sorted(found, key=lambda run: (run.workflow_id == deleted.id, run))
     below = [run for run in runs if run.workflow_id != deleted.id]
@@ -152,13 +152,13 @@ async def _forget(client: Client, found: Iterable[Run], deleted: DeletedSession)
     deleted.runs += len(runs)
 
 
-async def _delete(client: Client, run: Run) -> None:
+async def _delete(client: Client, run: WorkflowRun) -> None:
     execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     await client.workflow_service.delete_workflow_execution(request)
 
 
-def _handle(client: Client, run: Run) -> Any:
+def _handle(client: Client, run: WorkflowRun) -> Any:
     return client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
 
 

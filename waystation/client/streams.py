@@ -21,10 +21,7 @@ from waystation.core.log import Log
 from waystation.core.partial import PartialText, PartialTexts, Piece
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
-from waystation.history.compatibility import check
-from waystation.history.files import read
-from waystation.history.invocation_runs import opened
-from waystation.history.reader import log_of
+from waystation.history import check_readable, decode_histories, log_of, read_history_file
 
 if TYPE_CHECKING:
     from waystation.client.agent_client import Invocation
@@ -158,8 +155,8 @@ async def stream_file(
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    histories = await opened((await asyncio.to_thread(read, Path(path))).histories, converter)
-    check(histories, repr(str(path)))
+    histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
+    check_readable(histories, repr(str(path)))
     for event in log_of(histories).events[start:]:
         yield event
 

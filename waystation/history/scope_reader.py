@@ -11,8 +11,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from waystation.history.pages import events_after
-from waystation.history.reader import arguments
+from waystation.history.history_events import read_arguments
+from waystation.history.history_fetch import fetch_events_after
 from waystation.recent import Recent
 
 MAX_SCOPES = 200
@@ -59,7 +59,7 @@ class _Known:
             self._start(event.workflow_execution_started_event_attributes)
         elif event.event_type == _SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
-            self.fold.apply(signal.signal_name, arguments(signal.input))
+            self.fold.apply(signal.signal_name, read_arguments(signal.input))
         elif event.event_type == _CONTINUED:
             self.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
         elif event.event_type == _TASK_FAILED and event.workflow_task_failed_event_attributes.new_run_id:
@@ -78,12 +78,12 @@ class _Known:
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
         try:
-            self.fold = fold_from(self.fold.prefix, decode(arguments(started.input)[0]) if carried else None)
+            self.fold = fold_from(self.fold.prefix, decode(read_arguments(started.input)[0]) if carried else None)
         except ValueError:
             raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
 
 
-class Scopes:
+class ScopeReader:
     """The scopes that this process has read."""
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
@@ -126,5 +126,5 @@ class Scopes:
 
     async def _read_on(self, known: _Known, scope_id: str) -> None:
         """Read what is new in the run that is known, or else all of the current one."""
-        for event in await events_after(self._client, scope_id, known.run_id, known.last_event_id):
+        for event in await fetch_events_after(self._client, scope_id, known.run_id, known.last_event_id):
             known.learn(event)

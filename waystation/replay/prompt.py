@@ -19,7 +19,7 @@ from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.work import Work
-from waystation.history.session_reader import SessionReader
+from waystation.history import SessionReader
 from waystation.replay.moment import Moment
 from waystation.replay.recording import Recording
 from waystation.replay.shown import Shown

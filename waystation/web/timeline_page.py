@@ -9,7 +9,7 @@ from temporalio.client import WorkflowExecutionDescription
 
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import ForeignHistory
-from waystation.history.attempts import attempts_of
+from waystation.history import attempts_of
 from waystation.web import drawing, timeline
 from waystation.web.rendering import page
 from waystation.web.streams import found, status_of

@@ -30,11 +30,11 @@ def _payloads_in(found: Any) -> Iterator[Any]:
             yield from _payloads_in(value)
 
 
-def encoded(found: Any) -> Any:
+def encode_payloads(found: Any) -> Any:
     """Return such events as the server has them."""
     match found:
         case list():
-            return [encoded(each) for each in found]
+            return [encode_payloads(each) for each in found]
         case dict():
             return {name: _field(name, value) for name, value in found.items()}
         case _:
@@ -50,7 +50,7 @@ def _field(name: str, value: Any) -> Any:
         case _ if name in _ALONE and not _holds_payloads(value):
             return _payload(value)
         case _:
-            return encoded(value)
+            return encode_payloads(value)
 
 
 def _holds_payloads(value: Any) -> bool:

@@ -26,7 +26,7 @@ from waystation.core.wire import (
     SESSION_WORKFLOW,
     WORKFLOW,
 )
-from waystation.history.reader import patch_of, type_of
+from waystation.history.history_events import patch_of, type_of
 from waystation.storage.driver import UNREADABLE, is_reference
 
 MARKS = frozenset({"continue-as-new", "heard", "last-notices", "one-reading", "read-out", "settled", "scopes"})
@@ -49,7 +49,7 @@ WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADABLE["encoding"]})
 
 
-def check(histories: Iterable[WorkflowHistory], name: str) -> None:
+def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
     """Look whether this version reads what it says; `name` is what the message calls it.
 
     Args:
