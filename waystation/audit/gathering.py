@@ -110,7 +110,7 @@ async def of_files(
     gathered = Gathered(arguments)
     called: list[str] = []
     for path in paths:
-        histories = await decode_histories(read_history(path).histories, converter)
+        histories = await decode_histories(read_history_file(path).histories, converter)
         check_readable(histories, repr(str(path)))
         called += gathered.add(await log_from_runs(histories, fetch), histories)
     gathered.lacking = [id for id in called if id not in gathered.accounts]
