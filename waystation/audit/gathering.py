@@ -24,6 +24,7 @@ from waystation.history import (
     describe_workflow,
     find_session_runs,
     log_from_runs,
+    read_history_file,
 )
 
 if TYPE_CHECKING:
