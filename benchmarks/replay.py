@@ -17,8 +17,8 @@ from benchmarks.long_history import long_history
 from benchmarks.plan import Plan
 from benchmarks.process import ROOT, WorkerProcess
 from benchmarks.table import Row, ratio, shown
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Recording, gate

@@ -21,8 +21,8 @@ from tests.sessions.conftest import new_session
 from tests.sessions.test_client import ask, asking
 from tests.workflows.outside import waiting
 from waystation.agents import Agent
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer

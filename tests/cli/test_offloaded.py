@@ -12,8 +12,8 @@ from tests.sessions.conftest import heard_events, new_session
 from tests.streams.test_web import stream_of
 from tests.web.sites import site
 from waystation.agents import Agent
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.connect import connect
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext

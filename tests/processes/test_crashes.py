@@ -156,7 +156,7 @@ async def test_a_hundred_waiting_calls_outlive_their_worker(place: Place, client
     """Each is answered by exactly one of several approvers, each takes effect once, and every invocation completes."""
 
     async def all_wait() -> bool:
-        waiting = {call.invocation_id for call in await client.pending()}
+        waiting = {call.invocation_id for call in await client.approvals.pending()}
         return waiting >= {invocation.id for invocation in invocations}
 
     async with place.worker() as first:

@@ -15,8 +15,8 @@ from tests.processes import ledger
 from tests.processes.agents.collecting.agent import root_agent as collecting
 from tests.processes.workers import Place, WorkerProcess, until
 from waystation.agents.registry import Registry
+from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.session_client import Session
 from waystation.core.wire import WORKFLOW
 from waystation.worker.main import create_worker
 from waystation.workflows import continuing, perform, readings

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Serve, verify_tree
 from tests.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
-from waystation.client.session_client import Session
+from waystation.client import Invocation, Session
 from waystation.core.event import Event
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.testing import AgentEnvironment, assert_replays
@@ -35,7 +35,7 @@ async def verify(session: Session, *, invocations: bool = True) -> None:
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             if child and invocations:
-                await verify_tree(session.client.invocation(child))
+                await verify_tree(Invocation.from_id(session.client, child))
 
     # What is under way goes on between the two looks.
     async def agree() -> bool:

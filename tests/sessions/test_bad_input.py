@@ -14,6 +14,7 @@ from tests.sessions.conftest import Converse, new_session
 from tests.sessions.test_client import asking
 from tests.sessions.test_conversation import words
 from tests.workflows.outside import until
+from waystation.client import Session
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
 from waystation.testing import assert_replays
@@ -23,8 +24,8 @@ async def test_fifty_clients_that_begin_a_session_at_once_get_the_same(serve: Se
     """Each message is answered once, and the session is begun once."""
     async with serve(asking(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "asker")
-        names = {"agent": "asker", "session_id": session.given.session_id, "user_id": "ann"}
-        clients = [session.client.session(**names) for _ in range(50)]
+        name = session.given.session_id
+        clients = [Session(session.client, agent="asker", session_id=name, user_id="ann") for _ in range(50)]
         sent = await asyncio.gather(*(one.send(f"message {n}") for n, one in enumerate(clients)))
         for one in sent:
             await one.result()
@@ -64,7 +65,7 @@ async def test_a_name_that_makes_no_id_is_refused(serve: Serve, name: str) -> No
         with pytest.raises(ValueError, match=r"characters|empty"):
             env.client.session(agent="asker", session_id=name)
         with pytest.raises(ValueError, match=r"characters|empty"):
-            await env.client.delete_session("s", user_id=name)
+            await env.client.sessions.delete("s", user_id=name)
 
 
 async def test_a_message_id_that_is_repeated_leads_to_the_same_invocation(converse: Converse) -> None:

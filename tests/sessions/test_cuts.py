@@ -17,7 +17,7 @@ from tests.sessions.test_sending import Held, echo
 from tests.sessions.test_waiting import parked, paying
 from tests.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.core.session_data import Busy, SessionInput
 from waystation.core.wire import COLLECT_ACTIVITY
 from waystation.history import read_arguments
@@ -81,8 +81,8 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
     async with serve(echo(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "clerk", cut_after=2)
         await session.create()
-        names = {"agent": "clerk", "session_id": session.given.session_id, "user_id": "ann"}
-        clients = [session.client.session(**names) for _ in range(4)]
+        name = session.given.session_id
+        clients = [Session(session.client, agent="clerk", session_id=name, user_id="ann") for _ in range(4)]
 
         async def talk(client: Session, number: int) -> list[str]:
             return [(await client.say(f"{number}.{n}")).text for n in range(2)]

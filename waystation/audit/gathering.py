@@ -28,7 +28,7 @@ from waystation.history import (
 )
 
 if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 
 @dataclass(slots=True)

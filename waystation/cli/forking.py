@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
 

@@ -14,7 +14,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
 from waystation.history import format_saved_history
 from waystation.replay.divergence import shown

@@ -28,7 +28,7 @@ from waystation.standard_streams import open_standard_streams
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
     from waystation.core.payload import JsonObject
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")

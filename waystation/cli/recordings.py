@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from waystation.cli.exits import Exit, Problem, problem_of
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.core.wire import WORKFLOW
 from waystation.history import SavedHistory, read_history_file

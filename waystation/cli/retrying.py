@@ -9,7 +9,7 @@ from temporalio.service import RPCError
 
 from waystation.cli import render
 from waystation.cli.output import Output
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.log import Log
 from waystation.core.wire import MODEL_ACTIVITY

@@ -4,24 +4,23 @@ Everything is found in visibility and memos, so no worker has to run for it; the
 """
 
 import asyncio
+import builtins
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client.wanted import PAGE, Place, found, wanting
+from waystation.client.approval_filter import PAGE_SIZE, ApprovalFilter, ListPosition, find_pending_calls
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation
 from waystation.core import ids
 from waystation.core.answer import Action, PendingCall
 from waystation.core.approval import standing
 from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
 from waystation.history import is_not_found
-
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
 
 AT_ONCE = 8
 """How many answers of many are under way at a time."""
@@ -54,7 +53,7 @@ MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
 class Approvals:
     """What waits for people; `AgentClient.approvals`."""
 
-    def __init__(self, client: "AgentClient") -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     async def each(
@@ -80,10 +79,18 @@ class Approvals:
             session_id: Only of this session.
             below: Only in what this invocation calls, or this session (by its workflow id) starts, at any depth.
         """
-        wanted = wanting(agent, tool, person, older_than, user_id, session_id, below)
-        async for _, calls in found(self._client.temporal, wanted):
+        wanted = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
+        async for _, calls in find_pending_calls(self._client.temporal, wanted):
             for call in calls:
                 yield call
+
+    async def pending(self, *, below: str | None = None) -> builtins.list[PendingCall]:
+        """Return all pending calls, oldest first.
+
+        `below` names a session or an invocation: then only calls of what was started from it, at any depth. See `each`
+        for more filters, and for long lists.
+        """
+        return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:
         """Return one call that waits, with all of its arguments.
@@ -94,7 +101,7 @@ class Approvals:
             UnknownCall: It never waited, or its invocation is over, or there is none of that id.
         """
         invocation_id, call_id = _ids(approval_id)
-        invocation = self._client.invocation(invocation_id)
+        invocation = Invocation.from_id(self._client, invocation_id)
         try:
             posted = [call for call in await invocation.pending() if call.function_call_id == call_id]
             if posted and not any(_is_omitted(getattr(posted[0], name)) for name in MAY_BE_OMITTED):
@@ -123,7 +130,7 @@ class Approvals:
         """
         invocation_id, call_id = _ids(approval_id)
         try:
-            return await self._client.invocation(invocation_id).answer(action, call_id, **fields)
+            return await Invocation.from_id(self._client, invocation_id).answer(action, call_id, **fields)
         except RPCError as error:
             raise _unknown(error, invocation_id) from None
 
@@ -214,7 +221,7 @@ class Approvals:
         except (WaystationError, RPCError) as error:
             return Outcome(approval_id, error=error)
 
-    async def list(self, *, limit: int = PAGE, page: str | None = None, **wanted: Any) -> Page:
+    async def list(self, *, limit: int = PAGE_SIZE, page: str | None = None, **wanted: Any) -> Page:
         """Return a part of what waits: see `each` for its order and for `wanted`.
 
         Args:
@@ -226,31 +233,15 @@ class Approvals:
             ValueError: `page` is not from such a list.
         """
         calls: list[PendingCall] = []
-        at = Place.read(page) if page else None
-        async for execution, meant in found(self._client.temporal, wanting(**wanted), at):
+        at = ListPosition.parse(page) if page else None
+        async for execution, meant in find_pending_calls(
+            self._client.temporal, ApprovalFilter.from_options(**wanted), at
+        ):
             if len(calls) >= limit:
-                return Page(tuple(calls), at.written() if at else None)
-            at = Place.after(execution, at)
+                return Page(tuple(calls), at.format() if at else None)
+            at = ListPosition.after(execution, at)
             calls.extend(meant)
         return Page(tuple(calls), None)
-
-
-class ApprovalClient:
-    """A part of `AgentClient`."""
-
-    temporal: Client
-
-    @property
-    def approvals(self) -> Approvals:
-        """What waits for people, in the whole namespace."""
-        return Approvals(cast("AgentClient", self))
-
-    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
-        """Return all that waits for a person, oldest first; `approvals` has more ways to look, and for many calls.
-
-        `below` names a session or an invocation: then only what waits in what was started from it, at any depth.
-        """
-        return sorted([call async for call in self.approvals.each(below=below)], key=lambda call: call.requested_at)
 
 
 def _is_omitted(value: Any) -> bool:

@@ -9,9 +9,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import WorkflowHandle
 from temporalio.converter import DataConverter
 
 from waystation.core import ids
@@ -23,26 +24,40 @@ from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
 from waystation.history import check_readable, decode_histories, log_of, read_history_file
 
-if TYPE_CHECKING:
-    from waystation.client.agent_client import Invocation
-
 LOOK_S = 0.1
 """How often heartbeats are looked at while a model speaks; workers send no more of them."""
 
 
-async def stream(invocation: "Invocation", *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
+class StreamSource(Protocol):
+    """What a stream needs of an invocation."""
+
+    handle: WorkflowHandle[Any, Any]
+
+    @property
+    def id(self) -> str:
+        """Id of the invocation."""
+
+    @property
+    def converter(self) -> DataConverter:
+        """Reads payloads."""
+
+    def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown."""
+
+
+async def stream_events(invocation: StreamSource, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
     """Yield events from index `start` on; see `Invocation.stream`."""
     shown = start
-    async with aclosing(ticks(invocation, partial=partial)) as coming:
+    async with aclosing(stream_logs(invocation, partial=partial)) as coming:
         async for log, pieces in coming:
-            for event in with_pieces(log, shown, pieces):
+            for event in new_events(log, shown, pieces):
                 yield event
             shown = max(shown, len(log.events))
 
 
-async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncGenerator[tuple[Log, Pieces]]":
+async def stream_logs(invocation: StreamSource, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
     """Yield the log when it has grown, and, with `partial`, when a model has said more."""
-    pieces = Pieces(invocation)
+    pieces = PartialTextReader(invocation)
     logs = invocation.follow()
     log: Log | None = None
     coming: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
@@ -66,7 +81,7 @@ async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncGenerator[t
             await coming
 
 
-def with_pieces(log: Log, shown: int, pieces: "Pieces") -> Iterator[Event]:
+def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Event]:
     """Yield what is new: pieces of text, and events from index `shown` on, each after the last word on its pieces."""
     yield from pieces.take()
     replies = pieces.replies(log)
@@ -83,10 +98,10 @@ def with_pieces(log: Log, shown: int, pieces: "Pieces") -> Iterator[Event]:
         yield from pieces.close(left)
 
 
-class Pieces:
+class PartialTextReader:
     """Looks at what workers tell of the model calls of one invocation."""
 
-    def __init__(self, invocation: "Invocation") -> None:
+    def __init__(self, invocation: StreamSource) -> None:
         self._invocation = invocation
         self._texts = PartialTexts()
         self._works: dict[int, Work] = {}

@@ -15,7 +15,7 @@ from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import StoreFailed
 from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW

@@ -34,7 +34,7 @@ from waystation.storage import Blobs
 from waystation.storage.driver import offloading, shortened
 
 if TYPE_CHECKING:
-    from waystation.client.agent_client import Invocation
+    from waystation.client import Invocation
 
 
 @dataclass(frozen=True)

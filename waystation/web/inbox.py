@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from waystation.cli import render
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.answer import Action, PendingCall
 from waystation.web import shown
 from waystation.web.answering import MAX_COMMENT, Answering, Outcome

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from waystation.cli import render
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.event import Event
 from waystation.core.wire import WORKFLOW
 from waystation.web.rendering import page

@@ -13,7 +13,7 @@ import uvicorn
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import InvalidConfiguration
 from waystation.web.app import create_app
 from waystation.web.security import Access, NotSafeToServe, check_place

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import WorkflowExecutionDescription
 
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core.errors import ForeignHistory
 from waystation.history import attempts_of
 from waystation.web import drawing, timeline

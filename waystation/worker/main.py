@@ -47,8 +47,7 @@ from waystation.activities.scopes import ScopeKeeper
 from waystation.activities.sessions import Sessions
 from waystation.activities.view import HandOver, Views
 from waystation.agents.registry import Problem, Registry, discover
-from waystation.client.connect import cause, connect
-from waystation.client.search_attributes import registered
+from waystation.client import connect, connection_problem, has_search_attributes
 from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.errors import WaystationError
 from waystation.core.fork import TAKE_OVER_ACTIVITY
@@ -140,7 +139,7 @@ async def create_worker(
     # Also for a client without one: a reference that a stranger sends would stick a worker that has no storage.
     client = with_storage(client, blobs, over=offload_over)
     views = Views(client, blobs)
-    searchable = await registered(client) if activities else False
+    searchable = await has_search_attributes(client) if activities else False
     services = services or kept_services()
     scopes = ScopeKeeper(client, views)
     sessions = Sessions(client, blobs, scopes)
@@ -313,8 +312,8 @@ async def _connected(address: str | None, store: str | None, offload_over: int) 
     except (RuntimeError, ValueError) as error:
         where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
         raise CannotServe(
-            f"Temporal is not reached at {where}: {cause(error)}. Start a server there, or say where one is: "
-            "--address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
+            f"Temporal is not reached at {where}: {connection_problem(error)}. Start a server there, or say where one "
+            "is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
         ) from None
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))

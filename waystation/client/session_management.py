@@ -1,13 +1,12 @@
-"""Delete a session: its workflows, its artifacts, and what was remembered of it.
-
-What it names is derived from its names alone, so a deletion that was interrupted is repeated by asking again.
-"""
+"""List and delete sessions. No worker has to run."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
@@ -16,7 +15,80 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import ids
 from waystation.core.payload import JsonObject
+from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW
 from waystation.history import WorkflowRun, describe_workflow, find_session_runs
+
+_ENDED: dict[int, str] = {
+    WorkflowExecutionStatus.COMPLETED: "closed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEntry:
+    """One session of a list."""
+
+    id: str
+    """Workflow id."""
+    app: str
+    user_id: str
+    session_id: str
+    agent: str
+    """Empty while no worker has taken the session up."""
+    status: str
+    """`open`, `waiting` for a person, `closed`; or how its workflow ended."""
+    started_at: datetime
+    """When its present run began; it continues in a new one from time to time."""
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON."""
+        return {**asdict(self), "started_at": self.started_at.isoformat()}
+
+
+async def _list_sessions(
+    client: Client, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
+) -> AsyncIterator[SessionEntry]:
+    """Yield sessions, those that began last first; see `Sessions.list`."""
+    # By the memo and not by search attributes, which a namespace may lack.
+    wanted = {"agent": agent, "user_id": user_id, "app": app}
+    query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+    seen = set[str]()
+    async for execution in client.list_workflows(query):
+        names = _names(execution.id)
+        # It may be somebody else's workflow of that type, which cannot have begun; or a run in whose place a reset has
+        # put another, which began later.
+        if names is None or execution.id in seen:
+            continue
+        seen.add(execution.id)
+        # Only who answers is told by the memo, which a session has from its first workflow task on.
+        about = (await execution.memo()).get(MEMO_SESSION)
+        told: JsonObject = about if isinstance(about, dict) else {}
+        entry = SessionEntry(
+            id=execution.id,
+            app=names[0],
+            user_id=names[1],
+            session_id=names[2],
+            agent=str(told.get("agent") or ""),
+            status=_ENDED.get(execution.status or 0) or str(told.get("status") or "open"),
+            started_at=execution.start_time,
+        )
+        if all(value is None or getattr(entry, name) == value for name, value in wanted.items()):
+            yield entry
+
+
+def _names(workflow_id: str) -> tuple[str, str, str] | None:
+    """Return the names of which a session's id is made."""
+    match workflow_id.split("/"):
+        case ["session", app, user_id, session_id]:
+            names = unquote(app), unquote(user_id), unquote(session_id)
+            with suppress(ValueError):
+                if ids.session(*names) == workflow_id:
+                    return names
+    return None
+
 
 GRACE = timedelta(seconds=5)
 """How long running tools may take to end once they are told."""
@@ -31,7 +103,7 @@ class ArtifactKeeper(Protocol):
         """Delete all artifacts of one session, and return their names."""
 
 
-class Rememberer(Protocol):
+class MemoryKeeper(Protocol):
     """What is needed of a memory service; see `waystation.memory.BaseMemoryService`."""
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
@@ -67,17 +139,17 @@ class DeletedSession:
         return asdict(self)
 
 
-async def delete_session(
+async def _delete_session(
     client: Client,
     *,
     app: str,
     user_id: str,
     session_id: str,
     artifacts: ArtifactKeeper | None,
-    memory: Rememberer | None,
+    memory: MemoryKeeper | None,
     grace: timedelta = GRACE,
 ) -> DeletedSession:
-    """Delete a session; see `AgentClient.delete_session`."""
+    """Delete a session; see `Sessions.delete`."""
     deleted = DeletedSession(ids.session(app, user_id, session_id))
     where = {"app_name": app, "user_id": user_id, "session_id": session_id}
     found = await _stop(client, deleted, grace)
@@ -175,3 +247,65 @@ async def _each(items: Iterable[Any], work: Any) -> None:
                     raise
 
     await asyncio.gather(*(one(item) for item in items))
+
+
+class Sessions:
+    """The sessions of the namespace; `AgentClient.sessions`. Call it to list them, as `list` does."""
+
+    def __init__(self, temporal: Client) -> None:
+        self._temporal = temporal
+
+    def list(
+        self, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
+    ) -> AsyncIterator[SessionEntry]:
+        """Yield the sessions in the namespace, latest start first. No worker has to run.
+
+        They come from visibility, which may lag behind by a second.
+
+        Args:
+            agent: Only those of this agent.
+            user_id: Only those of this user.
+            app: Only those of this app.
+        """
+        return _list_sessions(self._temporal, agent=agent, user_id=user_id, app=app)
+
+    __call__ = list
+
+    async def delete(
+        self,
+        session_id: str,
+        *,
+        user_id: str = DEFAULT_USER,
+        app: str = DEFAULT_APP,
+        artifacts: ArtifactKeeper | None = None,
+        memory: MemoryKeeper | None = None,
+        grace: timedelta = GRACE,
+    ) -> DeletedSession:
+        """Delete a session: its workflows, its artifacts, and its memories.
+
+        Running invocations are cancelled first. No worker has to run. State and artifacts of the user (`user:`), and
+        memories that a tool added with `add_memory`, do not belong to the session and stay. May be repeated, also after
+        an interruption. The server deletes in the background, about half a minute later; until then no new session can
+        have that name.
+
+        Args:
+            session_id: Which of the user's sessions.
+            user_id: Its user.
+            app: Its app.
+            artifacts: The store of its artifacts, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
+            memory: The store of its memories, such as `waystation.memory.SqliteMemoryService(path)`.
+            grace: How long running tools may take to end; afterwards their invocations are terminated.
+
+        Raises:
+            ValueError: No session can have such names.
+            StoreFailed: A store cannot be reached. What was deleted so far is gone; repeat the deletion.
+        """
+        return await _delete_session(
+            self._temporal,
+            app=app,
+            user_id=user_id,
+            session_id=session_id,
+            artifacts=artifacts,
+            memory=memory,
+            grace=grace,
+        )

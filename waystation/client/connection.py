@@ -20,7 +20,7 @@ DEFAULT_NAMESPACE = "default"
 EXIT_PAUSE_S = 0.1
 
 
-def settings(
+def connection_settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
     """Return how to connect. What is given here wins over the environment.
@@ -67,7 +67,7 @@ def _fault(address: str) -> str | None:
     return None
 
 
-def cause(error: Exception) -> str:
+def connection_problem(error: Exception) -> str:
     """Return the reason in a failed connection's message, freed of the names of its Rust types."""
     text = str(error) or type(error).__name__
     if "InvalidContentType" in text:
@@ -102,7 +102,7 @@ async def connect(
     atexit.register(_let_threads_finish)
     converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms)
     return await Client.connect(
-        **settings(address=address, namespace=namespace, profile=profile), data_converter=converter
+        **connection_settings(address=address, namespace=namespace, profile=profile), data_converter=converter
     )
 
 

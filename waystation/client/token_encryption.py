@@ -10,32 +10,32 @@ from waystation.core.payload import JsonObject
 from waystation.core.sealed import IDENTITY_ENV, is_sealed
 
 
-class Signs(Protocol):
+class AnswerSigner(Protocol):
     """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
 
     def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token."""
 
 
-class Seals(Protocol):
+class TokenEncrypter(Protocol):
     """Encrypts tokens for the workers, as `waystation.identity.Sealer` does."""
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token encrypted, good only for this answer to this call."""
 
 
-Token: TypeAlias = str | Signs
+Token: TypeAlias = str | AnswerSigner
 """A person's token, or what makes one for an answer."""
 
 
-class Proof:
+class TokenEncryption:
     """Seals with the key that is configured, which is read when the first token is to be sealed."""
 
-    def __init__(self, identity: str | Path | Seals | None) -> None:
+    def __init__(self, identity: str | Path | TokenEncrypter | None) -> None:
         """Read `identity`, a file, or else the one that the environment names."""
         self._given = identity
 
-    def of(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
+    def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
         """Return a token as it may stand in a history. One that is sealed already stays as it is.
 
         Raises:
@@ -51,7 +51,7 @@ class Proof:
         return self._given.seal(token, namespace=namespace, approval_id=approval_id, answer=answer)
 
 
-def _sealer(file: str | Path | None) -> Seals:
+def _sealer(file: str | Path | None) -> TokenEncrypter:
     if not file:
         problem = (
             "is not set. A token is sent encrypted only: name a file with the workers' public key, such as the "

@@ -1,20 +1,29 @@
-"""Which invocations a session has begun, as its history tells while it grows."""
+"""Events of a session as they are recorded, from whichever of its invocations."""
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation
+from waystation.client.streams import new_events, stream_logs
 from waystation.core import errors
+from waystation.core.event import Event
+from waystation.core.log import Log
 from waystation.core.payload import decode
 from waystation.core.session_data import OPEN, SessionInput
 from waystation.core.wire import WORKFLOW, InvocationResult
 from waystation.history import HistoryPoll, describe_workflow, is_not_found
 
 
-class Begun:
+class StartedInvocations:
     """Reads a session's history once, and then, by the server's long-poll, what is added: through all its runs."""
 
     def __init__(self, client: Client, session: str) -> None:
@@ -65,7 +74,7 @@ class Begun:
         """Read what there is by now."""
         described = await describe_workflow(self._client, self._session)
         if described is None:
-            raise unknown(self._session)
+            raise unknown_session(self._session)
         length = described.history_length
         async with self._reading:
             await self._open()
@@ -84,7 +93,7 @@ class Begun:
             if not is_not_found(error):
                 raise
             self._pages = None
-            raise unknown(self._session) from None
+            raise unknown_session(self._session) from None
         following: str | None = None
         for event in page:
             self._last = event.event_id
@@ -122,8 +131,94 @@ class Begun:
             self.order.append(invocation_id)
 
 
-def unknown(id: str) -> errors.UnknownSession:
+def unknown_session(id: str) -> errors.UnknownSession:
     """Return the error of a session that does not exist."""
     return errors.UnknownSession(
         f"No session has the id {id!r}; `waystation sessions` lists those there are, with their users and apps."
     )
+
+
+BACKLOG = 100
+"""How much may have been heard and not taken; more is left where it is, in history."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpdate:
+    """What is new of one invocation."""
+
+    invocation: Invocation
+    log: Log
+    """All of it; it grows."""
+    events: list[Event]
+
+
+def count_events(events: list[Event]) -> Counter[str]:
+    """Return how many events there are of each invocation."""
+    return Counter(event.invocation_id for event in events)
+
+
+async def stream_session(
+    client: ClientContext,
+    begun: StartedInvocations,
+    *,
+    known: Mapping[str, int],
+    passed_over: set[str],
+    partial: bool = False,
+) -> AsyncGenerator[SessionUpdate]:
+    """Yield what is new in the invocations of a session, until it ends.
+
+    Args:
+        client: Connected.
+        begun: Which invocations there are, opened.
+        known: How many events of an invocation need not be told.
+        passed_over: Invocations of which nothing need be told.
+        partial: Whether to tell text that a model has not finished saying.
+    """
+    heard: asyncio.Queue[SessionUpdate | None] = asyncio.Queue(BACKLOG)
+
+    async def hear(invocation_id: str) -> None:
+        invocation = Invocation.from_id(client, invocation_id)
+        shown = known.get(invocation_id, 0)
+        async with aclosing(stream_logs(invocation, partial=partial)) as coming:
+            async for log, pieces in coming:
+                events = list(new_events(log, shown, pieces))
+                shown = max(shown, len(log.events))
+                await heard.put(SessionUpdate(invocation, log, events))
+
+    async def hear_all() -> None:
+        taken = 0
+        async with asyncio.TaskGroup() as hearing:
+            more = True
+            while more or taken < len(begun.order):
+                for invocation_id in begun.order[taken:]:
+                    taken += 1
+                    if invocation_id not in passed_over:
+                        hearing.create_task(hear(invocation_id))
+                more = await begun.more() if more else False
+        await heard.put(None)
+
+    everything = asyncio.create_task(hear_all())
+    try:
+        while True:
+            coming = asyncio.ensure_future(heard.get())
+            await asyncio.wait((coming, everything), return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                if everything.exception():
+                    raise _cause(everything.exception())
+                coming = asyncio.ensure_future(heard.get())
+            one = await coming
+            if one is None:
+                return
+            yield one
+    finally:
+        everything.cancel()
+        await asyncio.gather(everything, return_exceptions=True)
+
+
+def _cause(error: BaseException | None) -> BaseException:
+    """Return the first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert error is not None
+    return error

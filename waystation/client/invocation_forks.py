@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from waystation.client.starting import begin
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation, start_invocation
 from waystation.core import fork, ids
 from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
@@ -15,9 +16,6 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import MEMO_FORK, WORKFLOW, InvocationInput
 
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient, Invocation
-
 MAX_NUMBERS = 100
 """How many numbers are tried for a fork, after those that are known to be taken."""
 
@@ -25,7 +23,7 @@ MAX_NUMBERS = 100
 class Forks:
     """Starts forks, and finds them; `AgentClient.forks`."""
 
-    def __init__(self, client: "AgentClient") -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     async def start(
@@ -42,7 +40,7 @@ class Forks:
         budget: Budget | None = None,
         requester: str | None = None,
         id: str | None = None,
-    ) -> "Invocation":
+    ) -> Invocation:
         """Start an invocation that takes over the events of another one up to `event`, and goes on from there.
 
         What was recorded up to there does not happen again. Calls that had no result by then are carried out, once more
@@ -93,9 +91,9 @@ class Forks:
         requester: str | None = None,
         id: str | None = None,
         **differently: Any,
-    ) -> "Prepared":
+    ) -> "PreparedFork":
         """Return a fork that is not started yet; parameters and errors as for `start`."""
-        log = await self._client.invocation(source, run_id=run_id).log()
+        log = await Invocation.from_id(self._client, source, run_id=run_id).log()
         if log.input is None:
             raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
         wanted = {name: value for name, value in differently.items() if value}
@@ -110,22 +108,22 @@ class Forks:
             requester=requester,
             fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **wanted),
         )
-        return Prepared(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
+        return PreparedFork(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
 
-    async def of(self, id: str) -> list["Forked"]:
+    async def of(self, id: str) -> list["FoundFork"]:
         """Return the forks of an invocation, oldest first, as far as their ids were left to be chosen."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        found: dict[str, Forked] = {}  # each has a row for every run
+        found: dict[str, FoundFork] = {}  # each has a row for every run
         async for each in self._client.temporal.list_workflows(query):
             if ids.is_fork(id, each.id):
-                found[each.id] = Forked(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
+                found[each.id] = FoundFork(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
         return sorted(found.values(), key=lambda each: int(each.id[len(prefix) :]))
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
+class FoundFork:
     """A fork, as it is found."""
 
     id: str
@@ -134,16 +132,16 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFork:
     """A fork that is not started yet."""
 
-    client: "AgentClient"
+    client: ClientContext
     given: InvocationInput
     id: str | None
     log: Log
     """With which it begins; its `performing()` are the calls that it carries out first."""
 
-    async def start(self) -> "Invocation":
+    async def start(self) -> Invocation:
         """Start it.
 
         Raises:
@@ -154,12 +152,12 @@ class Prepared:
         data = self.given.model_dump(mode="json", exclude_defaults=True)
         for chosen in [self.id] if self.id is not None else await self._free_ids(source):
             try:
-                await begin(self.client, chosen, data, memo)
+                await start_invocation(self.client, chosen, data, memo)
             except WorkflowAlreadyStartedError:
                 continue
-            return self.client.invocation(chosen)
+            return Invocation.from_id(self.client, chosen)
         raise InvalidInput(f"There is an invocation {self.id or source!r} already; a fork needs an `id` of its own.")
 
     async def _free_ids(self, source: str) -> list[str]:
-        first = len(await self.client.forks.of(source)) + 1
+        first = len(await Forks(self.client).of(source)) + 1
         return [ids.fork(source, number) for number in range(first, first + MAX_NUMBERS)]

@@ -1,25 +1,34 @@
-"""Which calls are looked for among all that wait, and how far a list of them has been read."""
+"""Find pending calls: which of them match, and how far a list of them has been read."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecution
+from temporalio.common import TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.client.pending import pending_calls
-from waystation.client.search_attributes import AGENT, registered
+from waystation.client.search_attributes import AGENT, PENDING, has_search_attributes
 from waystation.core.answer import PendingCall
-from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
+from waystation.core.wire import (
+    MAX_KEYWORD,
+    MEMO_PENDING,
+    SEARCH_AGENT,
+    SEARCH_SESSION,
+    SEARCH_STATUS,
+    SEARCH_USER,
+    WORKFLOW,
+)
 
-PAGE = 100
+PAGE_SIZE = 100
 """How many invocations are asked for at a time, each with all that waits in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ApprovalFilter:
     """Which calls are looked for."""
 
     agent: str | None = None
@@ -29,6 +38,21 @@ class Wanted:
     user_id: str | None = None
     session_id: str | None = None
     below: str | None = None
+
+    @classmethod
+    def from_options(
+        cls,
+        agent: str | None = None,
+        tool: str | None = None,
+        person: str | Iterable[str] | None = None,
+        older_than: timedelta | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        below: str | None = None,
+    ) -> "ApprovalFilter":
+        """Return a filter; see `Approvals.each` for the options."""
+        people = (person,) if isinstance(person, str) else tuple(person or ())
+        return cls(agent, tool, people, older_than, user_id, session_id, below)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return what the server is asked for; whatever a query cannot say is looked for in what it answers."""
@@ -72,7 +96,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListPosition:
     """How far a list has been read. The server gives what began last first."""
 
     before: datetime
@@ -80,13 +104,13 @@ class Place:
     """Those that were read of the ones that began at that moment."""
 
     @classmethod
-    def after(cls, execution: WorkflowExecution, at: "Place | None") -> "Place":
+    def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
         """Return the place behind an invocation."""
         same = at.runs if at and at.before == _rounded(execution.start_time) else ()
         return cls(_rounded(execution.start_time), (*same, execution.run_id))
 
     @classmethod
-    def read(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "ListPosition":
         """Return the place that a list was told to go on from."""
         moment, *runs = text.split("|")
         try:
@@ -94,7 +118,7 @@ class Place:
         except ValueError:
             raise ValueError(f"{text!r} is no place in a list; it is the `next` of the part before.") from None
 
-    def written(self) -> str:
+    def format(self) -> str:
         """Return the place as text."""
         return "|".join((self.before.isoformat(), *self.runs))
 
@@ -108,14 +132,14 @@ def _rounded(moment: datetime) -> datetime:
     return moment.astimezone(UTC) + timedelta(microseconds=1)
 
 
-async def found(
-    client: Client, wanted: Wanted, at: "Place | None" = None
+async def find_pending_calls(
+    client: Client, wanted: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations from a place on, those that began last first, each with the calls in it that are wanted."""
-    searchable = await registered(client, tell=False)
+    searchable = await has_search_attributes(client, tell=False)
     root = await _root_of(client, wanted.below) if wanted.below else None
     query = wanted.query(searchable=searchable, before=at.before if at else None)
-    async for execution in client.list_workflows(query, page_size=PAGE):
+    async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
         if (at and at.has_passed(execution)) or not wanted.has(execution, root):
             continue
         calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
@@ -128,20 +152,6 @@ async def _root_of(client: Client, below: str) -> str | None:
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None
-
-
-def wanting(
-    agent: str | None = None,
-    tool: str | None = None,
-    person: str | Iterable[str] | None = None,
-    older_than: timedelta | None = None,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    below: str | None = None,
-) -> Wanted:
-    """Return which calls are meant; see `Approvals.each`."""
-    people = (person,) if isinstance(person, str) else tuple(person or ())
-    return Wanted(agent, tool, people, older_than, user_id, session_id, below)
 
 
 def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
@@ -161,3 +171,12 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
 def _quotable(text: str) -> bool:
     """Whether a query names it as it stands."""
     return text.isprintable() and not set(text) & set("'\"\\")
+
+
+def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+    """Return what waits: what the memo describes, and, where search attributes exist, they still list."""
+    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    if attributes.get(AGENT) is None:
+        return described
+    listed = attributes.get(PENDING) or ()
+    return [call for call in described if call.function_call_id in listed]

@@ -1,17 +1,18 @@
-"""Converse with an agent over several messages."""
+"""One session, and the invocations that its messages go to."""
 
 import asyncio
 import functools
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowHandle,
+    WorkflowHistory,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -19,22 +20,22 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from waystation.client.session_begun import Begun, unknown
-from waystation.client.unconfirmed import unconfirmed
-from waystation.client.updates import when_ready
+from waystation.client.approvals import Approvals
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation
+from waystation.client.scoped_state import ScopedState
+from waystation.client.session_stream import StartedInvocations, count_events, stream_session, unknown_session
+from waystation.client.workflow_updates import send_when_ready, unless_cancelled
 from waystation.core import errors, ids
-from waystation.core.answer import PendingCall
+from waystation.core.answer import Action, PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
+from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest, encode, faults, plain
 from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
 from waystation.history import SessionReader, decode_events, is_not_found
 from waystation.storage import Blobs
-
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
-    from waystation.client.session_invocation import Sent, SessionInvocation
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
 """How long a worker may take to confirm a message."""
@@ -45,7 +46,7 @@ class Session:
 
     def __init__(
         self,
-        client: "AgentClient",
+        client: ClientContext,
         *,
         agent: str,
         session_id: str,
@@ -66,7 +67,7 @@ class Session:
         self.id = ids.session(given.app, given.user_id, given.session_id)
         """Its workflow id."""
         self._blobs = blobs or client.blobs
-        self.begun = Begun(client.temporal, self.id)
+        self.started_invocations = StartedInvocations(client.temporal, self.id)
         """Which of its invocations have begun."""
 
     @property
@@ -138,9 +139,7 @@ class Session:
         }
         given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
         check_size(encode(given))
-        from waystation.client.session_invocation import Sent  # which is made of what imports this module
-
-        opened = self.begun.opened
+        opened = self.started_invocations.opened
         receipt = await self._update(SEND, given, create=create, within=confirm_within)
         new = opened and receipt["status"] in ("started", "queued")
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), new=new)
@@ -151,10 +150,8 @@ class Session:
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation of that number, from 1; one that still waits for its turn is waited for."""
-        from waystation.client.session_invocation import SessionInvocation
-
         handle = self.client.temporal.get_workflow_handle(ids.session_invocation(self.id, number))
-        return SessionInvocation(self.client, handle, self.begun)
+        return SessionInvocation(self.client, handle, self.started_invocations)
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
         """Let the session take no further message; it ends when its invocations have.
@@ -176,8 +173,8 @@ class Session:
         try:
             async with asyncio.timeout(within.total_seconds()):
                 if create:
-                    return await when_ready(functools.partial(self._update_with_start, name, args, id))
-                receipt: JsonObject = await when_ready(
+                    return await send_when_ready(functools.partial(self._update_with_start, name, args, id))
+                receipt: JsonObject = await send_when_ready(
                     functools.partial(self.handle.execute_update, name, args=args, id=id)
                 )
                 return receipt
@@ -186,14 +183,14 @@ class Session:
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise unconfirmed(errors.MessageUnconfirmed(self.id)) from None
+            raise unless_cancelled(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
             if not is_not_found(error):
                 raise
             with suppress(RPCError):
                 await self.handle.describe()
                 raise self._closed() from None
-            raise unknown(self.id) from None
+            raise unknown_session(self.id) from None
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> JsonObject:
         beginning = self._beginning()
@@ -238,17 +235,25 @@ class Session:
         Raises:
             UnknownSession: There is no such session.
         """
-        from waystation.client.session_listening import follow
-
-        async for event in follow(self):
+        invocations = StartedInvocations(self.client.temporal, self.id)
+        # In this order: what the session knows by now is among the events that are read next.
+        await invocations.caught_up()
+        reported = set(invocations.told)
+        recorded = await self.events()
+        for event in recorded:
             yield event
+        known = count_events(recorded)
+        async with aclosing(stream_session(self.client, invocations, known=known, passed_over=reported)) as updates:
+            async for update in updates:
+                for event in update.events:
+                    yield event
 
     async def pending(self) -> list[PendingCall]:
         """Return what waits for a person in the conversation, in agents that were called too. No worker has to run.
 
         It comes from visibility, which may lag behind by a second.
         """
-        return await self.client.pending(below=self.id)
+        return await Approvals(self.client).pending(below=self.id)
 
     async def state(self) -> JsonObject:
         """Return the state with which the next message would be answered, `user:` and `app:` keys included.
@@ -256,9 +261,8 @@ class Session:
         No worker has to run.
         """
         own = (await self._reader()).state
-        given, client = self.given, self.client
-        shared = client.app_state(app=given.app), client.user_state(app=given.app, user_id=given.user_id)
-        app, user = await asyncio.gather(*shared)
+        given, scopes = self.given, ScopedState(self.client.temporal)
+        app, user = await asyncio.gather(scopes.app(app=given.app), scopes.user(app=given.app, user_id=given.user_id))
         return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
@@ -273,7 +277,7 @@ class Session:
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            raise unknown(self.id) from None
+            raise unknown_session(self.id) from None
         await reader.read(await decode_events(events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader
@@ -286,3 +290,80 @@ def _refusal(error: WorkflowUpdateFailedError) -> Exception:
         if isinstance(kind, type) and issubclass(kind, errors.SessionRefused | errors.InvalidInput):
             return kind(cause.message)
     return error
+
+
+class SessionInvocation(Invocation):
+    """As any invocation; one that still waits for its turn is waited for first, by the server's long-poll."""
+
+    def __init__(
+        self, client: ClientContext, handle: WorkflowHandle[Any, Any], started: StartedInvocations, *, new: bool = False
+    ) -> None:
+        super().__init__(client, handle)
+        self._started: StartedInvocations | None = started
+        self._new = new
+
+    async def started(self) -> None:
+        """Wait until it has begun.
+
+        Raises:
+            SessionClosed: The session has ended before.
+        """
+        if self._started is not None:
+            await self._started.until(self.id, new=self._new)
+            self._started = None
+
+    async def result(self) -> InvocationResult:
+        """Wait for the end and return the result; see `Invocation.result`."""
+        await self.started()
+        return await super().result()
+
+    async def history(self) -> WorkflowHistory:
+        """Return what Temporal recorded."""
+        await self.started()
+        return await super().history()
+
+    async def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown, until the invocation ends; see `Invocation.follow`."""
+        await self.started()
+        async for log in super().follow():
+            yield log
+
+    async def pending(self) -> list[PendingCall]:
+        """Return what waits for a person. No worker has to run."""
+        await self.started()
+        return await super().pending()
+
+    async def answer(self, action: Action, function_call_id: str | None = None, **options: Any) -> JsonObject:
+        """Answer a call that waits; see `Invocation.answer`."""
+        await self.started()
+        return await super().answer(action, function_call_id, **options)
+
+    async def cancel(self) -> None:
+        """Ask it to end; see `Invocation.cancel`."""
+        await self.started()
+        await super().cancel()
+
+
+class Sent(SessionInvocation):
+    """The invocation that a message goes to, and what became of the message."""
+
+    def __init__(
+        self, session: Session, invocation_id: str, status: str, duplicate: bool = False, *, new: bool = False
+    ) -> None:
+        handle: WorkflowHandle[Any, Any] = session.client.temporal.get_workflow_handle(invocation_id)
+        super().__init__(session.client, handle, session.started_invocations, new=new)
+        self.session = session
+        self.status = status
+        """`started`, `queued` or `joined`; for a message sent before, what has become of its invocation."""
+        self.duplicate = duplicate
+        """Whether a message of the same `message_id` was taken before; then that one counts, and not this."""
+
+    @property
+    def invocation_id(self) -> str:
+        """Id of the invocation."""
+        return self.id
+
+    async def invocation(self) -> "Sent":
+        """Wait until the invocation has begun, and return it."""
+        await self.started()
+        return self
