@@ -54,7 +54,7 @@ async def test_sessions_are_listed_by_calling_them_too() -> None:
         def list_workflows(self, query: str) -> AsyncIterator[Any]:
             async def nothing() -> AsyncIterator[Any]:
                 queries.append(query)
-                for execution in ():
+                for execution in list[Any]():
                     yield execution
 
             return nothing()
