@@ -140,7 +140,7 @@ class Talk:
         """Show how far the conversation has come, and listen to the rest."""
         begun = StartedInvocations(self._client.temporal, self._session.id)
         await begun.caught_up()
-        told = set(begun.told)
+        told = set(begun.reported)
         events = await self._session.events()
         for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
             self._write(event)

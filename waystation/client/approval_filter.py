@@ -24,12 +24,12 @@ from waystation.core.wire import (
 )
 
 PAGE_SIZE = 100
-"""How many invocations are asked for at a time, each with all that waits in it."""
+"""Invocations per request, each with all of its pending calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalFilter:
-    """Which calls are looked for."""
+    """Conditions that a pending call must meet."""
 
     agent: str | None = None
     tool: str | None = None
@@ -55,7 +55,7 @@ class ApprovalFilter:
         return cls(agent, tool, people, older_than, user_id, session_id, below)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
-        """Return what the server is asked for; whatever a query cannot say is looked for in what it answers."""
+        """Return the visibility query. `matches` checks the conditions that a query cannot express."""
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
             # What began before the attributes existed has none.
@@ -72,8 +72,8 @@ class ApprovalFilter:
             parts.append(f"StartTime <= '{before.isoformat()}'")
         return " AND ".join(parts)
 
-    def has(self, execution: WorkflowExecution, root: str | None) -> bool:
-        """Whether an invocation may hold such calls; `root` is at the top of the tree that is meant."""
+    def may_contain(self, execution: WorkflowExecution, root: str | None) -> bool:
+        """Whether an invocation may contain matching calls; `root` is the topmost workflow above `below`."""
         if self.below is not None:
             # Anybody may start a workflow under an id that looks like one of the tree.
             if not execution.id.startswith(f"{self.below}/"):
@@ -83,8 +83,8 @@ class ApprovalFilter:
         started_as = execution.typed_search_attributes.get(AGENT)
         return self.agent is None or started_as is None or started_as == self.agent[:MAX_KEYWORD]
 
-    def is_met_by(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
-        """Whether a call is one of those."""
+    def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
+        """Whether a call meets the conditions."""
         return (
             (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
@@ -97,21 +97,21 @@ class ApprovalFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """How far a list has been read. The server gives what began last first."""
+    """How far a list has been read. The server lists the latest start first."""
 
     before: datetime
     runs: tuple[str, ...]
-    """Those that were read of the ones that began at that moment."""
+    """The runs that started at that moment and were read."""
 
     @classmethod
     def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
-        """Return the place behind an invocation."""
+        """Return the position after an invocation."""
         same = at.runs if at and at.before == _rounded(execution.start_time) else ()
         return cls(_rounded(execution.start_time), (*same, execution.run_id))
 
     @classmethod
     def parse(cls, text: str) -> "ListPosition":
-        """Return the place that a list was told to go on from."""
+        """Parse the output of `format`."""
         moment, *runs = text.split("|")
         try:
             return cls(datetime.fromisoformat(moment).astimezone(UTC), tuple(runs))
@@ -119,43 +119,43 @@ class ListPosition:
             raise ValueError(f"{text!r} is no place in a list; it is the `next` of the part before.") from None
 
     def format(self) -> str:
-        """Return the place as text."""
+        """Return the position as text."""
         return "|".join((self.before.isoformat(), *self.runs))
 
     def has_passed(self, execution: WorkflowExecution) -> bool:
-        """Whether an invocation was read before."""
+        """Whether an invocation was read already."""
         return _rounded(execution.start_time) > self.before or execution.run_id in self.runs
 
 
 def _rounded(moment: datetime) -> datetime:
-    """Return the moment up to which the server is asked; it counts in smaller steps than Python."""
+    """Round a time up to the next microsecond: the server counts in smaller steps than Python."""
     return moment.astimezone(UTC) + timedelta(microseconds=1)
 
 
 async def find_pending_calls(
-    client: Client, wanted: ApprovalFilter, at: "ListPosition | None" = None
+    client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
-    """Yield invocations from a place on, those that began last first, each with the calls in it that are wanted."""
+    """Yield invocations after a position, latest start first, each with its matching calls."""
     searchable = await has_search_attributes(client, tell=False)
-    root = await _root_of(client, wanted.below) if wanted.below else None
-    query = wanted.query(searchable=searchable, before=at.before if at else None)
+    root = await _root_of(client, filter.below) if filter.below else None
+    query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
-        if (at and at.has_passed(execution)) or not wanted.has(execution, root):
+        if (at and at.has_passed(execution)) or not filter.may_contain(execution, root):
             continue
         calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
         now = time.time()
-        yield execution, [call for call in calls if wanted.is_met_by(call, searchable=searchable, now=now)]
+        yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=now)]
 
 
 async def _root_of(client: Client, below: str) -> str | None:
-    """Return the workflow at the top of a tree; None when nobody knows."""
+    """Return the workflow at the top of a tree; None when the server does not know."""
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None
 
 
 def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
-    """Whether somebody, with all roles, may answer a call or has claimed it."""
+    """Whether an approver, given with all roles, may answer a call or has claimed it."""
     if call.claimed_by in people:
         return True
     if call.policy is None:
@@ -169,12 +169,12 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
 
 
 def _quotable(text: str) -> bool:
-    """Whether a query names it as it stands."""
+    """Whether a query can contain it unescaped."""
     return text.isprintable() and not set(text) & set("'\"\\")
 
 
 def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
-    """Return what waits: what the memo describes, and, where search attributes exist, they still list."""
+    """Return the calls in a memo; where search attributes exist, only those that they still list."""
     described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
     if attributes.get(AGENT) is None:
         return described

@@ -1,6 +1,6 @@
-"""Find and answer what waits for people, in the whole namespace and without knowing a workflow.
+"""Find and answer pending calls in the whole namespace, without knowing a workflow.
 
-Everything is found in visibility and memos, so no worker has to run for it; they lag behind by a second at most.
+They are read from visibility and memos, so no worker has to run. Both lag behind by a second at most.
 """
 
 import asyncio
@@ -23,35 +23,35 @@ from waystation.core.payload import JsonObject, digest
 from waystation.history import is_not_found
 
 AT_ONCE = 8
-"""How many answers of many are under way at a time."""
+"""How many answers of `answer_all` are in flight at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list."""
+    """One page of pending calls."""
 
     calls: tuple[PendingCall, ...]
     next: str | None
-    """What brings the next part; None at the end."""
+    """The `page` of the next part; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one answer among many."""
+    """The result of one answer among many."""
 
     approval_id: str
     receipt: JsonObject | None = None
     """Present when the answer counts."""
     error: WaystationError | RPCError | None = None
-    """Why it does not, or why nobody knows yet (`AnswerUnconfirmed`)."""
+    """Why it does not count, or why that is not known yet (`AnswerUnconfirmed`)."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
-"""What a memo has only the size of when it is large."""
+"""Fields of which a memo has only the size when they are large."""
 
 
 class Approvals:
-    """What waits for people; `AgentClient.approvals`."""
+    """Pending calls of the namespace; `AgentClient.approvals`."""
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
     ) -> AsyncIterator[PendingCall]:
-        """Yield what waits, of the invocations that began last first. However many there are, few are held at a time.
+        """Yield pending calls, latest start of the invocation first. Holds few in memory at a time.
 
         Args:
             agent: Only in invocations of this agent.
@@ -93,12 +93,12 @@ class Approvals:
         return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:
-        """Return one call that waits, with all of its arguments.
+        """Return one pending call, with all of its arguments.
 
         Raises:
-            AlreadyAnswered: It waits no more: it has its answer.
+            AlreadyAnswered: It has its answer.
             Expired: Its deadline has passed.
-            UnknownCall: It never waited, or its invocation is over, or there is none of that id.
+            UnknownCall: It was never pending, its invocation is over, or no call has that id.
         """
         invocation_id, call_id = _ids(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
@@ -151,23 +151,23 @@ class Approvals:
         return await self.answer(approval_id, "respond", response=response, **fields)
 
     async def progress(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
-        """Tell how a long-running call is getting on; see `answer`."""
+        """Report the progress of a long-running call; see `answer`."""
         return await self.answer(approval_id, "progress", response=response, **fields)
 
     async def claim(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Take a call on, so that others see that somebody looks after it; see `answer`."""
+        """Claim a call. Nobody else can answer it until it is released; see `answer`."""
         return await self.answer(approval_id, "claim", **fields)
 
     async def release(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Give back a call that was claimed; see `answer`."""
+        """Release a claimed call; see `answer`."""
         return await self.answer(approval_id, "release", **fields)
 
     async def view(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Have it recorded that somebody has looked at a call; see `answer`."""
+        """Record that an approver has viewed a call; see `answer`."""
         return await self.answer(approval_id, "view", **fields)
 
     async def waive(self, approval_id: str, **fields: Any) -> JsonObject:
-        """As an operator, have a call run without the approval that its policy asks for; see `answer`."""
+        """As an operator, run a call without the approval that its policy requires; see `answer`."""
         return await self.answer(approval_id, "waive", **fields)
 
     async def cancel(self, approval_id: str, **fields: Any) -> JsonObject:
@@ -182,9 +182,9 @@ class Approvals:
         at_once: int = AT_ONCE,
         **fields: Any,
     ) -> AsyncGenerator[Outcome]:
-        """Answer many calls alike, and yield what became of each, as it is known.
+        """Give many calls the same answer, and yield each outcome as soon as it is known.
 
-        May be repeated, also after it was interrupted: a call that has its answer keeps it, and says so.
+        May be repeated, also after an interruption: a call that has its answer keeps it, and the outcome says so.
 
         Args:
             calls: Approval ids; or calls as `each` and `list` give them, whose answers then hold only for what they
@@ -221,13 +221,13 @@ class Approvals:
         except (WaystationError, RPCError) as error:
             return Outcome(approval_id, error=error)
 
-    async def list(self, *, limit: int = PAGE_SIZE, page: str | None = None, **wanted: Any) -> Page:
-        """Return a part of what waits: see `each` for its order and for `wanted`.
+    async def list(self, *, limit: int = PAGE_SIZE, page: str | None = None, **filters: Any) -> Page:
+        """Return one page of pending calls; see `each` for their order and for `filters`.
 
         Args:
-            limit: How many calls. There may be a few more: those of one invocation are never parted.
-            page: The `next` of the part before.
-            wanted: As for `each`.
+            limit: How many calls. There may be a few more: calls of one invocation stay on one page.
+            page: The `next` of the previous page.
+            filters: As for `each`.
 
         Raises:
             ValueError: `page` is not from such a list.
@@ -235,7 +235,7 @@ class Approvals:
         calls: list[PendingCall] = []
         at = ListPosition.parse(page) if page else None
         async for execution, meant in find_pending_calls(
-            self._client.temporal, ApprovalFilter.from_options(**wanted), at
+            self._client.temporal, ApprovalFilter.from_options(**filters), at
         ):
             if len(calls) >= limit:
                 return Page(tuple(calls), at.format() if at else None)

@@ -23,10 +23,10 @@ EXIT_PAUSE_S = 0.1
 def connection_settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
-    """Return how to connect. What is given here wins over the environment.
+    """Return the settings of a connection. Arguments win over the environment.
 
     Raises:
-        InvalidConfiguration: What the environment says cannot be used.
+        InvalidConfiguration: The environment has an unusable setting.
     """
     try:
         config = ClientConfig.load_client_connect_config(profile=profile)
@@ -89,14 +89,14 @@ async def connect(
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
 ) -> Client:
-    """Return a Temporal client. What is given here wins over the environment.
+    """Return a Temporal client. Arguments win over the environment.
 
-    `store` is where payloads of at least `offload_over` bytes are kept, see `Blobs`: the same as the workers'. With
-    `short_forms` those that it does not hold are read shortened; for programs that only show histories.
+    `store` holds payloads of at least `offload_over` bytes, see `Blobs`; use the workers' store. With `short_forms`,
+    payloads that the store lacks are read in a shortened form, for programs that only display histories.
 
     Raises:
-        RuntimeError: No server answers there; `cause` says why.
-        InvalidConfiguration: What the environment says cannot be used.
+        RuntimeError: No server answers there; see `connection_problem`.
+        InvalidConfiguration: The environment has an unusable setting.
     """
     atexit.unregister(_let_threads_finish)  # once is enough
     atexit.register(_let_threads_finish)

@@ -57,8 +57,8 @@ from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import INLINE_LIMIT, UNREADABLE
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
-"""How long a worker may take to confirm an answer. After a crash it takes the sticky timeout, 1 s, and a replay; what a
-worker had just taken and was lost with it, the server gives to another one after 10 s."""
+"""How long a worker may take to confirm an answer. After a crash that takes the sticky timeout, 1 s, and a replay; a
+task that was lost with a worker goes to another one after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """The second for what is over the 4 MB of a gRPC message."""
 
@@ -89,11 +89,11 @@ class Invocation:
 
     def __init__(self, client: ClientContext, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
         self.client = client
-        """Through which it is seen."""
+        """The client that made it."""
         self.handle = handle
         """Temporal's own handle."""
         self.existed = existed
-        """Whether `start` found it, begun earlier under the same id."""
+        """Whether `start` found it already started under the same id."""
 
     @classmethod
     def from_id(cls, client: ClientContext, id: str, *, run_id: str | None = None) -> "Invocation":
@@ -121,7 +121,7 @@ class Invocation:
             return InvocationResult.model_validate(await self.handle.result())
 
     async def history(self) -> WorkflowHistory:
-        """Return what Temporal recorded of the run that goes on, or was the last; see `histories` for all of them."""
+        """Return the history of the latest run; see `histories` for all runs."""
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
@@ -131,7 +131,7 @@ class Invocation:
         return log_of(latest, await fetch_log_before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
 
     async def histories(self) -> list[WorkflowHistory]:
-        """Return what Temporal still has of all runs, oldest first."""
+        """Return the histories of all runs that the server still has, oldest first."""
         return await fetch_runs(self.client.temporal, await self.history())
 
     async def saved(self) -> SavedHistory:
@@ -156,8 +156,8 @@ class Invocation:
 
         Args:
             start: How many events to pass over; to resume, the `index` of the last one that was seen plus 1.
-            partial: Whether to yield text that a model has not finished saying, too, as events that are `partial`;
-                see `waystation.core.partial`. There is some only if the invocation was started with `streaming`.
+            partial: Whether to yield unfinished text of a model, too, as events that are `partial`; see
+                `waystation.core.partial`. Only invocations started with `streaming` have any.
         """
         return stream_events(self, start=start, partial=partial)
 
@@ -170,7 +170,7 @@ class Invocation:
             yield log
 
     async def pending(self) -> list[PendingCall]:
-        """Return what waits for a person. No worker has to run."""
+        """Return the pending calls. No worker has to run."""
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
@@ -197,12 +197,12 @@ class Invocation:
         credential: Any = None,
         **answer: Any,
     ) -> JsonObject:
-        """Keep the credential that a call waits for, and approve the call; others that wait for the same go on, too.
+        """Store the credential that a call waits for, and approve it and all other calls that wait for the same one.
 
         The credential goes from here into the store, which must be that of the workers, and never to Temporal.
 
         Args:
-            function_call_id: Which call; needed when several wait.
+            function_call_id: Which call; needed when several are pending.
             store: Such as `waystation.auth.EncryptedFileCredentialService`.
             auth_response_uri: The address to which the provider sent the user after the login.
             credential: Or else the credential, as an `AuthCredential` or as text.
@@ -210,7 +210,7 @@ class Invocation:
 
         Raises:
             AuthorizationFailed: It is no login of this call, or gave no token. The message has no secret.
-            AnswerRefused: The credential is kept, but the call does not wait for it any more.
+            AnswerRefused: The credential is stored, but the call is no longer pending.
         """
         call = (self.id, function_call_id or await self._only_pending())
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
@@ -228,19 +228,19 @@ class Invocation:
         confirm_within: timedelta = CONFIRMATION_LIMIT,
         **fields: Any,
     ) -> JsonObject:
-        """Answer a call that waits, and learn at once whether the answer counts.
+        """Answer a pending call, and learn at once whether the answer counts.
 
         Args:
             action: What to do with it.
-            function_call_id: Which one; needed when several wait.
+            function_call_id: Which call; needed when several are pending.
             token: Proves who answers; encrypted before it is sent, as `identity` of the client says.
-            signal: Send it without waiting for a worker to take it; then nothing is learnt.
-            confirm_within: How long to wait for a worker to take it.
+            signal: Send it without waiting for a worker; whether it counts is then not reported.
+            confirm_within: How long to wait for a worker.
             fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
 
         Raises:
             AnswerRefused: It does not count; the class says why.
-            AnswerUnconfirmed: No worker took it in time. It may still be applied later.
+            AnswerUnconfirmed: No worker confirmed it in time. It may still be applied later.
             InvalidConfiguration: There is a token, but no key to encrypt it.
         """
         given = {
@@ -279,13 +279,13 @@ class Invocation:
         return receipt
 
     async def cancel(self) -> None:
-        """Ask the invocation to end; running tools are told."""
+        """Request cancellation; running tools are notified."""
         await self.handle.cancel()
 
     async def _only_pending(self) -> str:
         waiting = [call.function_call_id for call in await self.pending()]
         if not waiting:
-            # Whoever answers twice should hear that the first answer stands, not that nothing was ever asked.
+            # A second answer is refused with the first one, not with the claim that no call was ever pending.
             calls = reversed((await self.log()).calls.values())
             waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
         if not waiting:

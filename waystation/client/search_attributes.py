@@ -1,4 +1,7 @@
-"""Whether the search attributes of the wire contract exist; an upsert of others would stick a workflow for ever."""
+"""Check for and create the search attributes of the wire contract.
+
+An upsert of attributes that do not exist would block a workflow forever.
+"""
 
 from collections.abc import Iterable
 

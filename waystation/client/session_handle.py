@@ -42,7 +42,7 @@ CONFIRMATION_LIMIT = timedelta(seconds=30)
 
 
 class Session:
-    """One conversation of a user with an agent, as seen from outside."""
+    """One conversation of a user with an agent."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Session:
         """Its workflow id."""
         self._blobs = blobs or client.blobs
         self.started_invocations = StartedInvocations(client.temporal, self.id)
-        """Which of its invocations have begun."""
+        """Reads which invocations the session has started."""
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
@@ -76,7 +76,7 @@ class Session:
         return self.client.temporal.get_workflow_handle(self.id)
 
     async def create(self, state: Mapping[str, Any] | None = None) -> "Session":
-        """Begin the session without a message.
+        """Start the session without a message.
 
         Raises:
             SessionExists: It is there already, or was.
@@ -109,25 +109,25 @@ class Session:
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
     ) -> "Sent":
-        """Say something, and learn at once which invocation it goes to.
+        """Send a message, and learn at once which invocation it goes to.
 
         Args:
             message: Text, or a genai Content as JSON.
-            message_id: An id of your own; the same one is taken once, so that sending can be repeated.
-            when_busy: What to do while the session works on another message: let this one wait, refuse it, or hand it
-                to the invocation that is at work.
+            message_id: An id of your own; each id is accepted once, so that sending can be repeated.
+            when_busy: What to do while the session works on another message: queue this one, refuse it, or hand it
+                to the running invocation.
             state: Changes of the session's state, made when its invocation begins.
-            budget: What the invocation may use.
+            budget: Limits of the invocation.
             metadata: Recorded, not shown to the model.
-            streaming: Whether text can be read while a model still says it.
+            streaming: Whether text can be read while a model still generates it.
             create: Whether a session that does not exist begins with this message.
             confirm_within: How long to wait for a worker to take it.
 
         Raises:
-            SessionRefused: It was not taken; the class says why.
-            NotJson: The message or the state has something in it that cannot be recorded.
-            MessageUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
-                `message_id` to find out.
+            SessionRefused: It was not accepted; the class says why.
+            NotJson: The message or the state contains a value that JSON cannot hold.
+            MessageUnconfirmed: No worker confirmed it in time. It may still be accepted later; send it again with the
+                same `message_id` to find out.
         """
         optional = {
             "message_id": message_id,
@@ -145,7 +145,7 @@ class Session:
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), new=new)
 
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
-        """Say something and wait for the result; see `send` and `Sent.result`."""
+        """Send a message and wait for the result; see `send` and `Sent.result`."""
         return await (await self.send(message, **options)).result()
 
     def invocation(self, number: int) -> "SessionInvocation":
@@ -154,7 +154,7 @@ class Session:
         return SessionInvocation(self.client, handle, self.started_invocations)
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
-        """Let the session take no further message; it ends when its invocations have.
+        """Stop accepting messages; the session ends when its invocations have.
 
         Raises:
             UnknownSession: It does not exist.
@@ -163,7 +163,7 @@ class Session:
         return await self._update(CLOSE, None, create=False, within=confirm_within)
 
     async def cancel(self) -> None:
-        """Ask the session and its invocations to end; running tools are told."""
+        """Request cancellation of the session and its invocations; running tools are notified."""
         await self.handle.cancel()
 
     async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
@@ -227,10 +227,10 @@ class Session:
         return (await self._reader()).transcript.events[start:]
 
     async def follow(self) -> AsyncIterator[Event]:
-        """Yield all events, those that are recorded already and those that come, until the session ends.
+        """Yield all events, recorded and future ones, until the session ends.
 
-        Of invocations that go on side by side, each event comes as soon as it is recorded. What waits is waited for by
-        the server's long-poll: nothing is asked of a worker, and nothing costs history.
+        Events of concurrent invocations come as soon as they are recorded. Waiting uses the server's long poll: it
+        involves no worker and adds nothing to histories.
 
         Raises:
             UnknownSession: There is no such session.
@@ -238,7 +238,7 @@ class Session:
         invocations = StartedInvocations(self.client.temporal, self.id)
         # In this order: what the session knows by now is among the events that are read next.
         await invocations.caught_up()
-        reported = set(invocations.told)
+        reported = set(invocations.reported)
         recorded = await self.events()
         for event in recorded:
             yield event
@@ -249,14 +249,14 @@ class Session:
                     yield event
 
     async def pending(self) -> list[PendingCall]:
-        """Return what waits for a person in the conversation, in agents that were called too. No worker has to run.
+        """Return the pending calls of the session, including those of called agents. No worker has to run.
 
         It comes from visibility, which may lag behind by a second.
         """
         return await Approvals(self.client).pending(below=self.id)
 
     async def state(self) -> JsonObject:
-        """Return the state with which the next message would be answered, `user:` and `app:` keys included.
+        """Return the state that the next invocation would start with, `user:` and `app:` keys included.
 
         No worker has to run.
         """
@@ -293,7 +293,7 @@ def _refusal(error: WorkflowUpdateFailedError) -> Exception:
 
 
 class SessionInvocation(Invocation):
-    """As any invocation; one that still waits for its turn is waited for first, by the server's long-poll."""
+    """An invocation that may still be queued: its methods first wait for its start, by the server's long poll."""
 
     def __init__(
         self, client: ClientContext, handle: WorkflowHandle[Any, Any], started: StartedInvocations, *, new: bool = False
@@ -303,10 +303,10 @@ class SessionInvocation(Invocation):
         self._new = new
 
     async def started(self) -> None:
-        """Wait until it has begun.
+        """Wait until it has started.
 
         Raises:
-            SessionClosed: The session has ended before.
+            SessionClosed: The session ended before it started.
         """
         if self._started is not None:
             await self._started.until(self.id, new=self._new)
@@ -345,7 +345,7 @@ class SessionInvocation(Invocation):
 
 
 class Sent(SessionInvocation):
-    """The invocation that a message goes to, and what became of the message."""
+    """The invocation that a message goes to, and whether it started one."""
 
     def __init__(
         self, session: Session, invocation_id: str, status: str, duplicate: bool = False, *, new: bool = False
@@ -354,9 +354,9 @@ class Sent(SessionInvocation):
         super().__init__(session.client, handle, session.started_invocations, new=new)
         self.session = session
         self.status = status
-        """`started`, `queued` or `joined`; for a message sent before, what has become of its invocation."""
+        """`started`, `queued` or `joined`; for a repeated message, the status of its invocation."""
         self.duplicate = duplicate
-        """Whether a message of the same `message_id` was taken before; then that one counts, and not this."""
+        """Whether an earlier message with the same `message_id` was accepted; then that one counts, and not this."""
 
     @property
     def invocation_id(self) -> str:

@@ -37,11 +37,11 @@ class SessionEntry:
     user_id: str
     session_id: str
     agent: str
-    """Empty while no worker has taken the session up."""
+    """Empty until a worker has run the session's first workflow task."""
     status: str
-    """`open`, `waiting` for a person, `closed`; or how its workflow ended."""
+    """`open`, `waiting` for an approver, `closed`; or how its workflow ended."""
     started_at: datetime
-    """When its present run began; it continues in a new one from time to time."""
+    """When its current run started; long sessions continue as new."""
 
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
@@ -91,31 +91,31 @@ def _names(workflow_id: str) -> tuple[str, str, str] | None:
 
 
 GRACE = timedelta(seconds=5)
-"""How long running tools may take to end once they are told."""
+"""How long running tools may take to end after a cancellation."""
 AT_A_TIME = 20
 REASON = "the session is deleted"
 
 
 class ArtifactKeeper(Protocol):
-    """What is needed of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
+    """The part of an artifact service that a deletion needs; see `waystation.artifacts.BaseArtifactService`."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
         """Delete all artifacts of one session, and return their names."""
 
 
 class MemoryKeeper(Protocol):
-    """What is needed of a memory service; see `waystation.memory.BaseMemoryService`."""
+    """The part of a memory service that a deletion needs; see `waystation.memory.BaseMemoryService`."""
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Forget what was said in one session, and return how many memories that was."""
+        """Delete the memories of one session, and return how many there were."""
 
 
 @dataclass(slots=True)
 class DeletedSession:
     """What a deletion found and deleted.
 
-    A server forgets workflows in the background, half a minute after it was told to; until then a repetition finds
-    them again.
+    The server deletes workflows in the background, about half a minute later; until then a repetition finds them
+    again.
     """
 
     id: str
@@ -123,9 +123,9 @@ class DeletedSession:
     workflows: list[str] = field(default_factory=list)
     """Ids of the session, its invocations, and the agents that they called."""
     runs: int = 0
-    """How many runs these had."""
+    """How many runs these workflows had."""
     stopped: list[str] = field(default_factory=list)
-    """Those of them that were still going on."""
+    """Those of them that were running."""
     artifacts: list[str] = field(default_factory=list)
     memories: int = 0
     left: list[str] = field(default_factory=list)
@@ -173,10 +173,10 @@ async def _delete_session(
 
 
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """End all that goes on, and return all runs there are.
+    """End all running workflows, and return all runs there are.
 
-    The session is asked first, so that it begins nothing more; it and its invocations tell tools that run. What has
-    not ended in time, for want of a worker or because a tool does not listen, is terminated.
+    The session is cancelled first, so that it starts nothing more; it and its invocations notify running tools. A
+    workflow that has not ended in time, without a worker or because of a tool that ignores it, is terminated.
     """
     asked = grace <= timedelta()
     found: dict[WorkflowRun, bool] = {}

@@ -22,9 +22,12 @@ from waystation.core.session_data import OPEN, SessionInput
 from waystation.core.wire import WORKFLOW, InvocationResult
 from waystation.history import HistoryPoll, describe_workflow, is_not_found
 
+BACKLOG = 100
+"""How many updates may be buffered; reading of histories pauses beyond that."""
+
 
 class StartedInvocations:
-    """Reads a session's history once, and then, by the server's long-poll, what is added: through all its runs."""
+    """The invocations that a session has started, read from its history by long poll, through all its runs."""
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
@@ -32,22 +35,22 @@ class StartedInvocations:
         self._last = 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
-        """The invocations that were open when the first run that was read began, and those begun since."""
-        self.told: set[str] = set()
-        """Those of them that are over and of which the session knows everything."""
+        """Ids of those that were open at the start of the first run that was read, and of those started since."""
+        self.reported: set[str] = set()
+        """Those of them that are over and whose events are in the session's own history."""
         self.over = False
         """Whether the session has ended."""
 
     @property
     def opened(self) -> bool:
-        """Whether whatever begins from now on is seen."""
+        """Whether invocations that start from now on are seen."""
         return self._pages is not None
 
     async def until(self, invocation_id: str, *, new: bool = False) -> None:
-        """Wait until an invocation has begun; `new` says that it was sent after this was opened.
+        """Wait until an invocation has started; `new` means that its message was sent after this was opened.
 
         Raises:
-            SessionClosed: The session has ended before it began.
+            SessionClosed: The session ended before it started.
             UnknownSession: There is no such session.
         """
         async with self._reading:
@@ -71,7 +74,7 @@ class StartedInvocations:
             return not self.over
 
     async def caught_up(self) -> None:
-        """Read what there is by now."""
+        """Read the history up to now."""
         described = await describe_workflow(self._client, self._session)
         if described is None:
             raise unknown_session(self._session)
@@ -121,7 +124,7 @@ class StartedInvocations:
                 data = b"".join(payload.data for payload in completed.result.payloads)
                 report = InvocationResult.model_validate(decode(data)).report
                 if report and report.entries is not None:
-                    self.told.add(completed.workflow_execution.workflow_id)
+                    self.reported.add(completed.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
         return None
@@ -138,41 +141,37 @@ def unknown_session(id: str) -> errors.UnknownSession:
     )
 
 
-BACKLOG = 100
-"""How much may have been heard and not taken; more is left where it is, in history."""
-
-
 @dataclass(frozen=True, slots=True)
 class SessionUpdate:
-    """What is new of one invocation."""
+    """New events of one invocation."""
 
     invocation: Invocation
     log: Log
-    """All of it; it grows."""
+    """The whole log; it grows."""
     events: list[Event]
 
 
 def count_events(events: list[Event]) -> Counter[str]:
-    """Return how many events there are of each invocation."""
+    """Return the number of events by invocation id."""
     return Counter(event.invocation_id for event in events)
 
 
 async def stream_session(
     client: ClientContext,
-    begun: StartedInvocations,
+    invocations: StartedInvocations,
     *,
     known: Mapping[str, int],
     passed_over: set[str],
     partial: bool = False,
 ) -> AsyncGenerator[SessionUpdate]:
-    """Yield what is new in the invocations of a session, until it ends.
+    """Yield new events of the invocations of a session, until it ends.
 
     Args:
-        client: Connected.
-        begun: Which invocations there are, opened.
-        known: How many events of an invocation need not be told.
-        passed_over: Invocations of which nothing need be told.
-        partial: Whether to tell text that a model has not finished saying.
+        client: The client.
+        invocations: The session's invocations, opened.
+        known: How many events of each invocation to skip, by id.
+        passed_over: Ids of invocations to skip.
+        partial: Whether to yield unfinished text of a model, too.
     """
     heard: asyncio.Queue[SessionUpdate | None] = asyncio.Queue(BACKLOG)
 
@@ -189,12 +188,12 @@ async def stream_session(
         taken = 0
         async with asyncio.TaskGroup() as hearing:
             more = True
-            while more or taken < len(begun.order):
-                for invocation_id in begun.order[taken:]:
+            while more or taken < len(invocations.order):
+                for invocation_id in invocations.order[taken:]:
                     taken += 1
                     if invocation_id not in passed_over:
                         hearing.create_task(hear(invocation_id))
-                more = await begun.more() if more else False
+                more = await invocations.more() if more else False
         await heard.put(None)
 
     everything = asyncio.create_task(hear_all())

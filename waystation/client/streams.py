@@ -1,7 +1,7 @@
-"""Events of an invocation as they are recorded, and, when asked for, text that a model has not finished saying.
+"""Stream the events of an invocation as they are recorded, and optionally unfinished text of a model.
 
-Events come from the server's own long-poll of the history, text from the heartbeats of the model's activity. So a
-stream costs no history and asks no worker; one of an invocation that waits for a person costs nothing at all.
+Events come from the server's long poll of the history, text from the heartbeats of the model's activity. So a stream
+adds nothing to the history and involves no worker; while an invocation waits for an approver it costs nothing at all.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from waystation.core.work import Work
 from waystation.history import check_readable, decode_histories, log_of, read_history_file
 
 LOOK_S = 0.1
-"""How often heartbeats are looked at while a model speaks; workers send no more of them."""
+"""How often heartbeats are read while a model generates text; workers send no more of them."""
 
 
 class StreamSource(Protocol):
@@ -56,7 +56,7 @@ async def stream_events(invocation: StreamSource, *, start: int = 0, partial: bo
 
 
 async def stream_logs(invocation: StreamSource, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
-    """Yield the log when it has grown, and, with `partial`, when a model has said more."""
+    """Yield the log when it has grown, and, with `partial`, when a model has generated more text."""
     pieces = PartialTextReader(invocation)
     logs = invocation.follow()
     log: Log | None = None
@@ -82,7 +82,7 @@ async def stream_logs(invocation: StreamSource, *, partial: bool) -> "AsyncGener
 
 
 def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Event]:
-    """Yield what is new: pieces of text, and events from index `shown` on, each after the last word on its pieces."""
+    """Yield new pieces of text, and events from index `shown` on, each after the last piece of its text."""
     yield from pieces.take()
     replies = pieces.replies(log)
     for number in pieces.lost(log):
@@ -99,7 +99,7 @@ def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Ev
 
 
 class PartialTextReader:
-    """Looks at what workers tell of the model calls of one invocation."""
+    """Reads the unfinished text of one invocation's model calls from heartbeats."""
 
     def __init__(self, invocation: StreamSource) -> None:
         self._invocation = invocation
@@ -109,11 +109,11 @@ class PartialTextReader:
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
-        """Whether a model works, and its text is told."""
+        """Whether a model call is in flight that streams its text."""
         return bool(log.input and log.input.streaming and log.models_at_work)
 
     async def look(self, log: Log) -> None:
-        """Add to `new` what has been said since the last look."""
+        """Add to `new` the text since the last look."""
         described = await self._invocation.handle.describe()
         at_work = log.models_at_work
         for activity in described.raw_description.pending_activities:
@@ -127,7 +127,7 @@ class PartialTextReader:
                 self._add(self._texts.look(number, max(activity.attempt, 1), told))
 
     def take(self) -> list[Event]:
-        """Return what is new, once."""
+        """Return the new events, once."""
         new, self.new = self.new, []
         return new
 
@@ -139,7 +139,7 @@ class PartialTextReader:
         return {b.number: b.reply.content for b in replied if b.reply.content and b.number in self._texts.shown}
 
     def close(self, number: int, *, replied: bool = False) -> list[Event]:
-        """Return the last word on what was shown of a call."""
+        """Return the last pieces of a call."""
         self._add(self._texts.close(number, replied=replied))
         return self.take()
 

@@ -1,4 +1,4 @@
-"""Send updates to workflows, and read what the server says of those that were not taken."""
+"""Send updates to workflows, and explain why one was not accepted."""
 
 import asyncio
 import time
@@ -20,10 +20,10 @@ PAUSE_S = 0.2
 
 
 async def send_when_ready(send: Callable[[], Awaitable[T]]) -> T:
-    """Return what an update returns; `send` sends it, each time under the same id.
+    """Return the result of an update; `send` sends it, each time under the same id.
 
-    A workflow whose last task failed, as when its worker was killed, is not ready: the server refuses the update, and
-    nothing of it is recorded. It is then sent again, for as long as whoever calls this has patience.
+    A workflow whose last task failed, for instance because its worker was killed, is not ready: the server refuses the
+    update and records nothing. It is sent again until the caller gives up.
     """
     while True:
         try:
@@ -35,13 +35,13 @@ async def send_when_ready(send: Callable[[], Awaitable[T]]) -> T:
 
 
 def unless_cancelled(error: Exception) -> BaseException:
-    """Return `error`, unless whoever waited was told to stop waiting: the SDK reports both alike."""
+    """Return `error`, or a cancellation if the waiting task was cancelled: the SDK reports both alike."""
     task = asyncio.current_task()
     return asyncio.CancelledError() if task and task.cancelling() else error
 
 
 def is_invocation_over(error: WorkflowUpdateFailedError) -> bool:
-    """Whether the invocation ended while an answer was looked into: the server says so, and nothing of the answer."""
+    """Whether the invocation ended while an answer was verified: the server then says nothing about the answer."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow"
 
 

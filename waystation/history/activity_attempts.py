@@ -15,13 +15,13 @@ from waystation.history.session_runs import describe_workflow
 
 @dataclass(slots=True)
 class Attempts:
-    """The attempts at one activity. Of one that was begun but is not over, a history says nothing."""
+    """The recorded attempts at one activity. A history does not record an attempt that is in flight."""
 
     activity: str
     """Its id."""
     type: str
     event_id: int
-    """Of the event that scheduled it, in its run."""
+    """Id of the event that scheduled it, in its run."""
     count: int = 0
     failure: Failure | None = None
     """Of the last attempt that failed."""
@@ -61,7 +61,7 @@ def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
 
 
 def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
-    """Return the workflow tasks that failed, such as of a worker with other code: event ids and reasons."""
+    """Return event ids and reasons of failed workflow tasks, for instance of a worker with other code."""
     failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     return [
         (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
@@ -73,29 +73,29 @@ def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """One activity that failed and has further attempts, or that no worker has taken so far."""
+    """One activity that failed and has further attempts, or that no worker has picked up yet."""
 
     workflow_id: str
     activity: str
     """Its id."""
     type: str
     failed: int
-    """How many attempts failed; 0 where it waits for its first one."""
+    """How many attempts failed; 0 before the first one."""
     most: int
-    """How many there are at most; 0 for no bound."""
+    """The maximum number of attempts; 0 for no limit."""
     failure: Failure | None
     """Of the last attempt."""
     task_queue: str
-    """Whose workers may take it."""
+    """The task queue of the workers that may run it."""
     next_at: float | None
-    """When the next attempt is, or was, due, in seconds since 1970; None once a worker has taken it."""
+    """When the next attempt is or was due, in seconds since 1970; None once a worker has picked it up."""
 
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
-    """Return what has yet to be tried, in a workflow and those that it started; and whether there is any work at all.
+    """Return the pending attempts of a workflow and those that it started, and whether any work is pending at all.
 
     Raises:
-        RPCError: The server does not say.
+        RPCError: The server does not answer.
     """
     found = list[Retry]()
     at_work = False
@@ -108,7 +108,7 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], 
         told = described.raw_description
         at_work = at_work or bool(told.pending_activities or told.pending_children)
         left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
-        # A look at a called agent fails for as long as that goes on.
+        # The activity that looks at a called agent fails for as long as that agent runs.
         looked = [each for each in told.pending_activities if each.activity_type.name != CHILD_ACTIVITY]
         found += [_retry(id, each) for each in looked if each.attempt > 1 or _waits(each)]
     return found, at_work
@@ -119,7 +119,7 @@ def _waits(activity: PendingActivityInfo) -> bool:
 
 
 def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
-    # The server says when the next attempt comes until it has come, and then since when it waits for a worker.
+    # Until the next attempt is due the server gives its time, afterwards the time since which it waits for a worker.
     later = activity.HasField("next_attempt_schedule_time")
     due = activity.next_attempt_schedule_time if later else activity.scheduled_time
     return Retry(

@@ -39,11 +39,11 @@ COMMANDS = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
     }
 )
-"""Events that a workflow task made."""
+"""Events recorded for the commands of a workflow task."""
 OF_ACTIVITIES = frozenset({EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED})
-"""The usual ones of activities, which are nothing to those who look for children."""
+"""The most frequent events of activities; a reader of child workflows skips them."""
 SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
-"""Of these nothing is read."""
+"""Events that readers skip."""
 
 
 _TIMEOUTS: dict[int, FailureKind] = {
@@ -68,8 +68,8 @@ def failure_of(failure: FailureProto) -> Failure:
 
 
 TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
-"""While nothing follows them they may be those of a further attempt, which is not in the history yet: the server shows
-them all the same, and gives their ids to what happens meanwhile."""
+"""At the end of a history these may belong to an attempt that is not recorded yet: the server shows them all the same,
+and may reuse their ids."""
 
 
 async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
@@ -125,7 +125,7 @@ def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
 
 
 def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
-    """Return what became of an invocation, given the last event of a run; None when it is still at work."""
+    """Return the outcome of an invocation, given the last event of a run; None while it is running."""
     match last.event_type:
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
             data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
@@ -167,7 +167,7 @@ def seconds_of(event: HistoryEvent) -> float:
 
 
 def run_id_of(events: Iterable[HistoryEvent]) -> str:
-    """Return the id of a run, given its events from the first one on."""
+    """Return the id of a run, given its first events."""
     found = ""
     for event in events:
         started = event.workflow_execution_started_event_attributes.original_execution_run_id
@@ -203,17 +203,17 @@ def json_data(payloads: Iterable[Payload]) -> list[bytes]:
 
 
 def read_content(payloads: Sequence[Payload]) -> bytes:
-    """Return the JSON that some worker had.
+    """Return the JSON in payloads that a worker wrote.
 
     Raises:
-        StoreFailed: It is kept beside the history, and not where this process looks.
+        StoreFailed: It is in a store that this process does not have.
     """
     check_content(payloads)
     return b"".join(json_data(payloads))
 
 
 def lacking_in(payloads: Iterable[Payload]) -> str | None:
-    """Return why some of it is not there, when it is kept beside the history and not where this process looks."""
+    """Return why some payload is missing: it is in a store that this process does not have. None when all are there."""
     for payload in payloads:
         if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
             problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
@@ -227,7 +227,7 @@ def check_content(payloads: Iterable[Payload]) -> None:
 
 
 def patch_of(event: HistoryEvent) -> str:
-    """Return the name that `workflow.patched` was given; nothing for other marks."""
+    """Return the patch id of a marker of `workflow.patched`; empty for other markers."""
     details = event.marker_recorded_event_attributes.details
     try:
         return str(decode(details["patch-data"].payloads[0].data)["id"]) if "patch-data" in details else ""

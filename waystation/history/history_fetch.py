@@ -16,8 +16,8 @@ from waystation.history.history_events import TASK_UNDER_WAY, EventType, decode_
 from waystation.history.session_runs import describe_workflow
 
 STEPPED_BACK = "CurrentBranchChangedFailure"
-"""What the server says when a reader seems to know more of a run than there is: after a failover, and, now and then on
-a busy server, when its own notice of a change comes after the reader has seen the next one."""
+"""The server's error when a reader seems to know more of a run than it does: after a failover, and at times on a busy
+server whose notification of a change arrives after the reader has seen the next one."""
 
 
 class HistoryPoll:
@@ -34,10 +34,10 @@ class HistoryPoll:
         return self._pages.current_page is None or bool(self._pages.next_page_token)
 
     async def page(self) -> Sequence[HistoryEvent]:
-        """Wait for the next events, and return them with their payloads opened; now and then there are none.
+        """Wait for the next events, and return them with decoded payloads; occasionally none.
 
-        Where the server asks to begin again, as it does itself for who waits for a result alone, they are those from
-        the first on: what was read before comes once more.
+        When the server requires a new start, they begin with the first event again: events that were read before
+        repeat.
 
         Raises:
             RPCError: The server has no such run, or does not answer.
@@ -59,7 +59,7 @@ class HistoryPoll:
         return await decode_events(page, self._client.data_converter)
 
     async def replaced_by(self) -> str | None:
-        """Return the id of the run that goes on in place of this one, as after a reset; None when none does.
+        """Return the id of the run that replaces this one after a reset; None without one.
 
         Raises:
             RPCError: The server does not answer.
@@ -84,13 +84,13 @@ def _stepped_back(error: RPCError) -> bool:
 
 COLD_PAGE = 1_000
 TAIL_PAGE = 20
-"""In events. What is new is at the end, so a known run is read backwards: 2 ms instead of 10 for a long history."""
+"""In events. New events are at the end, so a known run is read backwards: 2 ms instead of 10 for a long history."""
 
 
 async def fetch_events_after(client: Client, workflow_id: str, run_id: str, known: int) -> Sequence[HistoryEvent]:
-    """Return the events after the one of id `known`, oldest first, with their payloads opened.
+    """Return the events after the one of id `known`, oldest first, with decoded payloads.
 
-    A workflow task that is under way is left out, because another event may come to have its id.
+    A workflow task in flight is left out, because another event may get its id.
 
     Raises:
         RPCError: The server has no such run, or does not answer.

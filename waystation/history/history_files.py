@@ -29,7 +29,7 @@ REMEDY = "Save one with `waystation history` or `temporal workflow show -o json`
 
 @dataclass(frozen=True, slots=True)
 class SavedHistory:
-    """What a file holds of a workflow."""
+    """The histories of one workflow in a file."""
 
     histories: Sequence[WorkflowHistory]
     """Of its runs, oldest first, as the server has them."""
@@ -37,17 +37,17 @@ class SavedHistory:
 
 
 def format_saved_history(saved: SavedHistory) -> JsonObject:
-    """Return what a file is to hold."""
+    """Return the JSON of a history file."""
     *earlier, latest = (history.to_json_dict() for history in saved.histories)
     beside = {EARLIER: earlier, CALLED: [format_saved_history(each) for each in saved.called]}
     return {**latest, **{name: held for name, held in beside.items() if held}}
 
 
 def read_history_file(path: Path) -> SavedHistory:
-    """Return what a file holds.
+    """Read a history file.
 
     Raises:
-        ForeignHistory: It holds something else.
+        ForeignHistory: It has other content.
         OSError: It cannot be read.
     """
     name = repr(str(path))

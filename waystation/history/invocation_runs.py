@@ -1,6 +1,6 @@
-"""The runs of one invocation, read as one.
+"""Read the runs of one invocation as one log.
 
-An invocation whose history grows long goes on in further runs. Each says which run it continues, and what came before.
+A long invocation continues as new: each run names the run that it continues, and carries a snapshot.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -44,7 +44,7 @@ async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: 
 
 
 async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
-    """Return the log that the runs in a file make, with what came before them.
+    """Return the log of the runs in a file, including the entries before them.
 
     Raises:
         ForeignHistory: The file is damaged.
@@ -59,7 +59,7 @@ async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> L
 
 
 def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
-    """Return the runs whose log is the invocation's: without that in which a fork read what it takes over."""
+    """Return the runs whose log is the invocation's: without the run in which a fork read its source."""
     for number, history in enumerate(histories[1:], 1):
         if (given := carried_by(history.events[0])) and given[1].forked:
             return histories[number:]
@@ -67,7 +67,7 @@ def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
 
 
 def carried_log(histories: Sequence[WorkflowHistory]) -> Log:
-    """Return the log as the first of the `own_runs` has it when it begins: without what came before that run."""
+    """Return the log at the start of the first of `own_runs`, without the entries before that run."""
     first = own_runs(histories)[0]
     started, carried = carried_by(first.events[0]) or (None, None)
     return carried.snapshot.restored(first.workflow_id, started) if carried and started else Log(first.workflow_id)
@@ -121,7 +121,7 @@ def called_agent_ids(history: WorkflowHistory) -> list[str]:
 
 
 async def decode_histories(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
-    """Return histories with the payloads that a codec encoded, or that are kept beside them.
+    """Return histories with payloads decoded by the codec and fetched from the store.
 
     Raises:
         StoreFailed: Offloaded payloads cannot be looked for.
@@ -130,9 +130,9 @@ async def decode_histories(histories: Iterable[WorkflowHistory], converter: Data
 
 
 async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
-    """Yield the log whenever a history has grown, over all further runs, until the invocation ends.
+    """Yield the log whenever the history has grown, through all further runs, until the invocation ends.
 
-    Of a run that is reset it is another log from there on: that of the run in its place.
+    After a reset it is another log: that of the new run.
     """
     log: Log | None = None
     run_id = handle.run_id

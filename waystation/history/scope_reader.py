@@ -1,4 +1,4 @@
-"""Read the state of scopes from their histories: no worker has to run, and what was signalled a moment ago counts."""
+"""Read the state of scopes from their histories: no worker has to run, and the latest signals are included."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from waystation.history.history_fetch import fetch_events_after
 from waystation.recent import Recent
 
 MAX_SCOPES = 200
-"""Kept, each with its state; the one used longest ago goes first and is read again when needed."""
+"""How many scopes the LRU cache holds; an evicted one is read again when needed."""
 _STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
 _SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
@@ -84,7 +84,7 @@ class _Known:
 
 
 class ScopeReader:
-    """The scopes that this process has read."""
+    """Reads scopes, and caches them: a second read fetches only new events."""
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client

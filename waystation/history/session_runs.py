@@ -1,4 +1,4 @@
-"""Which workflows a session consists of: itself, its invocations, the agents that they call, and all runs of each."""
+"""Find the workflows of a session and their runs: the session, its invocations, and the agents that they call."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ class WorkflowRun:
 
 
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
-    """Return all runs of a session's workflows that the server knows, and whether each goes on.
+    """Return all runs of a session's workflows that the server knows, and whether each is running.
 
-    Visibility lists them, somewhat late. What works now is found at once, too: a workflow that runs tells its children.
-    So are the latest invocations, which are numbered, though not the agents that they called if these are over.
+    Visibility lists them with a delay. Running workflows are found at once, as children of their parents, and so are
+    the latest invocations by their numbers; agents that these called and that are over are not.
     """
     found: dict[WorkflowRun, bool] = {}
     # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
@@ -59,12 +59,12 @@ def invocation_number(workflow_id: str, session: str) -> int:
 
 
 def is_not_found(error: RPCError) -> bool:
-    """Whether the server says that it has no such workflow; of a namespace that it has not it says so otherwise."""
+    """Whether an error means that there is no such workflow; a missing namespace has another message."""
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
 
 
 async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Return what the server knows of the latest run of a workflow; None when there is none."""
+    """Describe the latest run of a workflow; None when there is no such workflow."""
     try:
         return await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
