@@ -36,14 +36,12 @@ if TYPE_CHECKING:
     from waystation.client.streams import stream_events as stream_events
     from waystation.client.streams import stream_file as stream_file
     from waystation.client.streams import stream_logs as stream_logs
-    from waystation.client.token_encryption import AnswerSigner as AnswerSigner
     from waystation.client.token_encryption import Token as Token
     from waystation.client.token_encryption import TokenEncrypter as TokenEncrypter
 
 __all__ = [
     "SEARCH_ATTRIBUTE_TYPES",
     "AgentClient",
-    "AnswerSigner",
     "Approvals",
     "DeletedSession",
     "Forks",
@@ -91,7 +89,7 @@ _EXPORTS = {
     "waystation.client.session_management": "DeletedSession SessionEntry Sessions",
     "waystation.client.session_stream": "SessionUpdate StartedInvocations count_events stream_session",
     "waystation.client.streams": "PartialTextReader new_events stream_events stream_file stream_logs",
-    "waystation.client.token_encryption": "AnswerSigner Token TokenEncrypter",
+    "waystation.client.token_encryption": "Token TokenEncrypter",
 }
 
 if not TYPE_CHECKING:  # type checkers would accept any name

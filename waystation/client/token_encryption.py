@@ -7,14 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
-from waystation.core.sealed import IDENTITY_ENV, is_sealed
-
-
-class AnswerSigner(Protocol):
-    """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
-
-    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token."""
+from waystation.core.sealed import IDENTITY_ENV, Signs, is_sealed
 
 
 class TokenEncrypter(Protocol):
@@ -24,7 +17,7 @@ class TokenEncrypter(Protocol):
         """Return a signed token encrypted, good only for this answer to this call."""
 
 
-Token: TypeAlias = str | AnswerSigner
+Token: TypeAlias = str | Signs
 """A person's token, or what makes one for an answer."""
 
 

@@ -1,10 +1,12 @@
-"""Whether a token is encrypted, as far as can be seen from outside.
+"""Tokens that prove who answers: how they are made, and whether one is encrypted, as far as can be seen from outside.
 
-One that is not stands readable in the history of whatever it is sent to.
+One that is not encrypted can be read in the history of the workflow that it is sent to.
 """
 
 import base64
 import binascii
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from waystation.core.payload import decode
 
@@ -16,6 +18,13 @@ PLAIN_TOKEN = (
     "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
     "when WAYSTATION_IDENTITY names a file with the workers' public key."
 )
+
+
+class Signs(Protocol):
+    """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
+
+    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
+        """Return a signed token."""
 
 
 def is_sealed(token: str) -> bool:

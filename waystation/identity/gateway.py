@@ -10,6 +10,7 @@ from typing import Any
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey
 
+from waystation.core.sealed import Signs
 from waystation.identity.configuration import Configuration
 from waystation.identity.envelope import LIFETIME_S, answer_digest
 from waystation.identity.tokens import BINDING
@@ -56,7 +57,7 @@ class Gateway:
         algorithm = _ALGORITHMS[self._key.curve_name]
         return jwt.encode({"alg": algorithm, "kid": self._key.kid}, claims, self._key, algorithms=[algorithm])
 
-    def signer(self, subject: str, roles: Sequence[str] = ()) -> Callable[..., str]:
+    def signer(self, subject: str, roles: Sequence[str] = ()) -> Signs:
         """Return what signs any answer of one person; for `token=` of the client."""
 
         def sign(*, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
