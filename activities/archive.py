@@ -13,7 +13,7 @@ from waystation.core.entry import Entry
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.facts import Started
 from waystation.core.projection import Projection
-from waystation.history.reader import HistoryReader, decoded
+from waystation.history import HistoryReader, decode_events
 from waystation.storage import Blobs
 
 events = structlog.get_logger("waystation.activities")
@@ -39,7 +39,7 @@ class Archiver:
         try:
             with beating():
                 history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
-                read = await decoded(history.events, self._client.data_converter)
+                read = await decode_events(history.events, self._client.data_converter)
                 data = segment.pack(entries_of(WorkflowHistory(workflow_id, read), given.since, upto))
                 # So that the next run finds the whole log in this process.
                 await self._views.at(workflow_id, run_id, given)

@@ -7,7 +7,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core.continued import ChildInput, ChildOutcome
 from waystation.core.entry import Failure
-from waystation.history.reader import continued_as, decoded, outcome_of
+from waystation.history import continued_as, decode_events, outcome_of
 
 MAX_RUNS = 1_000
 """How many runs a child may have had since the look before."""
@@ -40,7 +40,7 @@ class ChildWatcher:
                     raise
                 failure = Failure(kind="error", error_type="UnknownInvocation", message="Its history is gone.")
                 return ChildOutcome(failure=failure).encode()
-            (last,) = await decoded(found[-1:], self._client.data_converter)
+            (last,) = await decode_events(found[-1:], self._client.data_converter)
             if outcome := outcome_of(last):
                 return outcome.encode()
             if (following := continued_as(last)) is None:

@@ -19,8 +19,7 @@ from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.snapshot import Snapshot
 from waystation.core.wire import InvocationInput
-from waystation.history import invocation_runs as chain
-from waystation.history.reader import log_of, run_id_of
+from waystation.history import decode_histories, fetch_log_before, log_of, run_id_of
 from waystation.storage import Blobs
 
 events = structlog.get_logger("waystation.activities")
@@ -114,12 +113,12 @@ class Forker:
         """Return the log of the source, and the id of the run that was read last."""
         handle = self._client.get_workflow_handle(wanted.invocation_id, run_id=wanted.run_id or None)
         try:
-            [latest] = await chain.opened([await handle.fetch_history()], self._client.data_converter)
+            [latest] = await decode_histories([await handle.fetch_history()], self._client.data_converter)
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
             raise InvalidInput(f"There is no invocation {wanted.invocation_id!r} to fork.") from None
-        before = await chain.before(self._client, wanted.invocation_id, latest.events[0], self._blobs.get)
+        before = await fetch_log_before(self._client, wanted.invocation_id, latest.events[0], self._blobs.get)
         log = log_of([latest], before)
         if log.entries_before:
             raise InvalidInput(f"The beginning of {wanted.invocation_id!r} is lost; it cannot be forked.")

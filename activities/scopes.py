@@ -30,7 +30,7 @@ from waystation.core.scope import (
     user_scope,
 )
 from waystation.core.wire import InvocationInput
-from waystation.history.scope_reader import Scopes
+from waystation.history import ScopeReader
 from waystation.storage.driver import inline
 from waystation.workflows.ports import data_of, raw
 
@@ -56,7 +56,7 @@ class ScopeKeeper:
         self._views = views
         # State is the fold of these signals for whoever reads it, with whatever store; each fits into a history.
         self._client = inline(client)
-        self.scopes = Scopes(client)
+        self.scopes = ScopeReader(client)
 
     async def read(self, started: InvocationInput) -> JsonObject:
         """Return what the user's and the app's state hold, with their prefixes.

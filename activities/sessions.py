@@ -29,8 +29,7 @@ from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, change
 from waystation.core.segment import SegmentRef
 from waystation.core.session_data import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_ARCHIVE_ACTIVITY
-from waystation.history.pages import events_after
-from waystation.history.session_reader import SessionReader
+from waystation.history import SessionReader, fetch_events_after
 from waystation.recent import Recent
 from waystation.storage import Blobs
 from waystation.workflows.ports import data_of, raw
@@ -117,7 +116,7 @@ class Sessions:
             known.run_id, known.reader = run_id, SessionReader(workflow_id, self._blobs, previous)
         reader = known.reader
         try:
-            await reader.read(await events_after(self._client, workflow_id, run_id, reader.last_event_id))
+            await reader.read(await fetch_events_after(self._client, workflow_id, run_id, reader.last_event_id))
         except BaseException:
             known.reader = None  # half read
             raise

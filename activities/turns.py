@@ -11,9 +11,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.projection import Projection
 from waystation.core.wire import CHILD_ENDED_SIGNAL
-from waystation.history import invocation_runs as chain
-from waystation.history.pages import events_after
-from waystation.history.reader import HistoryReader, continued_as, run_id_of
+from waystation.history import HistoryReader, continued_as, fetch_events_after, fetch_log_before, run_id_of
 
 
 class TurnReader:
@@ -60,10 +58,10 @@ class TurnReader:
     async def _read_on(self) -> Log:
         log: Log | None = None
         while True:
-            events = await events_after(self._client, self._id, self.run_id, self._reader.last_event_id)
+            events = await fetch_events_after(self._client, self._id, self.run_id, self._reader.last_event_id)
             projection, self._projection = self._projection, None  # half read, should this fail
             if projection is None:
-                log = log or await chain.before(self._client, self._id, events[0], self._fetch)
+                log = log or await fetch_log_before(self._client, self._id, events[0], self._fetch)
                 projection = Projection(self._id, log)
                 self.run_id = self.run_id or run_id_of(events)
             projection.feed(self._reader.read(events))

@@ -20,8 +20,7 @@ from waystation.core.facts import Scheduled, Started
 from waystation.core.log import Log
 from waystation.core.model_call import Position
 from waystation.core.projection import Projection, Sources, catch_up, position_of
-from waystation.history.pages import events_after
-from waystation.history.reader import HistoryReader
+from waystation.history import HistoryReader, fetch_events_after
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw
 
@@ -130,7 +129,7 @@ class Views:
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
         """Read the events not seen yet, and follow the commands among them."""
         self.reads += 1
-        events = await events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
+        events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
         self._grow(run_id, run, sum(event.ByteSize() for event in events))
         applied = {entry.ref for entry in run.log.entries}
         for event in events:
@@ -155,7 +154,7 @@ class Views:
         self.reads += 1
         log, reader = Log(workflow_id, timed=False), HistoryReader()
         projection = Projection(workflow_id, log)
-        for event in await events_after(self._client, workflow_id, run_id, 0):
+        for event in await fetch_events_after(self._client, workflow_id, run_id, 0):
             for fact in reader.read([event]):
                 if isinstance(fact, Started) and (given := fact.carried()):
                     await extend(log, given[1], self._blobs.get)

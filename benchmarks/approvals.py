@@ -18,8 +18,8 @@ from benchmarks.process import WorkerProcess
 from benchmarks.scenario import APPROVE
 from benchmarks.sides import sides
 from benchmarks.table import Row, ratio
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.core.entry import AnswerCounted
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, UnknownCall
 from waystation.core.wire import SEARCH_STATUS

@@ -19,9 +19,8 @@ from benchmarks.quiet import Machine
 from benchmarks.table import Row
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
+from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
-from waystation.client.session_client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.testing import FunctionModel, says
 from waystation.worker import create_worker

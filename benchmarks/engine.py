@@ -14,8 +14,8 @@ from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.connect import connect
 from waystation.core.budget import Budget
 from waystation.core.entry import Body
 from waystation.models import LlmRequest, LlmResponse

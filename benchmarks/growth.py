@@ -14,7 +14,7 @@ from benchmarks.table import Row, shown
 from waystation.client.agent_client import AgentClient
 from waystation.core.payload import encode
 from waystation.core.wire import MODEL_ACTIVITY
-from waystation.history.reader import log_of
+from waystation.history import log_of
 
 STEPS = Scenario(steps=203, size=1_000)
 EARLY, LATE = 10, 200

@@ -9,7 +9,7 @@ from benchmarks.engine import Engine
 from benchmarks.plan import Plan
 from benchmarks.process import WorkerProcess
 from benchmarks.table import Row
-from waystation.client.connect import connect
+from waystation.client import connect
 from waystation.core.entry import AnswerCounted
 from waystation.embedded import EmbeddedServer
 

@@ -17,11 +17,10 @@ from benchmarks.long_history import long_history
 from benchmarks.plan import Plan
 from benchmarks.process import ROOT, WorkerProcess
 from benchmarks.table import Row, ratio, shown
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
-from waystation.history.files import Saved, written
-from waystation.history.reader import log_of
+from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Recording, gate
 from waystation.replay.gate import OPEN
 from waystation.workflows.invocation import AgentInvocation
@@ -127,7 +126,7 @@ async def _opened(plan: Plan) -> list[Row]:
 
 
 def _write(file: Path, events: int) -> int:
-    return file.write_text(json.dumps(written(Saved([long_history(events, size=300)]))))
+    return file.write_text(json.dumps(format_saved_history(SavedHistory([long_history(events, size=300)]))))
 
 
 async def _look(file: Path) -> dict[str, float]:

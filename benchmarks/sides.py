@@ -12,8 +12,8 @@ from benchmarks.engine import Engine
 from benchmarks.floor import Findable, Floor
 from benchmarks.process import WorkerProcess
 from benchmarks.quiet import Machine
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 
 Side = Floor | Engine

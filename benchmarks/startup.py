@@ -20,7 +20,7 @@ from benchmarks.plan import Plan
 from benchmarks.process import ROOT
 from benchmarks.quiet import Machine
 from benchmarks.table import Row, shown
-from waystation.client.connect import connect
+from waystation.client import connect
 from waystation.embedded import EmbeddedServer
 
 AGENT = '''

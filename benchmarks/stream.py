@@ -19,8 +19,8 @@ from benchmarks.quiet import Machine
 from benchmarks.table import Row
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.core.event import text_of
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm, LlmRequest, LlmResponse

@@ -31,7 +31,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client.search_attributes import TYPES, add, known
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core.errors import WaystationError
 from waystation.core.wire import SEARCH_ATTRIBUTES
 
@@ -275,10 +275,10 @@ class EmbeddedServer:
         of ours before there were all of them, lacks some.
         """
         client = await Client.connect(self.address, namespace=self._namespace)
-        found = await known(client)
-        if missing := TYPES.keys() - found:
-            await add(client, missing)
-        ours = [name for name, kind in TYPES.items() if found.get(name, kind) == kind]
+        found = await fetch_search_attributes(client)
+        if missing := SEARCH_ATTRIBUTE_TYPES.keys() - found:
+            await add_search_attributes(client, missing)
+        ours = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if found.get(name, kind) == kind]
         deadline = time.monotonic() + SEARCH_LIMIT_S
         while time.monotonic() < deadline:
             with suppress(RPCError):  # it does not know all of them yet

@@ -14,7 +14,7 @@ from tests.server.sessions.test_waiting import parked, paying
 from tests.server.sessions.turnstile import HeldReadings, decided
 from tests.server.workflows.outside import Gate, heard_joined
 from waystation.agents import Agent
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, assert_replays
 

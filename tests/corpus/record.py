@@ -17,7 +17,7 @@ from tests.corpus.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
 from waystation.core.wire import WORKFLOW
 from waystation.embedded import EmbeddedServer
-from waystation.history.reader import run_id_of
+from waystation.history import run_id_of
 from waystation.storage import Blobs
 from waystation.storage.blobs import BlobMissing
 from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from waystation.core.log import Log
-from waystation.history.files import Saved, read, written
+from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.replay import Recording, replay
 from waystation.replay.redaction import redact
 from waystation.storage import Blobs
@@ -47,9 +47,11 @@ def outline(log: Log) -> list[object]:
 
 async def kept_redacted(path: Path, rules: list[str], tmp_path: Path) -> Path:
     """Redact a kept history, and write what is left into a file."""
-    saved = await redact(read(path), rules, converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))
+    saved = await redact(
+        read_history_file(path), rules, converter=offloading(Blobs(HISTORIES / "store"), short_forms=True)
+    )
     file = tmp_path / f"{path.stem}.json"
-    file.write_text(json.dumps(written(saved)))
+    file.write_text(json.dumps(format_saved_history(saved)))
     return file
 
 
@@ -65,7 +67,7 @@ async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: 
 
 def test_a_kept_history_is_a_saved_one() -> None:
     """What is redacted is what files hold."""
-    assert isinstance(read(HISTORIES / "one-tool.json"), Saved)
+    assert isinstance(read_history_file(HISTORIES / "one-tool.json"), SavedHistory)
 
 
 async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
 async def test_a_redacted_session_replays(name: str, rules: str, tmp_path: Path) -> None:
     """Sessions hold what was said, too."""
     kept = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
-    one = Saved([WorkflowHistory.from_json(kept["id"], kept["history"])])
+    one = SavedHistory([WorkflowHistory.from_json(kept["id"], kept["history"])])
     saved = await redact(one, RULES[rules], converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))
     for history in saved.histories:
         await replay(history)

@@ -21,7 +21,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from waystation import embedded
-from waystation.client.search_attributes import TYPES, known
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, fetch_search_attributes
 from waystation.embedded import (
     DatabaseInUse,
     EmbeddedServer,
@@ -130,13 +130,13 @@ async def test_a_file_that_another_server_made_gets_the_search_attributes(
     db_filename = tmp_path / "temporal.db"
     with monkeypatch.context() as patched:
         patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})
-        patched.setattr(embedded, "TYPES", {})
+        patched.setattr(embedded, "SEARCH_ATTRIBUTE_TYPES", {})
         async with EmbeddedServer(db_filename=db_filename) as server:
-            assert await known(await Client.connect(server.address)) == {}
+            assert await fetch_search_attributes(await Client.connect(server.address)) == {}
     async with EmbeddedServer(db_filename=db_filename) as server:
         client = await Client.connect(server.address)
-        assert await known(client) == TYPES
-        for name in TYPES:
+        assert await fetch_search_attributes(client) == SEARCH_ATTRIBUTE_TYPES
+        for name in SEARCH_ATTRIBUTE_TYPES:
             assert (await client.count_workflows(f"{name} = 'x'")).count == 0
 
 

@@ -21,14 +21,12 @@ from tests.server.sessions.conftest import new_session
 from tests.server.sessions.test_client import ask, asking
 from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.core.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
-from waystation.history.long_poll import Growing
-from waystation.history.pages import events_after
-from waystation.history.reader import HistoryReader, continued_as, run_id_of
+from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, run_id_of
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -63,10 +61,10 @@ async def test_what_gets_the_id_of_an_attempt_is_read(client: AgentClient) -> No
     invocation = await client.start("nobody", "go")
     await fail_a_task(client)
     shown = (await invocation.handle.fetch_history()).events
-    seen = await events_after(client.temporal, invocation.id, "", 0)
+    seen = await fetch_events_after(client.temporal, invocation.id, "", 0)
     signal = await signalled(invocation.handle)
     assert signal == shown[-1].event_id
-    new = await events_after(client.temporal, invocation.id, "", seen[-1].event_id)
+    new = await fetch_events_after(client.temporal, invocation.id, "", seen[-1].event_id)
     assert signal in [event.event_id for event in new]
 
 
@@ -145,7 +143,7 @@ async def test_a_run_that_is_read_again_is_the_same_though_others_have_followed(
         ahead = Ahead()
         session = new_session(env, "asker", cut_after=1)
         await session.say("one")
-        growing = Growing(ahead.client_of(env).temporal, session.id)
+        growing = HistoryPoll(ahead.client_of(env).temporal, session.id)
         seen = list(await growing.page())
         for text in ("two", "three", "four"):
             await session.say(text)

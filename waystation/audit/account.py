@@ -44,7 +44,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest
 from waystation.core.policy import Verified
 from waystation.core.standing import covering
-from waystation.history.reader import seconds_of
+from waystation.history import seconds_of
 
 UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
 """What is said between agents, models and users; of a reply only the calls are told."""

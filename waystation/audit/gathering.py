@@ -18,11 +18,17 @@ from waystation.core.ids import session_invocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.history.compatibility import check
-from waystation.history.files import read as read_history
+from waystation.history import (
+    check_readable,
+    decode_histories,
+    describe_workflow,
+    find_session_runs,
+    log_from_runs,
+    read_history_file,
+)
 
 if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 
 @dataclass(slots=True)
@@ -58,14 +64,14 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
         RPCError: The server does not know it.
         StoreFailed: Part of a history was archived, and is not in the client's store.
     """
-    from waystation.history.invocation_runs import log_in, opened
-
     gathered = Gathered(arguments)
     ids = await _in_session(client, id, gathered) or [id]
     for each in ids:
         try:
-            histories = await opened(await client.invocation(each).histories(), client.temporal.data_converter)
-            ids += gathered.add(await log_in(histories, client.blobs.get), histories)
+            histories = await decode_histories(
+                await client.invocation(each).histories(), client.temporal.data_converter
+            )
+            ids += gathered.add(await log_from_runs(histories, client.blobs.get), histories)
         except RPCError as error:
             if each == id or error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -75,13 +81,11 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
 
 async def _in_session(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
     """Return the invocations of a session, in their order; none for what is no session."""
-    from waystation.history.session_runs import description, runs_of
-
-    found = await description(client.temporal, id)
+    found = await describe_workflow(client.temporal, id)
     if found is None or found.workflow_type != SESSION_WORKFLOW:
         return []
     gathered.closed = found.status is not WorkflowExecutionStatus.RUNNING
-    runs = {run.workflow_id.removeprefix(f"{id}/") for run in await runs_of(client.temporal, id)}
+    runs = {run.workflow_id.removeprefix(f"{id}/") for run in await find_session_runs(client.temporal, id)}
     numbers = sorted(int(name) for name in runs if name.isdecimal())
     if not numbers:
         raise ForeignHistory(f"The session {id!r} has no invocation.")
@@ -104,14 +108,12 @@ async def of_files(
         StoreFailed: Part of one was archived, and is not to be had.
         OSError: One cannot be read.
     """
-    from waystation.history.invocation_runs import log_in, opened
-
     gathered = Gathered(arguments)
     called: list[str] = []
     for path in paths:
-        histories = await opened(read_history(path).histories, converter)
-        check(histories, repr(str(path)))
-        called += gathered.add(await log_in(histories, fetch), histories)
+        histories = await decode_histories(read_history_file(path).histories, converter)
+        check_readable(histories, repr(str(path)))
+        called += gathered.add(await log_from_runs(histories, fetch), histories)
     gathered.lacking = [id for id in called if id not in gathered.accounts]
     return gathered
 

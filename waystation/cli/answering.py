@@ -14,7 +14,7 @@ from waystation.cli.looking import At, Called, look_at_pending
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
     from waystation.core.answer import Action
 
 CREDENTIALS = Path(".waystation") / "credentials"

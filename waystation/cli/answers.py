@@ -13,7 +13,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.person import Person, present
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.answer import Action, PendingCall
 from waystation.presentation import terminal
@@ -110,7 +110,7 @@ async def _meant(
     if id is None:
         if person is None:
             raise Problem(Exit.USAGE, "Say which call is answered, by its approval id; `pending` lists them.")
-        waiting = await client.pending()
+        waiting = await client.approvals.pending()
         if not waiting:
             raise Problem(Exit.UNKNOWN, f"Nothing waits for a person in {target.where()}.")
         return _chosen(asking.choose(person, out, target, waiting))

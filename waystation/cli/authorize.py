@@ -10,7 +10,7 @@ from rich.text import Text
 from waystation.cli.answers import named
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.answer import PendingCall
 from waystation.presentation import terminal
 
@@ -47,7 +47,7 @@ async def authorize(
 async def _asking(client: AgentClient, id: str, call_id: str | None) -> PendingCall:
     if call_id is None:
         id, call_id = await named(client, id)
-    waiting = [*await client.invocation(id).pending(), *await client.pending(below=id)]
+    waiting = [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
     asking = [call for call in waiting if call.kind == "credential" and call_id in (None, call.function_call_id)]
     if not asking:
         which = f"Call {call_id!r} does not wait" if call_id else "No call waits"

@@ -11,8 +11,7 @@ from waystation.cli.output import Output
 from waystation.cli.person import NOTHING_SENT, present
 from waystation.cli.target import Target
 from waystation.cli.waiting import MAX_LISTED, Wanted, listing
-from waystation.client.agent_client import AgentClient
-from waystation.client.approvals import Outcome
+from waystation.client import AgentClient, Outcome
 from waystation.core.answer import Action
 from waystation.presentation import terminal
 

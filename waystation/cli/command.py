@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
     from waystation.core.payload import JsonObject
 
 

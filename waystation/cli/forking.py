@@ -10,7 +10,7 @@ from waystation.cli.command import run_command
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
 

@@ -12,7 +12,7 @@ from waystation.cli.output import Output
 from waystation.cli.person import present
 from waystation.cli.target import Target
 from waystation.cli.watch import Watcher
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core import summary
 from waystation.core.answer import Action
 from waystation.core.call import CallState

@@ -13,9 +13,9 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
-from waystation.history.files import written
+from waystation.history import format_saved_history
 from waystation.presentation import terminal
 from waystation.replay.divergence import shown
 from waystation.replay.recording import Recording
@@ -95,7 +95,7 @@ async def history(target: Target, out: Output, *, source: str, rules: Sequence[s
                 saved = await redact(saved, rules, converter=converter)
         except InvalidRule as error:
             raise Problem(Exit.USAGE, str(error)) from None
-    out.record(written(saved))
+    out.record(format_saved_history(saved))
     return Exit.OK
 
 

@@ -24,7 +24,7 @@ from waystation.cli.web import web
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 

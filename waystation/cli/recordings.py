@@ -10,10 +10,10 @@ from temporalio.service import RPCError
 
 from waystation.cli.exits import Exit, Problem, problem_of
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.core.wire import WORKFLOW
-from waystation.history.files import Saved, read
+from waystation.history import SavedHistory, read_history_file
 from waystation.replay.recording import Recording
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
@@ -56,7 +56,7 @@ class Recordings:
             recording = recording.called[call]
         return recording
 
-    async def saved(self, source: str) -> tuple[Saved, DataConverter]:
+    async def saved(self, source: str) -> tuple[SavedHistory, DataConverter]:
         """Return the histories that a source names as they stand there, and what opens their payloads.
 
         Raises:
@@ -64,7 +64,7 @@ class Recordings:
         """
         with self.problems(source):
             if is_file(source):
-                saved = await asyncio.to_thread(read, Path(source))
+                saved = await asyncio.to_thread(read_history_file, Path(source))
                 return saved, offloading(Blobs(self._target.store), short_forms=True)
             client = self._client = self._client or await self._target.connect()
             converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)

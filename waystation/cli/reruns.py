@@ -17,7 +17,7 @@ from waystation.cli.output import Output
 from waystation.cli.person import Person, present
 from waystation.cli.recordings import Recordings, is_file
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
 from waystation.core.payload import JsonObject
 from waystation.core.settings import Stores

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from temporalio.service import RPCError
 
 from waystation.cli.output import Output
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core import ids, summary
 from waystation.core.log import Log
 from waystation.core.wire import MODEL_ACTIVITY
-from waystation.history.pending_activities import Retry, retries
+from waystation.history import Retry, fetch_retries
 from waystation.presentation import terminal
 
 QUIET_S = 3.0
@@ -63,7 +63,7 @@ class Retrying:
 
         `pause` is how long it was before this look.
         """
-        found, at_work = await retries(self._client.temporal, self._id)
+        found, at_work = await fetch_retries(self._client.temporal, self._id)
         now = time.time()
         failing = [retry for retry in found if _matters(retry, now)]
         for retry in failing:

@@ -4,8 +4,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
-from waystation.client.agent_client import AgentClient
-from waystation.client.search_attributes import TYPES, add, known
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, add_search_attributes, fetch_search_attributes
 from waystation.core.wire import SEARCH_ATTRIBUTES
 
 
@@ -13,17 +12,17 @@ async def create(client: AgentClient, out: Output) -> Exit:
     """Create those that are missing."""
     namespace = client.temporal.namespace
     try:
-        found = await known(client.temporal)
+        found = await fetch_search_attributes(client.temporal)
         for name, kind in SEARCH_ATTRIBUTES.items():
-            if found.get(name, TYPES[name]) != TYPES[name]:
+            if found.get(name, SEARCH_ATTRIBUTE_TYPES[name]) != SEARCH_ATTRIBUTE_TYPES[name]:
                 raise Problem(
                     Exit.FAILED,
                     f"The search attribute {name!r} of namespace {namespace!r} is of another type than {kind}; "
                     "remove or rename it with `temporal operator search-attribute`.",
                 )
-        missing = [name for name in TYPES if name not in found]
+        missing = [name for name in SEARCH_ATTRIBUTE_TYPES if name not in found]
         if missing:
-            await add(client.temporal, missing)
+            await add_search_attributes(client.temporal, missing)
     except RPCError as error:
         if error.status in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             wanted = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())

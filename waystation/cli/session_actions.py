@@ -9,7 +9,7 @@ from rich.text import Text
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core import errors
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
 from waystation.presentation import terminal
@@ -26,7 +26,7 @@ async def listing(
     for name in ("session", "user", "app", "agent", "status", "since"):
         table.add_column(name, no_wrap=name in ("status", "since"))
     found = 0
-    async for entry in client.sessions(agent=agent, user_id=user_id, app=app):
+    async for entry in client.sessions.list(agent=agent, user_id=user_id, app=app):
         found += 1
         if out.json:
             out.record(entry.to_json())
@@ -84,7 +84,7 @@ async def delete(
     from waystation.memory import SqliteMemoryService
 
     try:
-        deleted = await client.delete_session(
+        deleted = await client.sessions.delete(
             session_id,
             user_id=user_id,
             app=app,

@@ -11,7 +11,7 @@ from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
 if TYPE_CHECKING:
     from waystation.cli.output import Output
     from waystation.cli.target import Target
-    from waystation.client.agent_client import AgentClient
+    from waystation.client import AgentClient
 
 ARTIFACTS = Path(".waystation") / "artifacts"
 MEMORY = Path(".waystation") / "memory.db"

@@ -25,7 +25,7 @@ from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error
 from waystation.cli.target import Target, program_name, temporal_name
 from waystation.cli.worker_process import WorkerProcess
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core.answer import Action, PendingCall
 from waystation.core.errors import WaystationError
 from waystation.embedded import EmbeddedServer

@@ -16,15 +16,12 @@ from waystation.cli.talk_commands import Commands
 from waystation.cli.target import Target
 from waystation.cli.waits import Waits
 from waystation.cli.watch import is_polled, why
-from waystation.client.agent_client import AgentClient
-from waystation.client.session_begun import Begun
-from waystation.client.session_client import Session
-from waystation.client.session_listening import Heard, counted, listen
+from waystation.client import AgentClient, Session, SessionUpdate, StartedInvocations, count_events, stream_session
 from waystation.core import errors
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.wire import MEMO_SESSION
-from waystation.history.session_runs import description
+from waystation.history import describe_workflow
 from waystation.presentation import terminal
 
 SHOWN_BEFORE = 6
@@ -114,7 +111,7 @@ class Talk:
 
     async def _greet(self) -> None:
         given = self._session.given
-        found = await description(self._client.temporal, self._session.id)
+        found = await describe_workflow(self._client.temporal, self._session.id)
         if found is not None and found.status is not WorkflowExecutionStatus.RUNNING:
             raise Problem(
                 Exit.SESSION_CLOSED,
@@ -141,13 +138,13 @@ class Talk:
 
     async def _take_up(self) -> None:
         """Show how far the conversation has come, and listen to the rest."""
-        begun = Begun(self._client.temporal, self._session.id)
+        begun = StartedInvocations(self._client.temporal, self._session.id)
         await begun.caught_up()
-        told = set(begun.told)
+        told = set(begun.reported)
         events = await self._session.events()
         for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
             self._write(event)
-        self._listen(begun, counted(events), told)
+        self._listen(begun, count_events(events), told)
         await self._until_heard(set(begun.order) - told)
 
     async def _until_heard(self, ids: set[str]) -> None:
@@ -160,12 +157,12 @@ class Talk:
                     await self._changed.wait()
         await self._look_once()
 
-    def _listen(self, begun: Begun, known: dict[str, int], told: set[str]) -> None:
+    def _listen(self, begun: StartedInvocations, known: dict[str, int], told: set[str]) -> None:
         self._listening = asyncio.create_task(self._hear(begun, known, told))
         self._looking = asyncio.create_task(self._look())
 
-    async def _hear(self, begun: Begun, known: dict[str, int], told: set[str]) -> None:
-        listening = listen(self._client, begun, known=known, passed_over=told, partial=True)
+    async def _hear(self, begun: StartedInvocations, known: dict[str, int], told: set[str]) -> None:
+        listening = stream_session(self._client, begun, known=known, passed_over=told, partial=True)
         async with aclosing(listening) as heard:
             async for one in heard:
                 self._take(one)
@@ -185,10 +182,10 @@ class Talk:
     async def _look_once(self) -> None:
         calling = [id for id, log in self._logs.items() if not log.ended and _calls_agents(log)]
         if calling:
-            self.waits.of_called(await self._client.pending(below=self._session.id), calling)
+            self.waits.of_called(await self._client.approvals.pending(below=self._session.id), calling)
             self._tell()
 
-    def _take(self, one: Heard) -> None:
+    def _take(self, one: SessionUpdate) -> None:
         id = one.invocation.id
         self._logs[id] = one.log
         self._retrying.came(one.log)
@@ -292,7 +289,7 @@ class Talk:
         elif sent.status == "queued" and any(not (log.ended or self.waits.below(id)) for id, log in self._logs.items()):
             self._out.remark("The session works on another message; this one is next in turn.")
         if self._listening is None:
-            begun = Begun(self._client.temporal, self._session.id)
+            begun = StartedInvocations(self._client.temporal, self._session.id)
             self._listen(begun, {}, set())
         await self._until_settled(sent.id)
 

@@ -8,8 +8,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.cli.waits import Waits
-from waystation.client.agent_client import AgentClient
-from waystation.client.session_client import Session
+from waystation.client import AgentClient, Session
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject, decode
 from waystation.presentation import terminal

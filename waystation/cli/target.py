@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waystation.cli.exits import Exit, Problem
-from waystation.client.agent_client import AgentClient
-from waystation.client.connect import cause, connect, settings
+from waystation.client import AgentClient, connect, connection_problem, connection_settings
 from waystation.core.answer import PendingCall
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
@@ -53,7 +52,7 @@ class Target:
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
             late = isinstance(error, TimeoutError)
-            why = f"no answer within {CONNECT_LIMIT_S:g} s" if late else cause(error)
+            why = f"no answer within {CONNECT_LIMIT_S:g} s" if late else connection_problem(error)
             raise Problem(
                 Exit.NO_SERVER,
                 f"No Temporal server answers at {where} ({why}). Start one with `waystation worker --embedded "
@@ -68,7 +67,7 @@ class Target:
             Problem: The configuration cannot be read.
         """
         try:
-            config = settings(address=self.address, namespace=self.namespace, profile=self.profile)
+            config = connection_settings(address=self.address, namespace=self.namespace, profile=self.profile)
         except InvalidConfiguration as error:
             raise Problem(Exit.USAGE, str(error)) from None
         return f"{config.get('target_host')}, namespace {config.get('namespace')}"

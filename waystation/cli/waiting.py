@@ -12,7 +12,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.retrying import Retrying
 from waystation.cli.target import Target, quoted
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.answer import PendingCall
 from waystation.presentation import policy_terms, terminal
 
@@ -69,7 +69,7 @@ async def pending(client: AgentClient, out: Output, target: Target, *, id: str |
     elif wanted:
         raise Problem(Exit.USAGE, "Name an invocation, or say which calls are meant by options; not both.")
     else:
-        waiting = [*await client.invocation(id).pending(), *await client.pending(below=id)]
+        waiting = [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
     if out.json:
         for call in waiting:
             out.record(call.model_dump(mode="json"))

@@ -17,8 +17,7 @@ from waystation.cli.growing import GrowingText
 from waystation.cli.output import Output
 from waystation.cli.retrying import Retrying
 from waystation.cli.target import Target
-from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.streams import Pieces, ticks, with_pieces
+from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core.answer import PendingCall
 from waystation.core.log import Log
 from waystation.core.wire import InvocationResult
@@ -52,7 +51,7 @@ class Watcher:
                     continue
                 waiting = [] if log.busy else log.pending()
                 if _calls_agents(log):
-                    waiting += await self._client.pending(below=self._invocation.id)
+                    waiting += await self._client.approvals.pending(below=self._invocation.id)
                 self._tell(waiting)
                 if detach and waiting:
                     return Exit.OK
@@ -60,10 +59,10 @@ class Watcher:
 
     async def _ticks(self) -> AsyncIterator[Log | None]:
         """Yield the log when it has grown or called agents may wait; None once when nobody takes it up."""
-        coming_ticks = ticks(self._invocation, partial=self._partial)
+        coming_ticks = stream_logs(self._invocation, partial=self._partial)
         log: Log | None = None
         seen = 0
-        coming: asyncio.Task[tuple[Log, Pieces]] = asyncio.ensure_future(anext(coming_ticks))
+        coming: asyncio.Task[tuple[Log, PartialTextReader]] = asyncio.ensure_future(anext(coming_ticks))
         patience: float | None = UNCLAIMED_S
         try:
             while True:
@@ -92,8 +91,8 @@ class Watcher:
             with suppress(asyncio.CancelledError, StopAsyncIteration):
                 await coming
 
-    def _show(self, log: Log, pieces: Pieces) -> None:
-        for event in with_pieces(log, self._shown, pieces):
+    def _show(self, log: Log, pieces: PartialTextReader) -> None:
+        for event in new_events(log, self._shown, pieces):
             self._out.record({"event": event.to_json()}) if self._out.json else self._growing.write(event)
         self._shown = len(log.events)
 
@@ -169,11 +168,11 @@ async def events(client: AgentClient, out: Output, target: Target, *, id: str, f
     log: Log | None = None
     shown = 0
     async with retrying.watching():
-        async for log, pieces in ticks(invocation, partial=stream) if follow or stream else _once(invocation):
+        async for log, pieces in stream_logs(invocation, partial=stream) if follow or stream else _once(invocation):
             retrying.came(log)
             if not shown and log.input and (fork := log.input.fork):
                 out.remark(f"{id} is a fork of {fork.invocation_id} from its event {fork.event}.")
-            for event in with_pieces(log, shown, pieces):
+            for event in new_events(log, shown, pieces):
                 out.record(event.to_json()) if out.json else growing.write(event)
             shown = len(log.events)
     growing.interrupt()
@@ -185,8 +184,8 @@ async def events(client: AgentClient, out: Output, target: Target, *, id: str, f
     return Exit.OK
 
 
-async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, Pieces]]:
-    yield await invocation.log(), Pieces(invocation)
+async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, PartialTextReader]]:
+    yield await invocation.log(), PartialTextReader(invocation)
 
 
 async def is_polled(client: AgentClient) -> bool:

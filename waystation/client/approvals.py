@@ -1,60 +1,59 @@
-"""Find and answer what waits for people, in the whole namespace and without knowing a workflow.
+"""Find and answer pending calls in the whole namespace, without knowing a workflow.
 
-Everything is found in visibility and memos, so no worker has to run for it; they lag behind by a second at most.
+They are read from visibility and memos, so no worker has to run. Both lag behind by a second at most.
 """
 
 import asyncio
+import builtins
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client.wanted import PAGE, Place, found, wanting
+from waystation.client.approval_filter import PAGE_SIZE, ApprovalFilter, ListPosition, find_pending_calls
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation
 from waystation.core import ids
 from waystation.core.answer import Action, PendingCall
 from waystation.core.approval import standing
 from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
-from waystation.history.session_runs import absent
-
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
+from waystation.history import is_not_found
 
 AT_ONCE = 8
-"""How many answers of many are under way at a time."""
+"""How many answers of `answer_all` are in flight at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Part of a list."""
+    """One page of pending calls."""
 
     calls: tuple[PendingCall, ...]
     next: str | None
-    """What brings the next part; None at the end."""
+    """The `page` of the next part; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one answer among many."""
+    """The result of one answer among many."""
 
     approval_id: str
     receipt: JsonObject | None = None
     """Present when the answer counts."""
     error: WaystationError | RPCError | None = None
-    """Why it does not, or why nobody knows yet (`AnswerUnconfirmed`)."""
+    """Why it does not count, or why that is not known yet (`AnswerUnconfirmed`)."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
-"""What a memo has only the size of when it is large."""
+"""Fields of which a memo has only the size when they are large."""
 
 
 class Approvals:
-    """What waits for people; `AgentClient.approvals`."""
+    """Pending calls of the namespace; `AgentClient.approvals`."""
 
-    def __init__(self, client: "AgentClient") -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     async def each(
@@ -68,7 +67,7 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
     ) -> AsyncIterator[PendingCall]:
-        """Yield what waits, of the invocations that began last first. However many there are, few are held at a time.
+        """Yield pending calls, latest start of the invocation first. Holds few in memory at a time.
 
         Args:
             agent: Only in invocations of this agent.
@@ -80,21 +79,29 @@ class Approvals:
             session_id: Only of this session.
             below: Only in what this invocation calls, or this session (by its workflow id) starts, at any depth.
         """
-        wanted = wanting(agent, tool, person, older_than, user_id, session_id, below)
-        async for _, calls in found(self._client.temporal, wanted):
+        wanted = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
+        async for _, calls in find_pending_calls(self._client.temporal, wanted):
             for call in calls:
                 yield call
 
+    async def pending(self, *, below: str | None = None) -> builtins.list[PendingCall]:
+        """Return all pending calls, oldest first.
+
+        `below` names a session or an invocation: then only calls of what was started from it, at any depth. See `each`
+        for more filters, and for long lists.
+        """
+        return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
+
     async def get(self, approval_id: str) -> PendingCall:
-        """Return one call that waits, with all of its arguments.
+        """Return one pending call, with all of its arguments.
 
         Raises:
-            AlreadyAnswered: It waits no more: it has its answer.
+            AlreadyAnswered: It has its answer.
             Expired: Its deadline has passed.
-            UnknownCall: It never waited, or its invocation is over, or there is none of that id.
+            UnknownCall: It was never pending, its invocation is over, or no call has that id.
         """
         invocation_id, call_id = _ids(approval_id)
-        invocation = self._client.invocation(invocation_id)
+        invocation = Invocation.from_id(self._client, invocation_id)
         try:
             posted = [call for call in await invocation.pending() if call.function_call_id == call_id]
             if posted and not any(_is_omitted(getattr(posted[0], name)) for name in MAY_BE_OMITTED):
@@ -123,7 +130,7 @@ class Approvals:
         """
         invocation_id, call_id = _ids(approval_id)
         try:
-            return await self._client.invocation(invocation_id).answer(action, call_id, **fields)
+            return await Invocation.from_id(self._client, invocation_id).answer(action, call_id, **fields)
         except RPCError as error:
             raise _unknown(error, invocation_id) from None
 
@@ -144,23 +151,23 @@ class Approvals:
         return await self.answer(approval_id, "respond", response=response, **fields)
 
     async def progress(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
-        """Tell how a long-running call is getting on; see `answer`."""
+        """Report the progress of a long-running call; see `answer`."""
         return await self.answer(approval_id, "progress", response=response, **fields)
 
     async def claim(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Take a call on, so that others see that somebody looks after it; see `answer`."""
+        """Claim a call. Nobody else can answer it until it is released; see `answer`."""
         return await self.answer(approval_id, "claim", **fields)
 
     async def release(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Give back a call that was claimed; see `answer`."""
+        """Release a claimed call; see `answer`."""
         return await self.answer(approval_id, "release", **fields)
 
     async def view(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Have it recorded that somebody has looked at a call; see `answer`."""
+        """Record that an approver has viewed a call; see `answer`."""
         return await self.answer(approval_id, "view", **fields)
 
     async def waive(self, approval_id: str, **fields: Any) -> JsonObject:
-        """As an operator, have a call run without the approval that its policy asks for; see `answer`."""
+        """As an operator, run a call without the approval that its policy requires; see `answer`."""
         return await self.answer(approval_id, "waive", **fields)
 
     async def cancel(self, approval_id: str, **fields: Any) -> JsonObject:
@@ -175,9 +182,9 @@ class Approvals:
         at_once: int = AT_ONCE,
         **fields: Any,
     ) -> AsyncGenerator[Outcome]:
-        """Answer many calls alike, and yield what became of each, as it is known.
+        """Give many calls the same answer, and yield each outcome as soon as it is known.
 
-        May be repeated, also after it was interrupted: a call that has its answer keeps it, and says so.
+        May be repeated, also after an interruption: a call that has its answer keeps it, and the outcome says so.
 
         Args:
             calls: Approval ids; or calls as `each` and `list` give them, whose answers then hold only for what they
@@ -214,43 +221,27 @@ class Approvals:
         except (WaystationError, RPCError) as error:
             return Outcome(approval_id, error=error)
 
-    async def list(self, *, limit: int = PAGE, page: str | None = None, **wanted: Any) -> Page:
-        """Return a part of what waits: see `each` for its order and for `wanted`.
+    async def list(self, *, limit: int = PAGE_SIZE, page: str | None = None, **filters: Any) -> Page:
+        """Return one page of pending calls; see `each` for their order and for `filters`.
 
         Args:
-            limit: How many calls. There may be a few more: those of one invocation are never parted.
-            page: The `next` of the part before.
-            wanted: As for `each`.
+            limit: How many calls. There may be a few more: calls of one invocation stay on one page.
+            page: The `next` of the previous page.
+            filters: As for `each`.
 
         Raises:
             ValueError: `page` is not from such a list.
         """
         calls: list[PendingCall] = []
-        at = Place.read(page) if page else None
-        async for execution, meant in found(self._client.temporal, wanting(**wanted), at):
+        at = ListPosition.parse(page) if page else None
+        async for execution, meant in find_pending_calls(
+            self._client.temporal, ApprovalFilter.from_options(**filters), at
+        ):
             if len(calls) >= limit:
-                return Page(tuple(calls), at.written() if at else None)
-            at = Place.after(execution, at)
+                return Page(tuple(calls), at.format() if at else None)
+            at = ListPosition.after(execution, at)
             calls.extend(meant)
         return Page(tuple(calls), None)
-
-
-class ApprovalClient:
-    """A part of `AgentClient`."""
-
-    temporal: Client
-
-    @property
-    def approvals(self) -> Approvals:
-        """What waits for people, in the whole namespace."""
-        return Approvals(cast("AgentClient", self))
-
-    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
-        """Return all that waits for a person, oldest first; `approvals` has more ways to look, and for many calls.
-
-        `below` names a session or an invocation: then only what waits in what was started from it, at any depth.
-        """
-        return sorted([call async for call in self.approvals.each(below=below)], key=lambda call: call.requested_at)
 
 
 def _is_omitted(value: Any) -> bool:
@@ -267,7 +258,7 @@ def _ids(approval_id: str) -> tuple[str, str]:
 
 def _unknown(error: RPCError, invocation_id: str) -> Exception:
     """Return what it means that the server does not know an invocation; any other error is returned unchanged."""
-    if absent(error):
+    if is_not_found(error):
         return UnknownCall(f"There is no invocation {invocation_id!r}.")
     return error
 

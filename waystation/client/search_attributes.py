@@ -1,4 +1,7 @@
-"""Whether the search attributes of the wire contract exist; an upsert of others would stick a workflow for ever."""
+"""Check for and create the search attributes of the wire contract.
+
+An upsert of attributes that do not exist would block a workflow forever.
+"""
 
 from collections.abc import Iterable
 
@@ -25,16 +28,16 @@ _KINDS = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
-TYPES = {name: _KINDS[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
+SEARCH_ATTRIBUTE_TYPES = {name: _KINDS[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
 
 
-def at_start(started: InvocationInput) -> TypedSearchAttributes:
+def start_attributes(started: InvocationInput) -> TypedSearchAttributes:
     """Return what an invocation is started with."""
     named = found_at_start(started).items()
     return TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(n), value) for n, value in named])
 
 
-async def known(client: Client) -> dict[str, IndexedValueType.ValueType]:
+async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
     """Return the types of those search attributes of the contract's names that the namespace has.
 
     Raises:
@@ -42,30 +45,30 @@ async def known(client: Client) -> dict[str, IndexedValueType.ValueType]:
     """
     service = client.operator_service
     listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-    return {name: kind for name, kind in listed.custom_attributes.items() if name in TYPES}
+    return {name: kind for name, kind in listed.custom_attributes.items() if name in SEARCH_ATTRIBUTE_TYPES}
 
 
-async def add(client: Client, names: Iterable[str]) -> None:
+async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
     """Create search attributes of the contract, by their names.
 
     Raises:
         RPCError: The server does not let clients do so, or has one of them.
     """
     request = AddSearchAttributesRequest(
-        namespace=client.namespace, search_attributes={name: TYPES[name] for name in names}
+        namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTE_TYPES[name] for name in names}
     )
     await client.operator_service.add_search_attributes(request)
 
 
-async def registered(client: Client, *, tell: bool = True) -> bool:
+async def has_search_attributes(client: Client, *, tell: bool = True) -> bool:
     """Whether all exist, each of its type: values of another type would be refused. `tell` has the log say why not."""
     try:
-        found = await known(client)
+        found = await fetch_search_attributes(client)
     except RPCError as error:
         if tell:
             log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
         return False
-    missing = sorted(name for name, kind in TYPES.items() if found.get(name) != kind)
+    missing = sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if found.get(name) != kind)
     if missing and tell:
         log.warning(
             "search_attributes.missing", namespace=client.namespace, missing=missing, remedy="run `waystation setup`"

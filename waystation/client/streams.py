@@ -1,7 +1,7 @@
-"""Events of an invocation as they are recorded, and, when asked for, text that a model has not finished saying.
+"""Stream the events of an invocation as they are recorded, and optionally unfinished text of a model.
 
-Events come from the server's own long-poll of the history, text from the heartbeats of the model's activity. So a
-stream costs no history and asks no worker; one of an invocation that waits for a person costs nothing at all.
+Events come from the server's long poll of the history, text from the heartbeats of the model's activity. So a stream
+adds nothing to the history and involves no worker; while an invocation waits for an approver it costs nothing at all.
 """
 
 import asyncio
@@ -9,9 +9,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import WorkflowHandle
 from temporalio.converter import DataConverter
 
 from waystation.core import ids
@@ -21,31 +22,42 @@ from waystation.core.log import Log
 from waystation.core.partial import PartialText, PartialTexts, Piece
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.core.work import Work
-from waystation.history.compatibility import check
-from waystation.history.files import read
-from waystation.history.invocation_runs import opened
-from waystation.history.reader import log_of
-
-if TYPE_CHECKING:
-    from waystation.client.agent_client import Invocation
+from waystation.history import check_readable, decode_histories, log_of, read_history_file
 
 LOOK_S = 0.1
-"""How often heartbeats are looked at while a model speaks; workers send no more of them."""
+"""How often heartbeats are read while a model generates text; workers send no more of them."""
 
 
-async def stream(invocation: "Invocation", *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
+class StreamSource(Protocol):
+    """What a stream needs of an invocation."""
+
+    handle: WorkflowHandle[Any, Any]
+
+    @property
+    def id(self) -> str:
+        """Id of the invocation."""
+
+    @property
+    def converter(self) -> DataConverter:
+        """Reads payloads."""
+
+    def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown."""
+
+
+async def stream_events(invocation: StreamSource, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
     """Yield events from index `start` on; see `Invocation.stream`."""
     shown = start
-    async with aclosing(ticks(invocation, partial=partial)) as coming:
+    async with aclosing(stream_logs(invocation, partial=partial)) as coming:
         async for log, pieces in coming:
-            for event in with_pieces(log, shown, pieces):
+            for event in new_events(log, shown, pieces):
                 yield event
             shown = max(shown, len(log.events))
 
 
-async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncGenerator[tuple[Log, Pieces]]":
-    """Yield the log when it has grown, and, with `partial`, when a model has said more."""
-    pieces = Pieces(invocation)
+async def stream_logs(invocation: StreamSource, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
+    """Yield the log when it has grown, and, with `partial`, when a model has generated more text."""
+    pieces = PartialTextReader(invocation)
     logs = invocation.follow()
     log: Log | None = None
     coming: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
@@ -69,8 +81,8 @@ async def ticks(invocation: "Invocation", *, partial: bool) -> "AsyncGenerator[t
             await coming
 
 
-def with_pieces(log: Log, shown: int, pieces: "Pieces") -> Iterator[Event]:
-    """Yield what is new: pieces of text, and events from index `shown` on, each after the last word on its pieces."""
+def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Event]:
+    """Yield new pieces of text, and events from index `shown` on, each after the last piece of its text."""
     yield from pieces.take()
     replies = pieces.replies(log)
     for number in pieces.lost(log):
@@ -86,10 +98,10 @@ def with_pieces(log: Log, shown: int, pieces: "Pieces") -> Iterator[Event]:
         yield from pieces.close(left)
 
 
-class Pieces:
-    """Looks at what workers tell of the model calls of one invocation."""
+class PartialTextReader:
+    """Reads the unfinished text of one invocation's model calls from heartbeats."""
 
-    def __init__(self, invocation: "Invocation") -> None:
+    def __init__(self, invocation: StreamSource) -> None:
         self._invocation = invocation
         self._texts = PartialTexts()
         self._works: dict[int, Work] = {}
@@ -97,11 +109,11 @@ class Pieces:
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
-        """Whether a model works, and its text is told."""
+        """Whether a model call is in flight that streams its text."""
         return bool(log.input and log.input.streaming and log.models_at_work)
 
     async def look(self, log: Log) -> None:
-        """Add to `new` what has been said since the last look."""
+        """Add to `new` the text since the last look."""
         described = await self._invocation.handle.describe()
         at_work = log.models_at_work
         for activity in described.raw_description.pending_activities:
@@ -115,7 +127,7 @@ class Pieces:
                 self._add(self._texts.look(number, max(activity.attempt, 1), told))
 
     def take(self) -> list[Event]:
-        """Return what is new, once."""
+        """Return the new events, once."""
         new, self.new = self.new, []
         return new
 
@@ -127,7 +139,7 @@ class Pieces:
         return {b.number: b.reply.content for b in replied if b.reply.content and b.number in self._texts.shown}
 
     def close(self, number: int, *, replied: bool = False) -> list[Event]:
-        """Return the last word on what was shown of a call."""
+        """Return the last pieces of a call."""
         self._add(self._texts.close(number, replied=replied))
         return self.take()
 
@@ -158,8 +170,8 @@ async def stream_file(
     Raises:
         ForeignHistory: It is not one of ours, or it is damaged.
     """
-    histories = await opened((await asyncio.to_thread(read, Path(path))).histories, converter)
-    check(histories, repr(str(path)))
+    histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
+    check_readable(histories, repr(str(path)))
     for event in log_of(histories).events[start:]:
         yield event
 

@@ -1,6 +1,6 @@
-"""The runs of one invocation, read as one.
+"""Read the runs of one invocation as one log.
 
-An invocation whose history grows long goes on in further runs. Each says which run it continues, and what came before.
+A long invocation continues as new: each run names the run that it continues, and carries a snapshot.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -15,12 +15,13 @@ from waystation.core.continued import Carried, Fetch, extend
 from waystation.core.log import Log
 from waystation.core.projection import Projection
 from waystation.core.wire import WORKFLOW, InvocationInput
-from waystation.history.files import Saved
-from waystation.history.long_poll import Growing
-from waystation.history.reader import HistoryReader, carried_by, continued_as, continues, decoded, log_of, type_of
+from waystation.history.history_events import carried_by, continued_as, continues, decode_events, type_of
+from waystation.history.history_fetch import HistoryPoll
+from waystation.history.history_files import SavedHistory
+from waystation.history.invocation_reader import HistoryReader, log_of
 
 
-async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
+async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
     """Return the log up to the start of a run, given the first event of that run's history.
 
     Read from the histories of earlier runs, and, where the server has deleted them, from the segments in the store.
@@ -33,7 +34,7 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
     log = Log(id)
     given = carried_by(first)
     while given:
-        history = None if given[1].forked else await run_of(client, id, given[1].run_id)
+        history = None if given[1].forked else await fetch_run(client, id, given[1].run_id)
         if history is None:
             await extend(log, given[1], fetch)
             break
@@ -42,8 +43,8 @@ async def before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> 
     return log_of(earlier[::-1], log)
 
 
-async def log_in(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
-    """Return the log that the runs in a file make, with what came before them.
+async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
+    """Return the log of the runs in a file, including the entries before them.
 
     Raises:
         ForeignHistory: The file is damaged.
@@ -58,21 +59,21 @@ async def log_in(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
 
 
 def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
-    """Return the runs whose log is the invocation's: without that in which a fork read what it takes over."""
+    """Return the runs whose log is the invocation's: without the run in which a fork read its source."""
     for number, history in enumerate(histories[1:], 1):
         if (given := carried_by(history.events[0])) and given[1].forked:
             return histories[number:]
     return histories
 
 
-def restored(histories: Sequence[WorkflowHistory]) -> Log:
-    """Return the log as the first of the `own_runs` has it when it begins: without what came before that run."""
+def carried_log(histories: Sequence[WorkflowHistory]) -> Log:
+    """Return the log at the start of the first of `own_runs`, without the entries before that run."""
     first = own_runs(histories)[0]
     started, carried = carried_by(first.events[0]) or (None, None)
     return carried.snapshot.restored(first.workflow_id, started) if carried and started else Log(first.workflow_id)
 
 
-async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory | None:
+async def fetch_run(client: Client, id: str, run_id: str | None) -> WorkflowHistory | None:
     """Return the history of one run; None when the server has deleted it."""
     try:
         history = await client.get_workflow_handle(id, run_id=run_id).fetch_history()
@@ -80,11 +81,11 @@ async def run_of(client: Client, id: str, run_id: str | None) -> WorkflowHistory
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         return None
-    (read,) = await opened([history], client.data_converter)
+    (read,) = await decode_histories([history], client.data_converter)
     return read
 
 
-async def histories(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
+async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
     """Return the histories of all runs up to `last` that the server still has, oldest first, as it has them."""
     found = [last]
     while run_id := continues(found[0].events[0]):
@@ -97,21 +98,21 @@ async def histories(client: Client, last: WorkflowHistory) -> list[WorkflowHisto
     return found
 
 
-async def saved(client: Client, last: WorkflowHistory) -> Saved:
+async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:
     """Return all runs up to `last`, as `histories` does, and those of the agents that were called."""
-    runs = await histories(client, last)
-    ids = dict.fromkeys(id for run in runs for id in called_by(run))
+    runs = await fetch_runs(client, last)
+    ids = dict.fromkeys(id for run in runs for id in called_agent_ids(run))
     called = []
     for id in ids:
         try:
-            called.append(await saved(client, await client.get_workflow_handle(id).fetch_history()))
+            called.append(await fetch_saved_history(client, await client.get_workflow_handle(id).fetch_history()))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-    return Saved(runs, called)
+    return SavedHistory(runs, called)
 
 
-def called_by(history: WorkflowHistory) -> list[str]:
+def called_agent_ids(history: WorkflowHistory) -> list[str]:
     """Return the ids of the agents that a run of an invocation has called."""
     if type_of(history) != WORKFLOW:
         return []
@@ -119,19 +120,19 @@ def called_by(history: WorkflowHistory) -> list[str]:
     return [child.workflow_id for child in initiated if child.workflow_type.name == WORKFLOW]
 
 
-async def opened(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
-    """Return histories with the payloads that a codec encoded, or that are kept beside them.
+async def decode_histories(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
+    """Return histories with payloads decoded by the codec and fetched from the store.
 
     Raises:
         StoreFailed: Offloaded payloads cannot be looked for.
     """
-    return [WorkflowHistory(each.workflow_id, await decoded(each.events, converter)) for each in histories]
+    return [WorkflowHistory(each.workflow_id, await decode_events(each.events, converter)) for each in histories]
 
 
-async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
-    """Yield the log whenever a history has grown, over all further runs, until the invocation ends.
+async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
+    """Yield the log whenever the history has grown, through all further runs, until the invocation ends.
 
-    Of a run that is reset it is another log from there on: that of the run in its place.
+    After a reset it is another log: that of the new run.
     """
     log: Log | None = None
     run_id = handle.run_id
@@ -140,7 +141,7 @@ async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch)
         projection: Projection | None = None
         following: str | None = None
         given: tuple[InvocationInput, Carried] | None = None
-        pages = Growing(client, handle.id, run_id)
+        pages = HistoryPoll(client, handle.id, run_id)
         while pages.more:
             page = await pages.page()
             if not handle.run_id and (following := await pages.replaced_by()):
@@ -149,7 +150,7 @@ async def follow(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch)
             if projection is None:
                 given = carried_by(page[0]) if page else None
                 known = None if given and given[1].forked else log
-                projection = Projection(handle.id, known or await before(client, handle.id, page[0], fetch))
+                projection = Projection(handle.id, known or await fetch_log_before(client, handle.id, page[0], fetch))
             projection.feed(reader.read(page))
             projection.flush()
             log = projection.log

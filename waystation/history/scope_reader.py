@@ -1,4 +1,4 @@
-"""Read the state of scopes from their histories: no worker has to run, and what was signalled a moment ago counts."""
+"""Read the state of scopes from their histories: no worker has to run, and the latest signals are included."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from waystation.history.pages import events_after
-from waystation.history.reader import arguments
+from waystation.history.history_events import read_arguments
+from waystation.history.history_fetch import fetch_events_after
 from waystation.recent import Recent
 
 MAX_SCOPES = 200
-"""Kept, each with its state; the one used longest ago goes first and is read again when needed."""
+"""How many scopes the LRU cache holds; an evicted one is read again when needed."""
 _STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
 _SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 _CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
@@ -59,7 +59,7 @@ class _Known:
             self._start(event.workflow_execution_started_event_attributes)
         elif event.event_type == _SIGNALED:
             signal = event.workflow_execution_signaled_event_attributes
-            self.fold.apply(signal.signal_name, arguments(signal.input))
+            self.fold.apply(signal.signal_name, read_arguments(signal.input))
         elif event.event_type == _CONTINUED:
             self.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
         elif event.event_type == _TASK_FAILED and event.workflow_task_failed_event_attributes.new_run_id:
@@ -78,13 +78,13 @@ class _Known:
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
         try:
-            self.fold = fold_from(self.fold.prefix, decode(arguments(started.input)[0]) if carried else None)
+            self.fold = fold_from(self.fold.prefix, decode(read_arguments(started.input)[0]) if carried else None)
         except ValueError:
             raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
 
 
-class Scopes:
-    """The scopes that this process has read."""
+class ScopeReader:
+    """Reads scopes, and caches them: a second read fetches only new events."""
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client
@@ -126,5 +126,5 @@ class Scopes:
 
     async def _read_on(self, known: _Known, scope_id: str) -> None:
         """Read what is new in the run that is known, or else all of the current one."""
-        for event in await events_after(self._client, scope_id, known.run_id, known.last_event_id):
+        for event in await fetch_events_after(self._client, scope_id, known.run_id, known.last_event_id):
             known.learn(event)

@@ -13,7 +13,7 @@ from waystation.core.report import Report, lasting
 from waystation.core.session_data import Collected, SessionInput, begun
 from waystation.core.transcript import Transcript
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
-from waystation.history.reader import content, seconds_of
+from waystation.history.history_events import read_content, seconds_of
 from waystation.storage import Blobs
 
 
@@ -54,19 +54,19 @@ class SessionReader:
                 started = event.workflow_execution_started_event_attributes
                 if started.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {started.workflow_type.name!r}, not a session.")
-                given = SessionInput.model_validate(decode(content(started.input.payloads)))
+                given = SessionInput.model_validate(decode(read_content(started.input.payloads)))
                 await self._begin(given if started.continued_execution_run_id else begun(given))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 if initiated.workflow_type.name == WORKFLOW:
                     number = int(initiated.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    asked = InvocationInput.model_validate(decode(content(initiated.input.payloads)))
+                    asked = InvocationInput.model_validate(decode(read_content(initiated.input.payloads)))
                     self.transcript.start(number, seconds_of(event), asked)
                     self.state = lasting(asked.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 completed = event.child_workflow_execution_completed_event_attributes
-                result = InvocationResult.model_validate(decode(content(completed.result.payloads)))
+                result = InvocationResult.model_validate(decode(read_content(completed.result.payloads)))
                 if result.report:
                     self._tell(self._children[completed.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -75,7 +75,7 @@ class SessionReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 returned = event.activity_task_completed_event_attributes
                 if returned.scheduled_event_id in self._collecting:
-                    collected = Collected.model_validate(decode(content(returned.result.payloads)))
+                    collected = Collected.model_validate(decode(read_content(returned.result.payloads)))
                     if collected.report:
                         self._tell(collected.number, await self._whole(collected))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:

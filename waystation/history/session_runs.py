@@ -1,4 +1,4 @@
-"""Which workflows a session consists of: itself, its invocations, the agents that they call, and all runs of each."""
+"""Find the workflows of a session and their runs: the session, its invocations, and the agents that they call."""
 
 from dataclasses import dataclass
 
@@ -9,65 +9,65 @@ from waystation.core import ids
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Run:
+class WorkflowRun:
     """One run of a workflow."""
 
     workflow_id: str
     run_id: str
 
 
-async def runs_of(client: Client, session: str) -> dict[Run, bool]:
-    """Return all runs of a session's workflows that the server knows, and whether each goes on.
+async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
+    """Return all runs of a session's workflows that the server knows, and whether each is running.
 
-    Visibility lists them, somewhat late. What works now is found at once, too: a workflow that runs tells its children.
-    So are the latest invocations, which are numbered, though not the agents that they called if these are over.
+    Visibility lists them with a delay. Running workflows are found at once, as children of their parents, and so are
+    the latest invocations by their numbers; agents that these called and that are over are not.
     """
-    found: dict[Run, bool] = {}
+    found: dict[WorkflowRun, bool] = {}
     # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
     query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
     async for execution in client.list_workflows(query):
-        if belongs(execution.id, session):
+        if is_in_session(execution.id, session):
             going_on = execution.status is WorkflowExecutionStatus.RUNNING
-            found[Run(execution.id, execution.run_id)] = going_on
+            found[WorkflowRun(execution.id, execution.run_id)] = going_on
     left = [session, *{run.workflow_id for run, going_on in found.items() if going_on}]
-    latest = max((number_of(run.workflow_id, session) for run in found), default=0)
-    while described := await description(client, ids.session_invocation(session, latest := latest + 1)):
-        found[Run(described.id, described.run_id)] = False
+    latest = max((invocation_number(run.workflow_id, session) for run in found), default=0)
+    while described := await describe_workflow(client, ids.session_invocation(session, latest := latest + 1)):
+        found[WorkflowRun(described.id, described.run_id)] = False
         left += [described.id] if described.status is WorkflowExecutionStatus.RUNNING else []
     seen = set[str]()
     while left:
         if (workflow_id := left.pop()) in seen:
             continue
         seen.add(workflow_id)
-        if described := await description(client, workflow_id):
+        if described := await describe_workflow(client, workflow_id):
             going_on = described.status is WorkflowExecutionStatus.RUNNING
-            found[Run(workflow_id, described.run_id)] = going_on
+            found[WorkflowRun(workflow_id, described.run_id)] = going_on
             children = described.raw_description.pending_children if going_on else ()
-            left += [child.workflow_id for child in children if belongs(child.workflow_id, session)]
+            left += [child.workflow_id for child in children if is_in_session(child.workflow_id, session)]
     return found
 
 
-def belongs(workflow_id: str, session: str) -> bool:
+def is_in_session(workflow_id: str, session: str) -> bool:
     """Whether a workflow is a session, or below it."""
     return workflow_id == session or workflow_id.startswith(f"{session}/")
 
 
-def number_of(workflow_id: str, session: str) -> int:
+def invocation_number(workflow_id: str, session: str) -> int:
     """Return which invocation of a session a workflow is, or is below; 0 when it is the session."""
     number = workflow_id.removeprefix(f"{session}/").partition("/")[0]
     return int(number) if number.isdecimal() else 0
 
 
-def absent(error: RPCError) -> bool:
-    """Whether the server says that it has no such workflow; of a namespace that it has not it says so otherwise."""
+def is_not_found(error: RPCError) -> bool:
+    """Whether an error means that there is no such workflow; a missing namespace has another message."""
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
 
 
-async def description(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Return what the server knows of the latest run of a workflow; None when there is none."""
+async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """Describe the latest run of a workflow; None when there is no such workflow."""
     try:
         return await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
-        if not absent(error):
+        if not is_not_found(error):
             raise
         return None

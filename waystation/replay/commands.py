@@ -15,7 +15,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.bridge.proto.workflow_commands import ScheduleActivity, WorkflowCommand
 
-from waystation.history.event_types import COMMANDS, EventType
+from waystation.history import COMMANDS, EventType
 from waystation.storage.driver import is_reference
 
 Kind: TypeAlias = Literal[

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHistory
 
 from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import clip
-from waystation.history.reader import run_ids_of
+from waystation.history import run_ids_of
 from waystation.replay.commands import Command, Content, Run, asked, tasks, value_of
 from waystation.replay.earlier import is_no_difference, is_the_replayers, names_this_run
 from waystation.replay.leaves import ABSENT, leaves

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from waystation.history.reader import seconds_of
+from waystation.history import seconds_of
 
 
 @dataclass(slots=True)

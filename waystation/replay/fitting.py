@@ -20,8 +20,7 @@ from waystation.core.payload import JsonObject, decode
 from waystation.core.shape import AgentShape
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.core.work import Work
-from waystation.history import invocation_runs as chain
-from waystation.history.reader import content, log_of
+from waystation.history import carried_log, log_of, read_content
 from waystation.tools.authoring import tools_of, toolsets_of
 from waystation.tools.declaration import declare
 from waystation.tools.json_schema import mistakes
@@ -58,10 +57,10 @@ def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     started = history.events[0].workflow_execution_started_event_attributes
     match started.workflow_type.name:
         case name if name == WORKFLOW:
-            return list(_of_invocation(log_of([history], chain.restored([history])), registry))
+            return list(_of_invocation(log_of([history], carried_log([history])), registry))
         case name if name == SESSION_WORKFLOW:
             try:
-                given = decode(content(started.input.payloads))
+                given = decode(read_content(started.input.payloads))
             except ValueError:
                 return []
             agent = given.get("agent") if isinstance(given, dict) else None

@@ -15,12 +15,12 @@ from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import StoreFailed
 from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
-from waystation.history import invocation_runs as chain
+from waystation.history import decode_histories
 from waystation.replay.verdict import Finding, GateReport
 from waystation.storage.driver import offloading, shortened
 
@@ -134,7 +134,7 @@ async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyn
     handle = client.temporal.get_workflow_handle(execution.id, run_id=execution.run_id)
     converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
     try:
-        [history] = await chain.opened([await handle.fetch_history()], converter)
+        [history] = await decode_histories([await handle.fetch_history()], converter)
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise

@@ -9,7 +9,7 @@ from waystation.core.entry import ModelCalled, ModelReplied
 from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
-from waystation.history.session_reader import SessionReader
+from waystation.history import SessionReader
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Agents, Asked, Prompt
 from waystation.replay.recording import Recording

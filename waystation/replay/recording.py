@@ -16,17 +16,24 @@ from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW
-from waystation.history import invocation_runs as chain
-from waystation.history.compatibility import check
-from waystation.history.files import Saved, read
-from waystation.history.reader import log_of, type_of
+from waystation.history import (
+    SavedHistory,
+    carried_log,
+    check_readable,
+    decode_histories,
+    log_from_runs,
+    log_of,
+    own_runs,
+    read_history_file,
+    type_of,
+)
 from waystation.replay.displayable import Displayable
 from waystation.replay.moment import Moment, Point, course
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading, shortened
 
 if TYPE_CHECKING:
-    from waystation.client.agent_client import Invocation
+    from waystation.client import Invocation
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Recording(Displayable):
             ForeignHistory: It holds something else, is truncated or damaged, or a newer version's.
             OSError: It cannot be read.
         """
-        saved = await asyncio.to_thread(read, Path(path))
+        saved = await asyncio.to_thread(read_history_file, Path(path))
         blobs = Blobs(store)
         return await _recording(str(path), saved, offloading(blobs, short_forms=True, converter=converter), blobs)
 
@@ -145,18 +152,18 @@ class Recording(Displayable):
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""
-        return chain.restored(self.histories) if self.log.entries_before else Log(self.id)
+        return carried_log(self.histories) if self.log.entries_before else Log(self.id)
 
 
-async def _recording(source: str, saved: Saved, converter: DataConverter, blobs: Blobs) -> Recording:
+async def _recording(source: str, saved: SavedHistory, converter: DataConverter, blobs: Blobs) -> Recording:
     histories = await _opened(source, saved.histories, converter)
-    check(histories, repr(source))
+    check_readable(histories, repr(source))
     log = Log(histories[0].workflow_id)
     if type_of(histories[0]) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
-            log = await chain.log_in(histories, blobs.get)
+            log = await log_from_runs(histories, blobs.get)
         except StoreFailed:  # what is left of it is in the snapshot with which the first of the runs begins
-            log = log_of(chain.own_runs(histories))
+            log = log_of(own_runs(histories))
     called: dict[str, Recording] = {}
     for each in saved.called:
         id = each.histories[0].workflow_id
@@ -168,7 +175,7 @@ async def _opened(
     source: str, histories: Sequence[WorkflowHistory], converter: DataConverter
 ) -> Sequence[WorkflowHistory]:
     try:
-        return await chain.opened(histories, converter)
+        return await decode_histories(histories, converter)
     except (WaystationError, OSError):
         raise
     except Exception as error:  # whatever a codec of others raises, such as for another key

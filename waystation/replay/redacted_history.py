@@ -16,7 +16,7 @@ from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.core.wire import (
     SEARCH_USER,
 )
-from waystation.history.reader import type_of
+from waystation.history import type_of
 from waystation.replay.redacted_kinds import ACTIVITIES, ENDED, MEMOS, MESSAGES, STARTED, Receipt
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor

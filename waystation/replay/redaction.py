@@ -16,10 +16,7 @@ from waystation.core.log import Log
 from waystation.core.payload import digest
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.wire import WORKFLOW
-from waystation.history import invocation_runs as chain
-from waystation.history.compatibility import check
-from waystation.history.files import Saved
-from waystation.history.reader import log_of, type_of
+from waystation.history import SavedHistory, carried_log, check_readable, decode_histories, log_of, type_of
 from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacted_types import TypedRedactor
 from waystation.replay.redacting import Redactor, Rules
@@ -34,7 +31,9 @@ class NotRedacted(WaystationError):
     """What would be left is not the same invocation any more."""
 
 
-async def redact(saved: Saved, rules: Iterable[str], *, converter: DataConverter = DataConverter.default) -> Saved:
+async def redact(
+    saved: SavedHistory, rules: Iterable[str], *, converter: DataConverter = DataConverter.default
+) -> SavedHistory:
     """Return histories in which rules hide what they name, those of called agents included.
 
     Args:
@@ -71,34 +70,34 @@ async def redact(saved: Saved, rules: Iterable[str], *, converter: DataConverter
     return result
 
 
-async def _opened(saved: Saved, converter: DataConverter) -> Saved:
-    histories = await chain.opened(saved.histories, converter)
-    check(histories, f"The history of {histories[0].workflow_id!r}")
-    return Saved(histories, [await _opened(each, converter) for each in saved.called])
+async def _opened(saved: SavedHistory, converter: DataConverter) -> SavedHistory:
+    histories = await decode_histories(saved.histories, converter)
+    check_readable(histories, f"The history of {histories[0].workflow_id!r}")
+    return SavedHistory(histories, [await _opened(each, converter) for each in saved.called])
 
 
-def _all(saved: Saved) -> Iterator[Saved]:
+def _all(saved: SavedHistory) -> Iterator[SavedHistory]:
     yield saved
     for each in saved.called:
         yield from _all(each)
 
 
-def _redacted(saved: Saved, redactor: Redactor) -> Saved:
+def _redacted(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
     histories = [HistoryRedactor(redactor).of(history) for history in saved.histories]
-    return Saved(histories, [_redacted(each, redactor) for each in saved.called])
+    return SavedHistory(histories, [_redacted(each, redactor) for each in saved.called])
 
 
-def _log(saved: Saved) -> Log | None:
+def _log(saved: SavedHistory) -> Log | None:
     return log_of(saved.histories) if type_of(saved.histories[0]) == WORKFLOW else None
 
 
-def _learn_digests(saved: Saved, redactor: Redactor) -> None:
+def _learn_digests(saved: SavedHistory, redactor: Redactor) -> None:
     """Learn what the digests of calls become when their arguments, and the people of their policies, do."""
     if (log := _log(saved)) is None:
         return
     typed, following = TypedRedactor(redactor), Log(log.invocation_id)
     if log.entries_before:
-        following = chain.restored(saved.histories)
+        following = carried_log(saved.histories)
     for entry in log.entries:
         following.append(entry.ref, entry.time, entry.body)
         for call in following.calls.values():
@@ -121,7 +120,7 @@ def _learn_call(call: CallState, redactor: Redactor, typed: TypedRedactor) -> No
         redactor.digests[bound] = digest({"schema": call.declared, "policy": hidden.record()})
 
 
-def _learn_derived(before: Saved, after: Saved, redactor: Redactor) -> None:
+def _learn_derived(before: SavedHistory, after: SavedHistory, redactor: Redactor) -> None:
     """Learn which texts the engine makes now of what was recorded."""
     logs = _log(before), _log(after)
     texts = [[log.failure.message if log.failure else "", log.result().reason or ""] for log in logs if log]
@@ -134,7 +133,7 @@ def _learn_derived(before: Saved, after: Saved, redactor: Redactor) -> None:
             redactor.derived[was.body.message] = entry.body.message  # it names who was refused, and who is asked
 
 
-def _check(before: Saved, after: Saved) -> None:
+def _check(before: SavedHistory, after: SavedHistory) -> None:
     """Look whether both tell of the same invocation.
 
     Raises:
@@ -153,7 +152,7 @@ def _check(before: Saved, after: Saved) -> None:
         raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")
 
 
-async def _check_replay(before: Saved, after: Saved) -> None:
+async def _check_replay(before: SavedHistory, after: SavedHistory) -> None:
     """Look whether histories that replay do so still.
 
     Raises:

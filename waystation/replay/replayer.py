@@ -17,8 +17,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import WORKFLOW
-from waystation.history import invocation_runs as chain
-from waystation.history.reader import decoded, log_of, type_of
+from waystation.history import carried_log, decode_events, log_of, own_runs, type_of
 from waystation.replay.divergence import Difference, Part, first_difference, shown
 from waystation.replay.recording import Recording
 from waystation.replay.watching import Activation, Tracing, Watch, place_in
@@ -209,7 +208,7 @@ async def replaying(
 
 async def _opened(history: WorkflowHistory, converter: DataConverter) -> Sequence[HistoryEvent]:
     try:
-        return await decoded(history.events, converter)
+        return await decode_events(history.events, converter)
     except StoreFailed:
         return history.events  # what is elsewhere is compared with nothing then
 
@@ -292,7 +291,7 @@ def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) ->
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
-        own = chain.own_runs([*histories[:run], cut])
-        return log_of(own, chain.restored(own))
+        own = own_runs([*histories[:run], cut])
+        return log_of(own, carried_log(own))
     except (ForeignHistory, StoreFailed):
         return None

@@ -21,7 +21,7 @@ from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.history.reader import content
+from waystation.history import read_content
 from waystation.replay.effort import efforts
 from waystation.replay.recording import Recording
 
@@ -213,7 +213,7 @@ def _scheduled(recording: Recording, activity_id: str) -> Scheduled | None:
                 timeout = scheduled.heartbeat_timeout.ToTimedelta() if scheduled.HasField("heartbeat_timeout") else None
                 found = Scheduled(
                     run_id=run_id,
-                    data=content(scheduled.input.payloads),
+                    data=read_content(scheduled.input.payloads),
                     task_queue=scheduled.task_queue.name,
                     heartbeat_timeout=timeout or None,
                     attempt=efforts([history])[activity_id].attempts,

@@ -8,7 +8,7 @@ from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from waystation.client.agent_client import Invocation
+from waystation.client import Invocation
 from waystation.core.errors import NotReplayable
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
@@ -107,7 +107,7 @@ async def assert_invocation_holds(invocation: Invocation, *, replays: Replays = 
     for event in (event for history in histories for event in history.events):
         child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
         if child:
-            await assert_invocation_holds(invocation.client.invocation(child), replays=replays)
+            await assert_invocation_holds(Invocation.from_id(invocation.client, child), replays=replays)
 
 
 def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:

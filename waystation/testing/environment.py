@@ -14,8 +14,7 @@ from waystation.activities.model_choice import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.apps import App
-from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
+from waystation.client import AgentClient, connect
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import Blobs

@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from waystation.client.agent_client import Invocation
+from waystation.client import Invocation
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject

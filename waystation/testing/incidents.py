@@ -15,7 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject, decode
 from waystation.core.wire import MEMO_PENDING, WORKFLOW, InvocationResult
-from waystation.history.reader import content
+from waystation.history import read_content
 from waystation.replay.recording import Recording
 from waystation.replay.replayer import divergence_of
 from waystation.testing.checks import StrictRunner
@@ -87,7 +87,7 @@ def misread(recording: Recording) -> Iterator[str]:
     log, last = recording.log, recording.histories[-1].events[-1]
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         said = InvocationResult.model_validate(
-            decode(content(last.workflow_execution_completed_event_attributes.result.payloads))
+            decode(read_content(last.workflow_execution_completed_event_attributes.result.payloads))
         )
         read = log.result(said.reason)
         for name in ("status", "text", "state_delta", "usage", "output"):

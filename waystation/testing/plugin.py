@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from waystation.agents import BaseAgent
     from waystation.apps import App
-    from waystation.client.agent_client import Invocation
+    from waystation.client import Invocation
     from waystation.embedded import EmbeddedServer
     from waystation.replay import Recording
     from waystation.testing import AgentEnvironment, ScriptedHuman

@@ -13,7 +13,7 @@ from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWor
 
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.testing.checks import assert_invocation_holds
 from waystation.testing.environment import AgentEnvironment

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import structlog
 from temporalio.service import RPCError
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core import ids
 from waystation.core.answer import Action
 from waystation.core.errors import (

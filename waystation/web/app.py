@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from temporalio.service import RPCError
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.errors import StoreFailed
 from waystation.web.answering import Answering
 from waystation.web.call_page import CallPages

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.answer import Action
 from waystation.core.payload import JsonObject
 from waystation.core.summary import SECRET_NAMES

@@ -7,7 +7,7 @@ from typing import Literal
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core import ids
 from waystation.core.answer import Action, Answer, PendingCall, usual_hint
 from waystation.core.approval import allowed

@@ -10,7 +10,7 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.answer import Action, PendingCall
 from waystation.presentation import terminal, text_safety
 from waystation.web.answering import MAX_COMMENT, Answering, Outcome

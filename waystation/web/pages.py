@@ -7,7 +7,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.client.agent_client import AgentClient
+from waystation.client import AgentClient
 from waystation.core.event import Event
 from waystation.core.wire import WORKFLOW
 from waystation.presentation import terminal

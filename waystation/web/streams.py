@@ -18,8 +18,7 @@ from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.streams import stream
+from waystation.client import AgentClient, Invocation, stream_events
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
@@ -102,7 +101,7 @@ class Streams:
         self._free -= 1
         try:
             yield ServerSentEvent(comment="events follow", retry=RETRY_MS)
-            events = stream(invocation, start=start, partial=partial)
+            events = stream_events(invocation, start=start, partial=partial)
             async with aclosing(events), aclosing(_before(ending, events)) as coming:
                 async for event in coming:
                     if event.partial:

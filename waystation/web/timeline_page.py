@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.client import WorkflowExecutionDescription
 
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core.errors import ForeignHistory
-from waystation.history.attempts import attempts_of
+from waystation.history import attempts_of
 from waystation.presentation import timeline, timeline_drawing
 from waystation.presentation.timeline import MAX_ROWS, Span
 from waystation.web.rendering import page

@@ -25,7 +25,7 @@ from waystation.activities.scopes import ScopeKeeper
 from waystation.activities.sessions import Sessions
 from waystation.activities.view import Views
 from waystation.agents.registry import Registry
-from waystation.client.search_attributes import registered
+from waystation.client import has_search_attributes
 from waystation.core.continued import ArchiveInput, ChildInput
 from waystation.core.fork import TAKE_OVER_ACTIVITY
 from waystation.core.model_call import ModelCallInput, Position
@@ -96,7 +96,7 @@ class EngineActivities:
 
     async def start(self) -> None:
         """Find out what the namespace has. Called when the worker starts, before it polls."""
-        self._models.search_attributes = await registered(self._client)
+        self._models.search_attributes = await has_search_attributes(self._client)
 
 
 def _engine_activity(name: str, params_type: type[BaseModel], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:

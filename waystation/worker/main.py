@@ -31,7 +31,7 @@ from waystation.activities.channels import Channels, channels_of
 from waystation.activities.identity import Verifies
 from waystation.activities.model_choice import DEMO, Models, has_key
 from waystation.agents.registry import Problem, Registry, discover
-from waystation.client.connect import cause, connect
+from waystation.client import connect, connection_problem
 from waystation.core.errors import WaystationError
 from waystation.core.settings import Settings, Stores
 from waystation.logs import configure_logs, open_standard_streams
@@ -148,8 +148,8 @@ async def _connected(options: argparse.Namespace, address: str | None, stores: S
     except (RuntimeError, ValueError) as error:
         where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
         raise CannotServe(
-            f"Temporal is not reached at {where}: {cause(error)}. Start a server there, or say where one is: "
-            "--address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
+            f"Temporal is not reached at {where}: {connection_problem(error)}. Start a server there, or say where one "
+            "is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
         ) from None
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from waystation.client.connect import connect
+from waystation.client import connect
 from waystation.embedded import EmbeddedServer
 
 

@@ -20,7 +20,7 @@ from waystation.core.model_call import Position
 from waystation.core.projection import Sources, catch_up, position_of
 from waystation.core.tool_call import ToolOutcome
 from waystation.embedded import EmbeddedServer
-from waystation.history.reader import HistoryReader
+from waystation.history import HistoryReader
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -10,7 +10,7 @@ import pytest
 from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
-from waystation.client.approvals import Outcome
+from waystation.client import Outcome
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, DigestMismatch, UnknownCall
 from waystation.core.payload import JsonObject
 

@@ -9,7 +9,7 @@ from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, list
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, until, waiting
 from waystation.agents import Agent
-from waystation.client.wanted import wanting
+from waystation.client.approval_filter import ApprovalFilter
 from waystation.core.answer import PendingCall
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -161,18 +161,18 @@ ASKED = ApprovalPolicy(
 )
 def test_a_person_is_shown_what_she_may_answer_or_has_claimed(person: Any, fields: Any, concerned: bool) -> None:
     """As the policy and the escalations say; a call that anybody may answer concerns everybody."""
-    wanted = wanting(person=person)
-    assert wanted.is_met_by(pending(**fields), searchable=True, now=1_000.0) is concerned
+    wanted = ApprovalFilter.from_options(person=person)
+    assert wanted.matches(pending(**fields), searchable=True, now=1_000.0) is concerned
 
 
 def test_age_is_counted_from_when_the_call_began_to_wait() -> None:
     """One that has waited for exactly as long is old enough."""
-    old = wanting(older_than=timedelta(seconds=60))
-    assert old.is_met_by(pending(), searchable=True, now=160.0)
-    assert not old.is_met_by(pending(), searchable=True, now=159.0)
+    old = ApprovalFilter.from_options(older_than=timedelta(seconds=60))
+    assert old.matches(pending(), searchable=True, now=160.0)
+    assert not old.matches(pending(), searchable=True, now=159.0)
 
 
 def test_without_search_attributes_an_agent_is_known_by_who_calls() -> None:
     """A namespace may lack them; the list then says less, and the call itself says who makes it."""
-    assert not wanting(agent="buyer").is_met_by(pending(), searchable=False, now=0.0)
-    assert wanting(agent="payer").is_met_by(pending(), searchable=False, now=0.0)
+    assert not ApprovalFilter.from_options(agent="buyer").matches(pending(), searchable=False, now=0.0)
+    assert ApprovalFilter.from_options(agent="payer").matches(pending(), searchable=False, now=0.0)

@@ -218,7 +218,7 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         await asked.result()
 
         async def listed() -> list[str]:
-            found = [each.invocation_id for each in await env.client.pending()]
+            found = [each.invocation_id for each in await env.client.approvals.pending()]
             return found if paid.id in found and asked.id not in found else []
 
         found = await until(listed, "what waits still, and that only")

@@ -13,8 +13,8 @@ from tests.server.sessions.conftest import heard_events, new_session
 from tests.server.streams.test_web import stream_of
 from tests.server.web.sites import site
 from waystation.agents import Agent
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.connect import connect
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext

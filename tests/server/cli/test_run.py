@@ -103,7 +103,7 @@ async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Se
         id = f"followed-{env.client.task_queue}"
         running = asyncio.create_task(waystation(env, "run", "asker", "go", "--id", id, "--json"))
         while not running.done():
-            if any(call.invocation_id == id for call in await env.client.pending()):
+            if any(call.invocation_id == id for call in await env.client.approvals.pending()):
                 await waits(env.client.invocation(id))
                 await env.client.invocation(id).reject(comment="no")
                 break

@@ -21,7 +21,7 @@ from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
-from waystation.history.files import Saved, written
+from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redaction, replay
 from waystation.replay.redacted_history import HistoryRedactor
 from waystation.replay.redacting import Redactor, Rules
@@ -100,7 +100,7 @@ def agent() -> Agent:
 
 
 @pytest.fixture
-async def planted(serve: Serve) -> tuple[Saved, DataConverter]:
+async def planted(serve: Serve) -> tuple[SavedHistory, DataConverter]:
     """An invocation with something planted wherever there is a place for it."""
     async with serve(agent(), offload_over=10_000, verify=False) as env:
         invocation = await env.client.start(
@@ -139,13 +139,13 @@ def _payload(place: str) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(canary(place)).encode())
 
 
-async def test_no_text_is_left_anywhere(planted: tuple[Saved, DataConverter], tmp_path: Path) -> None:
+async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConverter], tmp_path: Path) -> None:
     """Texts, keys that are texts, names of people; payloads, and what Temporal itself writes beside them."""
-    assert found_in(written(planted[0])) == set(PLACES)
+    assert found_in(format_saved_history(planted[0])) == set(PLACES)
     redacted = await redact(planted[0], ["text"], converter=planted[1])
-    assert found_in(written(redacted)) == set()
+    assert found_in(format_saved_history(redacted)) == set()
     file = tmp_path / "redacted.json"
-    file.write_text(json.dumps(written(redacted)))
+    file.write_text(json.dumps(format_saved_history(redacted)))
     recording = await Recording.read(file)
     await replay(recording)
     assert [call.name for call in recording.log.calls.values()] == ["look", "fail", "helper", "pay"]
@@ -156,7 +156,7 @@ async def test_no_text_is_left_anywhere(planted: tuple[Saved, DataConverter], tm
 
 
 async def test_what_would_not_replay_is_not_written(
-    planted: tuple[Saved, DataConverter], monkeypatch: pytest.MonkeyPatch
+    planted: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here because the digests of calls stay those of the calls as they were."""
     monkeypatch.setattr(redaction, "_learn_digests", lambda *_: None)
@@ -164,21 +164,21 @@ async def test_what_would_not_replay_is_not_written(
         await redact(planted[0], ["text"], converter=planted[1])
 
 
-async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[Saved, DataConverter]) -> None:
+async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[SavedHistory, DataConverter]) -> None:
     """By the name of the field, by the form of the text; everything else stays."""
-    held = "\n".join(texts_in(written(await redact(planted[0], ["secrets"], converter=planted[1]))))
+    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["secrets"], converter=planted[1]))))
     assert "hunter2" not in held
     assert "sk-a1" not in held
     assert canary("message") in held
     assert "dana@example.com" in held
 
 
-async def test_a_field_is_hidden_by_its_name_and_in_other_texts(planted: tuple[Saved, DataConverter]) -> None:
+async def test_a_field_is_hidden_by_its_name_and_in_other_texts(planted: tuple[SavedHistory, DataConverter]) -> None:
     """The model repeats what it was told; a path has to fit from its end."""
-    held = "\n".join(texts_in(written(await redact(planted[0], ["field:args.to"], converter=planted[1]))))
+    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["field:args.to"], converter=planted[1]))))
     assert "dana@example.com" not in held
     assert canary("argument") in held
-    held = "\n".join(texts_in(written(await redact(planted[0], ["field:other.to"], converter=planted[1]))))
+    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["field:other.to"], converter=planted[1]))))
     assert "dana@example.com" in held
 
 

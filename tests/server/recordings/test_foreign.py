@@ -30,8 +30,7 @@ from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.embedded import EmbeddedServer
-from waystation.history import compatibility as foreign
-from waystation.history import files as history_files
+from waystation.history import foreign_history, history_files
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says
 from waystation.worker import create_worker
@@ -265,9 +264,9 @@ def test_every_mark_and_activity_of_this_version_is_known() -> None:
     named = {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "READ_OUT", "SETTLED", "HEARD"}
     assert names == named | {"ids.not_found(number"}
     marks = {continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, readings.ONE_READING, readings.READ_OUT}
-    assert marks | {session.SETTLED, session.HEARD} == foreign.MARKS
+    assert marks | {session.SETTLED, session.HEARD} == foreign_history.MARKS
     core = "".join(path.read_text() for path in sorted((ROOT / "waystation" / "core").glob("*.py")))
-    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign.ACTIVITIES
+    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign_history.ACTIVITIES
 
 
 async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:

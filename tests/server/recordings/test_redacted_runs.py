@@ -10,7 +10,7 @@ from tests.server.workflows.test_continuing import add, begun, counting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
-from waystation.history.files import Saved, written
+from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedModel, calls, says
@@ -24,7 +24,7 @@ async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Reco
     """Redact an invocation, and read what is left from a file."""
     blobs = invocation.client.blobs
     saved = await redact(await invocation.saved(), rules, converter=offloading(blobs, short_forms=True))
-    await asyncio.to_thread(file.write_text, json.dumps(written(saved)))
+    await asyncio.to_thread(file.write_text, json.dumps(format_saved_history(saved)))
     return await Recording.read(file, store=str(file.parent / "nowhere"))
 
 
@@ -36,7 +36,7 @@ async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Pat
         before = await invocation.log()
         recordings = [await redacted(invocation, rules, tmp_path / "adder.json") for rules in RULES]
         whole = await invocation.saved()
-        last = await redact(Saved([whole.histories[-1]]), ["text"], converter=invocation.converter)
+        last = await redact(SavedHistory([whole.histories[-1]]), ["text"], converter=invocation.converter)
     for recording in recordings:
         assert len(recording.histories) > 2
         await replay(recording)

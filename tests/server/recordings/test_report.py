@@ -25,7 +25,7 @@ from waystation.core.model_call import Call, ModelReply
 from waystation.core.payload import JsonObject, encode
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
-from waystation.history.files import Saved, read, written
+from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
 from waystation.presentation.report import page_content
 from waystation.replay import Recording, report
@@ -172,7 +172,7 @@ def without_ids(contents: list[JsonObject]) -> Any:
 
 async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies_between(tmp_path: Path) -> None:
     """By the digests that replies hold."""
-    (history,) = read(HISTORIES / "many-steps.json").histories
+    (history,) = read_history_file(HISTORIES / "many-steps.json").histories
     replies = [
         payload
         for event in history.events
@@ -181,7 +181,7 @@ async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies
     ]
     for payload in replies[3:]:
         payload.data = encode({**json.loads(payload.data), "definition": "another"})
-    (tmp_path / "changed.json").write_text(json.dumps(written(Saved([history]))))
+    (tmp_path / "changed.json").write_text(json.dumps(format_saved_history(SavedHistory([history]))))
     found = report(await Recording.read(tmp_path / "changed.json"))
     changed = {call["number"]: call.get("definition_changed") for call in found.to_json()["model_calls"]}
     (number,) = [number for number, change in changed.items() if change]

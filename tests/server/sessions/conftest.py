@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Serve, Verification
 from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
-from waystation.client.session_client import Session
+from waystation.client import Invocation, Session
 from waystation.core.event import Event
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.replay import replay
@@ -39,7 +39,7 @@ async def verify(session: Session, *, replays: Replays = Replays.PRODUCTION, inv
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             if child and invocations:
-                await assert_invocation_holds(session.client.invocation(child), replays=replays)
+                await assert_invocation_holds(Invocation.from_id(session.client, child), replays=replays)
 
     # What is under way goes on between the two looks.
     async def agree() -> bool:

@@ -45,7 +45,7 @@ async def test_a_name_that_makes_no_id_is_refused(serve: Serve, name: str) -> No
         with pytest.raises(ValueError, match=r"characters|empty"):
             env.client.session(agent="asker", session_id=name)
         with pytest.raises(ValueError, match=r"characters|empty"):
-            await env.client.delete_session("s", user_id=name)
+            await env.client.sessions.delete("s", user_id=name)
 
 
 async def test_a_message_id_that_is_repeated_leads_to_the_same_invocation(converse: Converse) -> None:

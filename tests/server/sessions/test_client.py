@@ -12,9 +12,8 @@ from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, heard_events, new_session
 from tests.server.sessions.test_conversation import words
 from waystation.agents import Agent
+from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
-from waystation.client.session_client import Session
 from waystation.core import errors
 from waystation.core.answer import PendingCall
 from waystation.core.event import Event
@@ -63,7 +62,7 @@ async def test_a_handle_of_a_message_that_waits_for_its_turn_waits_too(converse:
     async with converse(asking(), cut_after=1) as session:
         first, second, third = [await session.send(text) for text in ("one", "buy", "three")]
         assert [sent.status for sent in (first, second, third)] == ["started", "queued", "queued"]
-        other = session.client.session(agent="asker", session_id=session.given.session_id, user_id="ann")
+        other = Session(session.client, agent="asker", session_id=session.given.session_id, user_id="ann")
         results = asyncio.gather(first.result(), other.invocation(2).result(), third.result())
         call = await waits(session, 2)
         assert (await second.approve(call.function_call_id))["accepted"]

@@ -17,11 +17,11 @@ from tests.server.sessions.test_sending import Held, echo
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.core.session_data import Busy, SessionInput
 from waystation.core.settings import Retries, Settings, WorkflowSettings
 from waystation.core.wire import COLLECT_ACTIVITY
-from waystation.history.reader import arguments
+from waystation.history import read_arguments
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says
@@ -35,7 +35,7 @@ LARGE = "x" * 60_000
 async def given(session: Session) -> SessionInput:
     """Return what the present run of a session was given."""
     first = (await session.handle.fetch_history()).events[0]
-    return SessionInput.model_validate_json(arguments(first.workflow_execution_started_event_attributes.input)[0])
+    return SessionInput.model_validate_json(read_arguments(first.workflow_execution_started_event_attributes.input)[0])
 
 
 class HeldBlobs(Blobs):
@@ -81,8 +81,8 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
     async with serve(echo(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "clerk", cut_after=2)
         await session.create()
-        names = {"agent": "clerk", "session_id": session.given.session_id, "user_id": "ann"}
-        clients = [session.client.session(**names) for _ in range(4)]
+        name = session.given.session_id
+        clients = [Session(session.client, agent="clerk", session_id=name, user_id="ann") for _ in range(4)]
 
         async def talk(client: Session, number: int) -> list[str]:
             return [(await client.say(f"{number}.{n}")).text for n in range(2)]

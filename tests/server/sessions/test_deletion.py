@@ -14,8 +14,8 @@ from tests.server.sessions.conftest import heard_events, new_session
 from tests.server.sessions.test_client import asking, waits
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
+from waystation.client import Session
 from waystation.client.agent_client import AgentClient
-from waystation.client.session_client import Session
 from waystation.embedded import EmbeddedServer
 from waystation.memory import InMemoryMemoryService
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
@@ -61,11 +61,11 @@ async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
         session = new_session(env, "keeper")
         await session.say("tea please")
         stores: dict[str, Any] = {"artifacts": services.artifacts, "memory": services.memory}
-        deleted = await env.client.delete_session(**of(session), **stores)
+        deleted = await env.client.sessions.delete(**of(session), **stores)
         assert deleted.workflows == [session.id, f"{session.id}/1"]
         assert (deleted.artifacts, deleted.memories, deleted.left) == (["note.txt"], 1, [])
         assert deleted.stopped == [session.id]
-        again = await env.client.delete_session(**of(session), **stores)
+        again = await env.client.sessions.delete(**of(session), **stores)
         assert (again.artifacts, again.memories, again.stopped) == ([], 0, [])
         where = {"app_name": "waystation", "user_id": "ann", "session_id": session.given.session_id}
         assert services.artifacts is not None
@@ -91,7 +91,7 @@ async def test_what_visibility_has_not_heard_of_yet_is_deleted_too(
         await waits(session, 3)
         with monkeypatch.context() as late:
             late.setattr(Client, "list_workflows", listing_nothing)
-            deleted = await env.client.delete_session(**of(session))
+            deleted = await env.client.sessions.delete(**of(session))
         assert deleted.workflows == [session.id, *(f"{session.id}/{number}" for number in (1, 2, 3))]
         assert deleted.stopped == [session.id, f"{session.id}/3"]
 
@@ -122,7 +122,7 @@ async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.M
             monkeypatch.setattr(Client, "list_workflows", listing_nothing)
         else:
             await until_listed(env.client, session.id, 3)
-        deleted = await env.client.delete_session(**of(session))
+        deleted = await env.client.sessions.delete(**of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", f"{session.id}/1/fc-1"]
         assert deleted.stopped == deleted.workflows
         await asyncio.wait_for(told.wait(), 20)
@@ -138,7 +138,7 @@ async def test_no_worker_has_to_run(serve: Serve) -> None:
         await session.send("buy")
         await waits(session, 3)
         await until_listed(env.client, session.id, 4)
-    deleted = await env.client.delete_session(**of(session), grace=timedelta(milliseconds=100))
+    deleted = await env.client.sessions.delete(**of(session), grace=timedelta(milliseconds=100))
     assert set(deleted.workflows) == {session.id, *(f"{session.id}/{n}" for n in (1, 2, 3))}
     assert deleted.runs > 4
     assert set(deleted.stopped) == {session.id, f"{session.id}/3"}
@@ -151,8 +151,8 @@ async def test_a_session_that_was_deleted_begins_anew() -> None:
     async with EmbeddedServer(dynamic_config=soon) as server, AgentEnvironment(asking(), server=server) as env:
         session = new_session(env, "asker")
         await session.say("one")
-        await env.client.delete_session(**of(session))
-        while await env.client.delete_session(**of(session)):
+        await env.client.sessions.delete(**of(session))
+        while await env.client.sessions.delete(**of(session)):
             await asyncio.sleep(0.1)  # the server does not tell when it is done
         again = env.client.session(agent="asker", **of(session))
         await again.say("two")
@@ -182,7 +182,7 @@ async def test_sessions_of_others_stay(serve: Serve, mine: tuple[str, str], thei
         for session in both:
             await session.say("hello")
         await until_listed(env.client, f"session/{app}/", 4)
-        deleted = await env.client.delete_session(mine[1], user_id=mine[0], app=app)
+        deleted = await env.client.sessions.delete(mine[1], user_id=mine[0], app=app)
         assert deleted.workflows == [both[0].id, f"{both[0].id}/1"]
         assert len(await both[1].events()) == 2
         assert (await both[1].say("still there?")).text == "You said still there?."
@@ -203,7 +203,7 @@ async def test_sessions_are_listed_without_asking_anyone(serve: Serve) -> None:
         await other.handle.result()
 
         async def entries(**wanted: str) -> list[tuple[str, str, str, str]]:
-            found = [entry async for entry in env.client.sessions(app=app, **wanted)]
+            found = [entry async for entry in env.client.sessions.list(app=app, **wanted)]
             return sorted((e.user_id, e.session_id, e.agent, e.status) for e in found)
 
         expected = [("a/b %", "ü ' \n", "asker", "waiting"), ("bob", "s", "asker", "closed")]

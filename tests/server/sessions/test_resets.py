@@ -37,7 +37,7 @@ async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
         await session.say("two")
 
         async def listed() -> list[str]:
-            statuses = [each.status async for each in env.client.sessions() if each.id == session.id]
+            statuses = [each.status async for each in env.client.sessions.list() if each.id == session.id]
             return statuses if "open" in statuses else []
 
         assert await until(listed, "the session in the list") == ["open"]

@@ -13,8 +13,7 @@ from tests.server.sessions.conftest import Converse, heard_events, new_session
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.workflows.outside import bytes_of, heard_joined
 from waystation.agents import Agent
-from waystation.client.session_client import Session
-from waystation.client.session_invocation import Sent
+from waystation.client import Sent, Session
 from waystation.core.errors import ModelRefused, QueueFull, SessionBusy, SessionClosed, SessionExists, UnknownSession
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.models import LlmRequest

@@ -5,7 +5,7 @@ from datetime import timedelta
 from tests.server.sessions.conftest import Converse, heard_events
 from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.core import ids
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
@@ -72,7 +72,7 @@ async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Con
             id=ids.session(given.app, given.user_id, given.session_id),
             task_queue=session.client.task_queue,
         )
-        other = session.client.session(agent="clerk", session_id=given.session_id, user_id=given.user_id)
+        other = Session(session.client, agent="clerk", session_id=given.session_id, user_id=given.user_id)
         sent = await other.send("pay")
         await waiting(await sent.invocation(), "fc-1")
         await (await sent.invocation()).reject()

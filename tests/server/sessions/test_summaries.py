@@ -7,7 +7,7 @@ from tests.server.sessions.conftest import heard_events, new_session, verify
 from tests.server.sessions.test_conversation import texts, words
 from waystation.agents import Agent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.core.compaction_range import estimate
 from waystation.core.event import text_of
 from waystation.models import LlmRequest

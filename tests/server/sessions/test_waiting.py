@@ -8,8 +8,7 @@ from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.turnstile import HeldReadings, Turnstile, decided
 from tests.server.workflows.outside import Gate, until, waiting
 from waystation.agents import Agent
-from waystation.client.session_client import Session
-from waystation.client.session_invocation import Sent
+from waystation.client import Sent, Session
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, responses, says
 from waystation.testing.models import Reply, latest_turn

@@ -20,7 +20,7 @@ from temporalio.worker import (
 )
 
 from tests.server.workflows.outside import Gate, until
-from waystation.client.session_client import Session
+from waystation.client import Session
 from waystation.core.wire import COLLECT_ACTIVITY
 
 

@@ -15,14 +15,14 @@ from tests.server.streams.held import Held
 from tests.server.workflows.test_codec import Veil
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.agents.registry import Registry
+from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.streams import Pieces, stream_file
 from waystation.core.errors import ForeignHistory
 from waystation.core.event import Event, text_of
 from waystation.core.log import Log
 from waystation.core.partial import PARTIAL
 from waystation.embedded import EmbeddedServer
-from waystation.history.reader import log_of
+from waystation.history import log_of
 from waystation.models import LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
@@ -196,7 +196,9 @@ async def test_an_invocation_that_waits_for_a_person_is_not_looked_at(serve: Ser
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         invocation = await env.client.start("asker", "go", streaming=True)
         looked_at = [
-            Pieces(invocation).may_grow(log) async for log in until_it_waits(invocation) if not log.models_at_work
+            PartialTextReader(invocation).may_grow(log)
+            async for log in until_it_waits(invocation)
+            if not log.models_at_work
         ]
         assert looked_at
         assert not any(looked_at)

@@ -20,7 +20,7 @@ from waystation.core.errors import AnswerRefused
 from waystation.core.event import Event
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.history.reader import run_id_of
+from waystation.history import run_id_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses
 

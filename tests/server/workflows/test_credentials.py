@@ -355,7 +355,7 @@ async def test_a_called_agent_waits_for_a_login_of_the_same_user(
         invocation = await env.client.start("boss", "what is on?", id="delegated", user_id="ann")
 
         async def look() -> list[PendingCall]:
-            return [call for call in await env.client.pending() if call.invocation_id == "delegated/fc-1"]
+            return [call for call in await env.client.approvals.pending() if call.invocation_id == "delegated/fc-1"]
 
         (call,) = await until(look, "a call that waits in the called agent")
         assert (call.user_id, call.agent) == ("ann", "reader")

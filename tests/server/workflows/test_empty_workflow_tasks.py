@@ -15,7 +15,7 @@ from waystation.client.agent_client import Invocation
 from waystation.core.facts import Scheduled, TaskCompleted
 from waystation.core.model_call import Position
 from waystation.core.projection import position_of
-from waystation.history.reader import HistoryReader
+from waystation.history import HistoryReader
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

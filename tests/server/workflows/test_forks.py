@@ -15,7 +15,7 @@ from waystation.audit import account
 from waystation.core.errors import InvalidInput
 from waystation.core.event import Event
 from waystation.core.settings import Settings
-from waystation.history.files import written
+from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.replay import Recording, replay
@@ -383,7 +383,7 @@ async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_p
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         file = tmp_path / "fork.json"
-        file.write_text(json.dumps(written(await fork.saved())))
+        file.write_text(json.dumps(format_saved_history(await fork.saved())))
         recording = await Recording.read(file)
         assert shape(recording.at(6).events) == shape((await source.log()).events)
         assert len(recording.histories) == 2

@@ -71,7 +71,7 @@ async def test_what_waits_below_an_invocation_is_listed_whatever_its_id(serve: S
         invocation = await env.client.start("caller", "hello", id=id)
 
         async def below(id: str) -> list[str]:
-            return [call.invocation_id for call in await env.client.pending(below=id)]
+            return [call.invocation_id for call in await env.client.approvals.pending(below=id)]
 
         assert await until(lambda: below(id), "what the child waits for") == [f"{id}/fc-1"]
         assert await below("a%b") == await below("") == []

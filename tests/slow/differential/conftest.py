@@ -12,8 +12,8 @@ from tests.slow.differential.scenario import Json
 from tests.slow.differential.subject import Pause, Subject
 from waystation.activities.model_choice import Models
 from waystation.agents.registry import Registry
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.client.connect import connect
 from waystation.embedded import EmbeddedServer
 from waystation.worker import create_worker
 from waystation.worker.services import temporary_services

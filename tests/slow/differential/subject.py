@@ -25,8 +25,8 @@ from tests.slow.differential.scenario import (
 )
 from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
+from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.session_client import Session
 from waystation.core.budget import Budget
 from waystation.core.errors import ModelRefused
 from waystation.core.event import Event

@@ -14,8 +14,8 @@ from tests.server.processes.agents.collecting.agent import root_agent as collect
 from tests.server.processes.workers import SOON_LOST, Place, WorkerProcess, until
 from tests.unit.activities.object_server import ObjectServer, object_server
 from waystation.agents.registry import Registry
+from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.session_client import Session
 from waystation.core.wire import WORKFLOW
 from waystation.worker import create_worker
 

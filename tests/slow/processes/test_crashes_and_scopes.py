@@ -8,7 +8,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
 from waystation.client.agent_client import AgentClient
 from waystation.core.scope import user_scope
-from waystation.history.reader import arguments
+from waystation.history import read_arguments
 
 INVOCATIONS = 30
 
@@ -23,7 +23,7 @@ async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place
         deltas = []
         async for event in scope.fetch_history_events():
             if event.HasField("workflow_execution_signaled_event_attributes"):
-                for data in arguments(event.workflow_execution_signaled_event_attributes.input):
+                for data in read_arguments(event.workflow_execution_signaled_event_attributes.input):
                     deltas.append(data.decode())
         return deltas
 
@@ -43,6 +43,6 @@ async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place
         for invocation in invocations[:5]:
             await verify_tree(invocation)
         assert await scope.query("refused") == []
-        assert set(await client.user_state(app=app)) == {f"user:{n}" for n in range(INVOCATIONS)}
-        assert await scope.query("state") == await client.user_state(app=app)
+        assert set(await client.state.user(app=app)) == {f"user:{n}" for n in range(INVOCATIONS)}
+        assert await scope.query("state") == await client.state.user(app=app)
     assert len(set(await sent())) == INVOCATIONS

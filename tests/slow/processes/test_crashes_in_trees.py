@@ -123,7 +123,7 @@ async def test_agents_that_wait_in_loops_outlive_their_workers(
     """Each call is answered once and takes effect once, and the next agent of each sequence works once."""
 
     async def all_wait() -> bool:
-        waiting = {call.invocation_id for call in await client.pending()}
+        waiting = {call.invocation_id for call in await client.approvals.pending()}
         return waiting >= {invocation.id for invocation in invocations}
 
     async with working(place, processes) as workers:

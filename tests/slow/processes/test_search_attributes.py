@@ -12,8 +12,8 @@ from temporalio.client import Client
 
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, Process, plan, until
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, has_search_attributes
 from waystation.client.agent_client import AgentClient
-from waystation.client.search_attributes import TYPES, registered
 from waystation.embedded import find_temporal
 
 NAMESPACES = ("unsearchable", "later", "mistyped")
@@ -66,7 +66,7 @@ async def test_without_search_attributes_the_engine_works(plain_server: str, tmp
         assert (await invocation.result()).text == '[["pay", {"paid": 5}]]'
     warnings = [line for line in worker.logs if line["level"] != "info"]
     assert [(line["event"], line["namespace"], line["missing"], line["remedy"]) for line in warnings] == [
-        ("search_attributes.missing", "unsearchable", sorted(TYPES), "run `waystation setup`")
+        ("search_attributes.missing", "unsearchable", sorted(SEARCH_ATTRIBUTE_TYPES), "run `waystation setup`")
     ]
     assert worker.other == []
 
@@ -78,7 +78,7 @@ async def test_search_attributes_that_come_later_are_used_after_a_restart(plain_
         older = await client.start("planned", plan([("pay", {"amount": 1})]))
         await until(older.pending, "a call to confirm")
         await before.stop()
-    await register(client.temporal, TYPES)
+    await register(client.temporal, SEARCH_ATTRIBUTE_TYPES)
     async with place.worker() as after:
         newer = await client.start("planned", plan([("pay", {"amount": 2})]))
 
@@ -103,8 +103,10 @@ async def test_search_attributes_that_come_later_are_used_after_a_restart(plain_
 async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str, tmp_path: Path) -> None:
     """An upsert that the server refuses would stick the workflow for ever, so the name alone is not enough."""
     place, client = await in_namespace("mistyped", plain_server, tmp_path)
-    await register(client.temporal, {**TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT})
-    assert not await registered(client.temporal, tell=False)
+    await register(
+        client.temporal, {**SEARCH_ATTRIBUTE_TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT}
+    )
+    assert not await has_search_attributes(client.temporal, tell=False)
     async with place.worker() as worker:
         assert (await client.run("planned", plan([("remember", {"word": "x"})]))).status == "completed"
         assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]

@@ -14,7 +14,7 @@ async def test_fifty_clients_that_begin_a_session_at_once_get_the_same(serve: Se
     async with serve(asking(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "asker")
         names = {"agent": "asker", "session_id": session.given.session_id, "user_id": "ann"}
-        clients = [session.client.session(**names) for _ in range(50)]
+        clients = [env.client.session(**names) for _ in range(50)]
         sent = await asyncio.gather(*(one.send(f"message {n}") for n, one in enumerate(clients)))
         for one in sent:
             await one.result()

@@ -17,9 +17,7 @@ from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation, Verified
 from waystation.core.review import Review
-from waystation.history import invocation_runs as chain
-from waystation.history.files import read
-from waystation.history.invocation_runs import opened
+from waystation.history import decode_histories, log_from_runs, read_history_file
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 
@@ -160,11 +158,11 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
 async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
     """Hazard: no audit. At every point of every kept history it is the beginning of what is told in the end."""
     store = Blobs(HISTORIES / "store")
-    histories = await opened(read(HISTORIES / f"{name}.json").histories, offloading(store))
+    histories = await decode_histories(read_history_file(HISTORIES / f"{name}.json").histories, offloading(store))
 
     async def told(events: Any) -> list[JsonObject]:
         cut = WorkflowHistory(histories[0].workflow_id, events)
-        return account(await chain.log_in([cut], store.get))
+        return account(await log_from_runs([cut], store.get))
 
     (history,) = histories
     whole = await told(history.events)

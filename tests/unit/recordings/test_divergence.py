@@ -24,8 +24,7 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import InvocationResult
-from waystation.history.files import Saved, written
-from waystation.history.reader import log_of
+from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Divergence, Recording, divergence_of, replay
 from waystation.workflows import alarm, invocation, pending, perform, ports
 from waystation.workflows.invocation import AgentInvocation
@@ -307,7 +306,11 @@ async def test_a_recording_is_replayed_with_the_agents_that_it_called(
 ) -> None:
     """A difference may be in one of them alone."""
     file = tmp_path / "called.json"
-    file.write_text(json.dumps(written(Saved([kept("called-agent")], [Saved([kept("called-agent-child")])]))))
+    file.write_text(
+        json.dumps(
+            format_saved_history(SavedHistory([kept("called-agent")], [SavedHistory([kept("called-agent-child")])]))
+        )
+    )
     recording = await Recording.read(file)
     await replay(recording)
     real = perform.call_tool

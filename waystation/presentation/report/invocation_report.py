@@ -15,8 +15,7 @@ from waystation.core.event import text_of
 from waystation.core.message import user_content
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
-from waystation.history.attempts import Attempts, attempts_of, tasks_failed
-from waystation.history.reader import outcome_of, seconds_of
+from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
 from waystation.presentation import timeline
 from waystation.presentation.report.run_summary import Telling, told
 from waystation.presentation.timeline_drawing import Row
@@ -131,7 +130,7 @@ class Report:
     @property
     def failed_tasks(self) -> list[tuple[int, str]]:
         """The workflow tasks that failed."""
-        return tasks_failed(self.recording.histories)
+        return failed_workflow_tasks(self.recording.histories)
 
     @property
     def message(self) -> str:

@@ -1,29 +1,51 @@
-"""What it means that an answer was refused, came too late, or that nobody confirmed it."""
+"""Send updates to workflows, and explain why one was not accepted."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import approval, errors, ids
 from waystation.core.answer import parse_answer
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 
+T = TypeVar("T")
 
-def unconfirmed(error: Exception) -> BaseException:
-    """Return `error`, unless whoever waited was told to stop waiting: the SDK reports both alike."""
+PAUSE_S = 0.2
+
+
+async def send_when_ready(send: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of an update; `send` sends it, each time under the same id.
+
+    A workflow whose last task failed, for instance because its worker was killed, is not ready: the server refuses the
+    update and records nothing. It is sent again until the caller gives up.
+    """
+    while True:
+        try:
+            return await send()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.FAILED_PRECONDITION:
+                raise
+        await asyncio.sleep(PAUSE_S)
+
+
+def unless_cancelled(error: Exception) -> BaseException:
+    """Return `error`, or a cancellation if the waiting task was cancelled: the SDK reports both alike."""
     task = asyncio.current_task()
     return asyncio.CancelledError() if task and task.cancelling() else error
 
 
-def overtaken(error: WorkflowUpdateFailedError) -> bool:
-    """Whether the invocation ended while an answer was looked into: the server says so, and nothing of the answer."""
+def is_invocation_over(error: WorkflowUpdateFailedError) -> bool:
+    """Whether the invocation ended while an answer was verified: the server then says nothing about the answer."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow"
 
 
-def refusal(error: WorkflowUpdateFailedError) -> Exception:
+def answer_refusal(error: WorkflowUpdateFailedError) -> Exception:
     """Return why a workflow refused an answer."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
@@ -34,7 +56,7 @@ def refusal(error: WorkflowUpdateFailedError) -> Exception:
     return error
 
 
-def too_late(log: Log, answer: JsonObject) -> errors.AnswerRefused:
+def late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
     """Return why an answer to an invocation that is over does not count."""
     given = parse_answer(encode(answer))
     try:

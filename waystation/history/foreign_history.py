@@ -1,7 +1,4 @@
-"""Histories that this version cannot read rightly: encoded by a codec that is not at hand, or made by a newer version.
-
-Both would be read all the same, as something else than what happened: so they are refused, with the remedy.
-"""
+"""Refuse histories that this version would misread: encoded by an unknown codec, or recorded by a newer version."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -26,11 +23,11 @@ from waystation.core.wire import (
     SESSION_WORKFLOW,
     WORKFLOW,
 )
-from waystation.history.reader import patch_of, type_of
+from waystation.history.history_events import patch_of, type_of
 from waystation.storage.driver import UNREADABLE, is_reference
 
 MARKS = frozenset({"continue-as-new", "heard", "last-notices", "one-reading", "read-out", "settled", "scopes"})
-"""What `workflow.patched` is given in workflows, but for marks of signals whose content was not found."""
+"""Patch ids of `workflow.patched`, except those for signals whose content was not found."""
 ACTIVITIES = frozenset(
     {
         MODEL_ACTIVITY,
@@ -49,15 +46,15 @@ WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADABLE["encoding"]})
 
 
-def check(histories: Iterable[WorkflowHistory], name: str) -> None:
-    """Look whether this version reads what it says; `name` is what the message calls it.
+def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
+    """Check that this version reads histories correctly.
 
     Args:
-        histories: As a codec has opened them, if there is one.
-        name: The file, or the id.
+        histories: Decoded by the codec, if there is one.
+        name: The file or the id, for the message.
 
     Raises:
-        ForeignHistory: It does not.
+        ForeignHistory: It cannot read them; the message has the remedy.
     """
     for history in histories:
         kind = type_of(history)
@@ -110,7 +107,7 @@ def _own(event: HistoryEvent) -> Iterator[Payload]:
 
 
 def _unknown(events: Iterable[HistoryEvent]) -> Iterator[str]:
-    """Yield what only a newer version makes."""
+    """Yield features that only a newer version records."""
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:

@@ -20,13 +20,13 @@ DEFAULT_NAMESPACE = "default"
 EXIT_PAUSE_S = 0.1
 
 
-def settings(
+def connection_settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
-    """Return how to connect. What is given here wins over the environment.
+    """Return the settings of a connection. Arguments win over the environment.
 
     Raises:
-        InvalidConfiguration: What the environment says cannot be used.
+        InvalidConfiguration: The environment has an unusable setting.
     """
     try:
         config = ClientConfig.load_client_connect_config(profile=profile)
@@ -67,7 +67,7 @@ def _fault(address: str) -> str | None:
     return None
 
 
-def cause(error: Exception) -> str:
+def connection_problem(error: Exception) -> str:
     """Return the reason in a failed connection's message, freed of the names of its Rust types."""
     text = str(error) or type(error).__name__
     if "InvalidContentType" in text:
@@ -89,20 +89,20 @@ async def connect(
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
 ) -> Client:
-    """Return a Temporal client. What is given here wins over the environment.
+    """Return a Temporal client. Arguments win over the environment.
 
-    `store` is where payloads of at least `offload_over` bytes are kept, see `Blobs`: the same as the workers'. With
-    `short_forms` those that it does not hold are read shortened; for programs that only show histories.
+    `store` holds payloads of at least `offload_over` bytes, see `Blobs`; use the workers' store. With `short_forms`,
+    payloads that the store lacks are read in a shortened form, for programs that only display histories.
 
     Raises:
-        RuntimeError: No server answers there; `cause` says why.
-        InvalidConfiguration: What the environment says cannot be used.
+        RuntimeError: No server answers there; see `connection_problem`.
+        InvalidConfiguration: The environment has an unusable setting.
     """
     atexit.unregister(_let_threads_finish)  # once is enough
     atexit.register(_let_threads_finish)
     converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms)
     return await Client.connect(
-        **settings(address=address, namespace=namespace, profile=profile), data_converter=converter
+        **connection_settings(address=address, namespace=namespace, profile=profile), data_converter=converter
     )
 
 

@@ -15,7 +15,7 @@ from temporalio.client import WorkflowHistory
 
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject
-from waystation.history.decoded_download import encoded, is_decoded
+from waystation.history.web_ui_download import encode_payloads, is_decoded
 
 EARLIER = "earlierRuns"
 """Each as a file of it alone would be, oldest first."""
@@ -24,36 +24,36 @@ CALLED = "calledAgents"
 MAX_BYTES = 300_000_000
 """Of a file. A run has at most 50 MB, by the server's limit, which are about 70 MB of JSON."""
 _TYPES = frozenset(EventType.values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
-WANTED = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
+REMEDY = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What a file holds of a workflow."""
+class SavedHistory:
+    """The histories of one workflow in a file."""
 
     histories: Sequence[WorkflowHistory]
     """Of its runs, oldest first, as the server has them."""
-    called: Sequence["Saved"] = ()
+    called: Sequence["SavedHistory"] = ()
 
 
-def written(saved: Saved) -> JsonObject:
-    """Return what a file is to hold."""
+def format_saved_history(saved: SavedHistory) -> JsonObject:
+    """Return the JSON of a history file."""
     *earlier, latest = (history.to_json_dict() for history in saved.histories)
-    beside = {EARLIER: earlier, CALLED: [written(each) for each in saved.called]}
+    beside = {EARLIER: earlier, CALLED: [format_saved_history(each) for each in saved.called]}
     return {**latest, **{name: held for name, held in beside.items() if held}}
 
 
-def read(path: Path) -> Saved:
-    """Return what a file holds.
+def read_history_file(path: Path) -> SavedHistory:
+    """Read a history file.
 
     Raises:
-        ForeignHistory: It holds something else.
+        ForeignHistory: It has other content.
         OSError: It cannot be read.
     """
     name = repr(str(path))
     if not path.is_file() and path.exists():
         kind = "a folder" if path.is_dir() else "no regular file"
-        raise ForeignHistory(f"{name} is {kind}; name a file with a history. {WANTED}")
+        raise ForeignHistory(f"{name} is {kind}; name a file with a history. {REMEDY}")
     if (size := path.stat().st_size) > MAX_BYTES:
         raise ForeignHistory(
             f"{name} is {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read, and the server ends a run "
@@ -63,7 +63,7 @@ def read(path: Path) -> Saved:
     try:
         return _saved(json.loads(data), name, path)
     except (ValueError, RecursionError) as error:
-        raise ForeignHistory(f"{name} is no history: {_no_json(data, error)}. {WANTED}") from None
+        raise ForeignHistory(f"{name} is no history: {_no_json(data, error)}. {REMEDY}") from None
 
 
 def _no_json(data: bytes, error: Exception) -> str:
@@ -84,11 +84,11 @@ def _no_json(data: bytes, error: Exception) -> str:
     return "it is no JSON"
 
 
-def _saved(found: Any, name: str, path: Path) -> Saved:
+def _saved(found: Any, name: str, path: Path) -> SavedHistory:
     runs = [*_beside(found, EARLIER), found]
     histories = [_parsed(run, name if len(runs) == 1 else f"{name}, run {n},", path) for n, run in enumerate(runs, 1)]
     called = enumerate(_beside(found, CALLED), 1)
-    return Saved(histories, [_saved(each, f"{name}, called agent {number},", path) for number, each in called])
+    return SavedHistory(histories, [_saved(each, f"{name}, called agent {number},", path) for number, each in called])
 
 
 def _beside(found: Any, key: str) -> list[Any]:
@@ -100,16 +100,16 @@ def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:
     found = _answer(found, name)
     events = found.get("events") if isinstance(found, dict) else None
     if not isinstance(events, list) or not events:
-        raise ForeignHistory(f"{name} is no history: it has no list of `events`. {WANTED}")
+        raise ForeignHistory(f"{name} is no history: it has no list of `events`. {REMEDY}")
     try:
         if is_decoded(events):
-            found = {"events": encoded(events)}
+            found = {"events": encode_payloads(events)}
         history = WorkflowHistory.from_json(_workflow_id(events[0]) or path.stem, found)
     except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
         reason = " ".join(str(error).split())[:200]
-        raise ForeignHistory(f"{name} is no history: it cannot be read ({reason}). {WANTED}") from None
+        raise ForeignHistory(f"{name} is no history: it cannot be read ({reason}). {REMEDY}") from None
     if gap := _gap(history):
-        raise ForeignHistory(f"{name} is no history: {gap}. {WANTED}")
+        raise ForeignHistory(f"{name} is no history: {gap}. {REMEDY}")
     return history
 
 
@@ -121,7 +121,7 @@ def _answer(found: Any, name: str) -> Any:
         return found
     if found.get("nextPageToken"):
         raise ForeignHistory(
-            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {WANTED}"
+            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {REMEDY}"
         )
     return found["history"]
 

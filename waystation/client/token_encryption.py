@@ -1,4 +1,4 @@
-"""Proof of who answers, on the client's side: a token is sealed for the workers before it leaves the process."""
+"""Encrypt the tokens that prove who answers, for the workers, before they leave the process."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.sealed import IDENTITY_ENV, Signs, is_sealed
 
 
-class Seals(Protocol):
+class TokenEncrypter(Protocol):
     """Encrypts tokens for the workers, as `waystation.identity.Sealer` does."""
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
@@ -21,30 +21,30 @@ Token: TypeAlias = str | Signs
 """A person's token, or what makes one for an answer."""
 
 
-class Proof:
-    """Seals with the key that is configured, which is read when the first token is to be sealed."""
+class TokenEncryption:
+    """Encrypts with the configured key, which is read for the first token."""
 
-    def __init__(self, identity: str | Path | Seals | None) -> None:
-        """Read `identity`, a file, or else the one that the environment names."""
-        self._given = identity
+    def __init__(self, identity: str | Path | TokenEncrypter | None) -> None:
+        """`identity` is an encrypter or a file; by default the environment names a file."""
+        self._encrypter = identity
 
-    def of(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
-        """Return a token as it may stand in a history. One that is sealed already stays as it is.
+    def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
+        """Return a token that a history may contain. An encrypted one is returned unchanged.
 
         Raises:
-            InvalidConfiguration: It is not configured with which key.
+            InvalidConfiguration: No key is configured.
             NotAllowed: It is too long.
         """
         if not isinstance(token, str):
             token = token(namespace=namespace, approval_id=approval_id, answer=answer)
         if is_sealed(token):
             return token
-        if self._given is None or isinstance(self._given, str | Path):
-            self._given = _sealer(self._given or os.environ.get(IDENTITY_ENV))
-        return self._given.seal(token, namespace=namespace, approval_id=approval_id, answer=answer)
+        if self._encrypter is None or isinstance(self._encrypter, str | Path):
+            self._encrypter = _sealer(self._encrypter or os.environ.get(IDENTITY_ENV))
+        return self._encrypter.seal(token, namespace=namespace, approval_id=approval_id, answer=answer)
 
 
-def _sealer(file: str | Path | None) -> Seals:
+def _sealer(file: str | Path | None) -> TokenEncrypter:
     if not file:
         problem = (
             "is not set. A token is sent encrypted only: name a file with the workers' public key, such as the "

@@ -1,12 +1,13 @@
-"""Forks: invocations that go on from an event of another one, in another way."""
+"""Fork an invocation: continue from one of its events with other input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from waystation.client.starting import begin
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation, start_invocation
 from waystation.core import fork, ids
 from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
@@ -15,17 +16,14 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import MEMO_FORK, WORKFLOW, InvocationInput
 
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient, Invocation
-
 MAX_NUMBERS = 100
-"""How many numbers are tried for a fork, after those that are known to be taken."""
+"""How many numbers are tried for a fork, after those that are known to be in use."""
 
 
 class Forks:
-    """Starts forks, and finds them; `AgentClient.forks`."""
+    """Start and find forks; `AgentClient.forks`."""
 
-    def __init__(self, client: "AgentClient") -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     async def start(
@@ -42,28 +40,28 @@ class Forks:
         budget: Budget | None = None,
         requester: str | None = None,
         id: str | None = None,
-    ) -> "Invocation":
-        """Start an invocation that takes over the events of another one up to `event`, and goes on from there.
+    ) -> Invocation:
+        """Start an invocation that takes over the events of another one up to `event`, and continues from there.
 
-        What was recorded up to there does not happen again. Calls that had no result by then are carried out, once more
-        if the source has carried them out later. What people had decided on such calls does not count: they are asked
-        again. To have a model asked again, name the event before its reply.
+        Recorded results are reused. Calls that had no result by then run, again if the source ran them later;
+        approvals of such calls do not count, the fork asks for them again. To call a model again, name the event before
+        its reply.
 
         Args:
-            source: Id of the other invocation, which may go on or be over.
+            source: Id of the other invocation, running or closed.
             event: Number of the last event that is taken over, from 1.
             run_id: A run of the source, when it has several.
-            message: What the agent is told, instead of what the source was told.
-            instruction: Instead of the agent's own; only workers with `--allow-overrides` take it.
-            model: Name of the model, instead of the agent's own; likewise.
-            agent: Whose instruction and model are meant, in a tree of agents; by default those of the one started.
-            results: Responses to calls that are then not carried out, by the ids of the calls.
-            budget: What it may use in all, what is taken over included; by default as the source.
+            message: Replaces the message of the source.
+            instruction: Replaces the agent's own; only workers with `--allow-overrides` accept it.
+            model: Name of a model that replaces the agent's own; likewise.
+            agent: The agent whose instruction and model are replaced, in a tree of agents; by default the root agent.
+            results: Responses to calls that then do not run, by function call id.
+            budget: Limits of the fork, including what it took over; by default those of the source.
             requester: Who triggers it, when that is not the user.
             id: Id of the new invocation; by default `<source>~<number>`, by which `of` finds it.
 
         Raises:
-            InvalidInput: It cannot be forked so; the message says why.
+            InvalidInput: Such a fork is not possible; the message says why.
             RPCError: There is no such invocation.
         """
         return await (
@@ -93,9 +91,9 @@ class Forks:
         requester: str | None = None,
         id: str | None = None,
         **differently: Any,
-    ) -> "Prepared":
+    ) -> "PreparedFork":
         """Return a fork that is not started yet; parameters and errors as for `start`."""
-        log = await self._client.invocation(source, run_id=run_id).log()
+        log = await Invocation.from_id(self._client, source, run_id=run_id).log()
         if log.input is None:
             raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
         wanted = {name: value for name, value in differently.items() if value}
@@ -110,40 +108,40 @@ class Forks:
             requester=requester,
             fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **wanted),
         )
-        return Prepared(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
+        return PreparedFork(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
 
-    async def of(self, id: str) -> list["Forked"]:
-        """Return the forks of an invocation, oldest first, as far as their ids were left to be chosen."""
+    async def of(self, id: str) -> list["FoundFork"]:
+        """Return the forks of an invocation whose ids were generated, oldest first."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        found: dict[str, Forked] = {}  # each has a row for every run
+        found: dict[str, FoundFork] = {}  # each has a row for every run
         async for each in self._client.temporal.list_workflows(query):
             if ids.is_fork(id, each.id):
-                found[each.id] = Forked(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
+                found[each.id] = FoundFork(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
         return sorted(found.values(), key=lambda each: int(each.id[len(prefix) :]))
 
 
 @dataclass(frozen=True, slots=True)
-class Forked:
-    """A fork, as it is found."""
+class FoundFork:
+    """A fork found on the server."""
 
     id: str
     event: int | None
-    """The last event that it takes over; None when whoever started it left no memo."""
+    """The last event that it takes over; None when it was started without a memo."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFork:
     """A fork that is not started yet."""
 
-    client: "AgentClient"
+    client: ClientContext
     given: InvocationInput
     id: str | None
     log: Log
-    """With which it begins; its `performing()` are the calls that it carries out first."""
+    """The log it starts with; its `performing()` are the calls that it runs first."""
 
-    async def start(self) -> "Invocation":
+    async def start(self) -> Invocation:
         """Start it.
 
         Raises:
@@ -154,12 +152,12 @@ class Prepared:
         data = self.given.model_dump(mode="json", exclude_defaults=True)
         for chosen in [self.id] if self.id is not None else await self._free_ids(source):
             try:
-                await begin(self.client, chosen, data, memo)
+                await start_invocation(self.client, chosen, data, memo)
             except WorkflowAlreadyStartedError:
                 continue
-            return self.client.invocation(chosen)
+            return Invocation.from_id(self.client, chosen)
         raise InvalidInput(f"There is an invocation {self.id or source!r} already; a fork needs an `id` of its own.")
 
     async def _free_ids(self, source: str) -> list[str]:
-        first = len(await self.client.forks.of(source)) + 1
+        first = len(await Forks(self.client).of(source)) + 1
         return [ids.fork(source, number) for number in range(first, first + MAX_NUMBERS)]

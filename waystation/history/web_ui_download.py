@@ -1,7 +1,7 @@
-"""The Web UI's download of a history with payloads decoded, made a history again.
+"""Encode the Web UI's download of a decoded history again.
 
-There, the bytes of a payload are replaced by the value that they say, with metadata as text beside it or, in older
-versions, without. Of JSON nothing is lost but its spaces.
+In it the value of a payload replaces its bytes, with metadata as text beside it or, in older versions, without. JSON
+loses nothing but its spaces.
 """
 
 import base64
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 LOOKED_AT = 50
-"""Events that tell of which shape all are."""
+"""How many events decide which shape a file has."""
 _MAPS = ("fields", "indexedFields")
 """Where payloads have names: memo, headers, search attributes."""
 _ALONE = ("summary", "details", "encodedAttributes")
@@ -30,11 +30,11 @@ def _payloads_in(found: Any) -> Iterator[Any]:
             yield from _payloads_in(value)
 
 
-def encoded(found: Any) -> Any:
-    """Return such events as the server has them."""
+def encode_payloads(found: Any) -> Any:
+    """Return decoded events as the server has them."""
     match found:
         case list():
-            return [encoded(each) for each in found]
+            return [encode_payloads(each) for each in found]
         case dict():
             return {name: _field(name, value) for name, value in found.items()}
         case _:
@@ -50,7 +50,7 @@ def _field(name: str, value: Any) -> Any:
         case _ if name in _ALONE and not _holds_payloads(value):
             return _payload(value)
         case _:
-            return encoded(value)
+            return encode_payloads(value)
 
 
 def _holds_payloads(value: Any) -> bool:

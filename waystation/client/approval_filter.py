@@ -1,26 +1,35 @@
-"""Which calls are looked for among all that wait, and how far a list of them has been read."""
+"""Find pending calls: which of them match, and how far a list of them has been read."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecution
+from temporalio.common import TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.client.pending import pending_calls
-from waystation.client.search_attributes import AGENT, registered
+from waystation.client.search_attributes import AGENT, PENDING, has_search_attributes
 from waystation.core.answer import PendingCall
-from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
+from waystation.core.wire import (
+    MAX_KEYWORD,
+    MEMO_PENDING,
+    SEARCH_AGENT,
+    SEARCH_SESSION,
+    SEARCH_STATUS,
+    SEARCH_USER,
+    WORKFLOW,
+)
 
-PAGE = 100
-"""How many invocations are asked for at a time, each with all that waits in it."""
+PAGE_SIZE = 100
+"""Invocations per request, each with all of its pending calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which calls are looked for."""
+class ApprovalFilter:
+    """Conditions that a pending call must meet."""
 
     agent: str | None = None
     tool: str | None = None
@@ -30,8 +39,23 @@ class Wanted:
     session_id: str | None = None
     below: str | None = None
 
+    @classmethod
+    def from_options(
+        cls,
+        agent: str | None = None,
+        tool: str | None = None,
+        person: str | Iterable[str] | None = None,
+        older_than: timedelta | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        below: str | None = None,
+    ) -> "ApprovalFilter":
+        """Return a filter; see `Approvals.each` for the options."""
+        people = (person,) if isinstance(person, str) else tuple(person or ())
+        return cls(agent, tool, people, older_than, user_id, session_id, below)
+
     def query(self, *, searchable: bool, before: datetime | None) -> str:
-        """Return what the server is asked for; whatever a query cannot say is looked for in what it answers."""
+        """Return the visibility query. `matches` checks the conditions that a query cannot express."""
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
             # What began before the attributes existed has none.
@@ -48,8 +72,8 @@ class Wanted:
             parts.append(f"StartTime <= '{before.isoformat()}'")
         return " AND ".join(parts)
 
-    def has(self, execution: WorkflowExecution, root: str | None) -> bool:
-        """Whether an invocation may hold such calls; `root` is at the top of the tree that is meant."""
+    def may_contain(self, execution: WorkflowExecution, root: str | None) -> bool:
+        """Whether an invocation may contain matching calls; `root` is the topmost workflow above `below`."""
         if self.below is not None:
             # Anybody may start a workflow under an id that looks like one of the tree.
             if not execution.id.startswith(f"{self.below}/"):
@@ -59,8 +83,8 @@ class Wanted:
         started_as = execution.typed_search_attributes.get(AGENT)
         return self.agent is None or started_as is None or started_as == self.agent[:MAX_KEYWORD]
 
-    def is_met_by(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
-        """Whether a call is one of those."""
+    def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
+        """Whether a call meets the conditions."""
         return (
             (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
@@ -72,80 +96,66 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """How far a list has been read. The server gives what began last first."""
+class ListPosition:
+    """How far a list has been read. The server lists the latest start first."""
 
     before: datetime
     runs: tuple[str, ...]
-    """Those that were read of the ones that began at that moment."""
+    """The runs that started at that moment and were read."""
 
     @classmethod
-    def after(cls, execution: WorkflowExecution, at: "Place | None") -> "Place":
-        """Return the place behind an invocation."""
+    def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
+        """Return the position after an invocation."""
         same = at.runs if at and at.before == _rounded(execution.start_time) else ()
         return cls(_rounded(execution.start_time), (*same, execution.run_id))
 
     @classmethod
-    def read(cls, text: str) -> "Place":
-        """Return the place that a list was told to go on from."""
+    def parse(cls, text: str) -> "ListPosition":
+        """Parse the output of `format`."""
         moment, *runs = text.split("|")
         try:
             return cls(datetime.fromisoformat(moment).astimezone(UTC), tuple(runs))
         except ValueError:
             raise ValueError(f"{text!r} is no place in a list; it is the `next` of the part before.") from None
 
-    def written(self) -> str:
-        """Return the place as text."""
+    def format(self) -> str:
+        """Return the position as text."""
         return "|".join((self.before.isoformat(), *self.runs))
 
     def has_passed(self, execution: WorkflowExecution) -> bool:
-        """Whether an invocation was read before."""
+        """Whether an invocation was read already."""
         return _rounded(execution.start_time) > self.before or execution.run_id in self.runs
 
 
 def _rounded(moment: datetime) -> datetime:
-    """Return the moment up to which the server is asked; it counts in smaller steps than Python."""
+    """Round a time up to the next microsecond: the server counts in smaller steps than Python."""
     return moment.astimezone(UTC) + timedelta(microseconds=1)
 
 
-async def found(
-    client: Client, wanted: Wanted, at: "Place | None" = None
+async def find_pending_calls(
+    client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
-    """Yield invocations from a place on, those that began last first, each with the calls in it that are wanted."""
-    searchable = await registered(client, tell=False)
-    root = await _root_of(client, wanted.below) if wanted.below else None
-    query = wanted.query(searchable=searchable, before=at.before if at else None)
-    async for execution in client.list_workflows(query, page_size=PAGE):
-        if (at and at.has_passed(execution)) or not wanted.has(execution, root):
+    """Yield invocations after a position, latest start first, each with its matching calls."""
+    searchable = await has_search_attributes(client, tell=False)
+    root = await _root_of(client, filter.below) if filter.below else None
+    query = filter.query(searchable=searchable, before=at.before if at else None)
+    async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
+        if (at and at.has_passed(execution)) or not filter.may_contain(execution, root):
             continue
         calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
         now = time.time()
-        yield execution, [call for call in calls if wanted.is_met_by(call, searchable=searchable, now=now)]
+        yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=now)]
 
 
 async def _root_of(client: Client, below: str) -> str | None:
-    """Return the workflow at the top of a tree; None when nobody knows."""
+    """Return the workflow at the top of a tree; None when the server does not know."""
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None
 
 
-def wanting(
-    agent: str | None = None,
-    tool: str | None = None,
-    person: str | Iterable[str] | None = None,
-    older_than: timedelta | None = None,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    below: str | None = None,
-) -> Wanted:
-    """Return which calls are meant; see `Approvals.each`."""
-    people = (person,) if isinstance(person, str) else tuple(person or ())
-    return Wanted(agent, tool, people, older_than, user_id, session_id, below)
-
-
 def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
-    """Whether somebody, with all roles, may answer a call or has claimed it."""
+    """Whether an approver, given with all roles, may answer a call or has claimed it."""
     if call.claimed_by in people:
         return True
     if call.policy is None:
@@ -159,5 +169,14 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
 
 
 def _quotable(text: str) -> bool:
-    """Whether a query names it as it stands."""
+    """Whether a query can contain it unescaped."""
     return text.isprintable() and not set(text) & set("'\"\\")
+
+
+def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+    """Return the calls in a memo; where search attributes exist, only those that they still list."""
+    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    if attributes.get(AGENT) is None:
+        return described
+    listed = attributes.get(PENDING) or ()
+    return [call for call in described if call.function_call_id in listed]

@@ -1,17 +1,18 @@
-"""Converse with an agent over several messages."""
+"""One session, and the invocations that its messages go to."""
 
 import asyncio
 import functools
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowHandle,
+    WorkflowHistory,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -19,35 +20,33 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from waystation.client.session_begun import Begun, unknown
-from waystation.client.unconfirmed import unconfirmed
-from waystation.client.updates import when_ready
+from waystation.client.approvals import Approvals
+from waystation.client.client_context import ClientContext
+from waystation.client.invocation_handle import Invocation
+from waystation.client.scoped_state import ScopedState
+from waystation.client.session_stream import StartedInvocations, count_events, stream_session, unknown_session
+from waystation.client.workflow_updates import send_when_ready, unless_cancelled
 from waystation.core import errors, ids
-from waystation.core.answer import PendingCall
+from waystation.core.answer import Action, PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
+from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest, encode, faults, plain
 from waystation.core.session_data import Busy, SessionInput, check_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
-from waystation.history.reader import decoded
-from waystation.history.session_reader import SessionReader
-from waystation.history.session_runs import absent
+from waystation.history import SessionReader, decode_events, is_not_found
 from waystation.storage import Blobs
-
-if TYPE_CHECKING:
-    from waystation.client.agent_client import AgentClient
-    from waystation.client.session_invocation import Sent, SessionInvocation
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
 """How long a worker may take to confirm a message."""
 
 
 class Session:
-    """One conversation of a user with an agent, as seen from outside."""
+    """One conversation of a user with an agent."""
 
     def __init__(
         self,
-        client: "AgentClient",
+        client: ClientContext,
         *,
         agent: str,
         session_id: str,
@@ -68,8 +67,8 @@ class Session:
         self.id = ids.session(given.app, given.user_id, given.session_id)
         """Its workflow id."""
         self._blobs = blobs or client.blobs
-        self.begun = Begun(client.temporal, self.id)
-        """Which of its invocations have begun."""
+        self.started_invocations = StartedInvocations(client.temporal, self.id)
+        """Reads which invocations the session has started."""
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
@@ -77,7 +76,7 @@ class Session:
         return self.client.temporal.get_workflow_handle(self.id)
 
     async def create(self, state: Mapping[str, Any] | None = None) -> "Session":
-        """Begin the session without a message.
+        """Start the session without a message.
 
         Raises:
             SessionExists: It is there already, or was.
@@ -110,25 +109,25 @@ class Session:
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
     ) -> "Sent":
-        """Say something, and learn at once which invocation it goes to.
+        """Send a message, and learn at once which invocation it goes to.
 
         Args:
             message: Text, or a genai Content as JSON.
-            message_id: An id of your own; the same one is taken once, so that sending can be repeated.
-            when_busy: What to do while the session works on another message: let this one wait, refuse it, or hand it
-                to the invocation that is at work.
+            message_id: An id of your own; each id is accepted once, so that sending can be repeated.
+            when_busy: What to do while the session works on another message: queue this one, refuse it, or hand it
+                to the running invocation.
             state: Changes of the session's state, made when its invocation begins.
-            budget: What the invocation may use.
+            budget: Limits of the invocation.
             metadata: Recorded, not shown to the model.
-            streaming: Whether text can be read while a model still says it.
+            streaming: Whether text can be read while a model still generates it.
             create: Whether a session that does not exist begins with this message.
             confirm_within: How long to wait for a worker to take it.
 
         Raises:
-            SessionRefused: It was not taken; the class says why.
-            NotJson: The message or the state has something in it that cannot be recorded.
-            MessageUnconfirmed: No worker took it in time. It may still be taken later; send it again with the same
-                `message_id` to find out.
+            SessionRefused: It was not accepted; the class says why.
+            NotJson: The message or the state contains a value that JSON cannot hold.
+            MessageUnconfirmed: No worker confirmed it in time. It may still be accepted later; send it again with the
+                same `message_id` to find out.
         """
         optional = {
             "message_id": message_id,
@@ -140,26 +139,22 @@ class Session:
         }
         given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
         check_size(encode(given))
-        from waystation.client.session_invocation import Sent  # which is made of what imports this module
-
-        opened = self.begun.opened
+        opened = self.started_invocations.opened
         receipt = await self._update(SEND, given, create=create, within=confirm_within)
         new = opened and receipt["status"] in ("started", "queued")
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), new=new)
 
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
-        """Say something and wait for the result; see `send` and `Sent.result`."""
+        """Send a message and wait for the result; see `send` and `Sent.result`."""
         return await (await self.send(message, **options)).result()
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation of that number, from 1; one that still waits for its turn is waited for."""
-        from waystation.client.session_invocation import SessionInvocation
-
         handle = self.client.temporal.get_workflow_handle(ids.session_invocation(self.id, number))
-        return SessionInvocation(self.client, handle, self.begun)
+        return SessionInvocation(self.client, handle, self.started_invocations)
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
-        """Let the session take no further message; it ends when its invocations have.
+        """Stop accepting messages; the session ends when its invocations have.
 
         Raises:
             UnknownSession: It does not exist.
@@ -168,7 +163,7 @@ class Session:
         return await self._update(CLOSE, None, create=False, within=confirm_within)
 
     async def cancel(self) -> None:
-        """Ask the session and its invocations to end; running tools are told."""
+        """Request cancellation of the session and its invocations; running tools are notified."""
         await self.handle.cancel()
 
     async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
@@ -178,8 +173,8 @@ class Session:
         try:
             async with asyncio.timeout(within.total_seconds()):
                 if create:
-                    return await when_ready(functools.partial(self._update_with_start, name, args, id))
-                receipt: JsonObject = await when_ready(
+                    return await send_when_ready(functools.partial(self._update_with_start, name, args, id))
+                receipt: JsonObject = await send_when_ready(
                     functools.partial(self.handle.execute_update, name, args=args, id=id)
                 )
                 return receipt
@@ -188,14 +183,14 @@ class Session:
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
         except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise unconfirmed(errors.MessageUnconfirmed(self.id)) from None
+            raise unless_cancelled(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
-            if not absent(error):
+            if not is_not_found(error):
                 raise
             with suppress(RPCError):
                 await self.handle.describe()
                 raise self._closed() from None
-            raise unknown(self.id) from None
+            raise unknown_session(self.id) from None
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> JsonObject:
         beginning = self._beginning()
@@ -232,35 +227,42 @@ class Session:
         return (await self._reader()).transcript.events[start:]
 
     async def follow(self) -> AsyncIterator[Event]:
-        """Yield all events, those that are recorded already and those that come, until the session ends.
+        """Yield all events, recorded and future ones, until the session ends.
 
-        Of invocations that go on side by side, each event comes as soon as it is recorded. What waits is waited for by
-        the server's long-poll: nothing is asked of a worker, and nothing costs history.
+        Events of concurrent invocations come as soon as they are recorded. Waiting uses the server's long poll: it
+        involves no worker and adds nothing to histories.
 
         Raises:
             UnknownSession: There is no such session.
         """
-        from waystation.client.session_listening import follow
-
-        async for event in follow(self):
+        invocations = StartedInvocations(self.client.temporal, self.id)
+        # In this order: what the session knows by now is among the events that are read next.
+        await invocations.caught_up()
+        reported = set(invocations.reported)
+        recorded = await self.events()
+        for event in recorded:
             yield event
+        known = count_events(recorded)
+        async with aclosing(stream_session(self.client, invocations, known=known, passed_over=reported)) as updates:
+            async for update in updates:
+                for event in update.events:
+                    yield event
 
     async def pending(self) -> list[PendingCall]:
-        """Return what waits for a person in the conversation, in agents that were called too. No worker has to run.
+        """Return the pending calls of the session, including those of called agents. No worker has to run.
 
         It comes from visibility, which may lag behind by a second.
         """
-        return await self.client.pending(below=self.id)
+        return await Approvals(self.client).pending(below=self.id)
 
     async def state(self) -> JsonObject:
-        """Return the state with which the next message would be answered, `user:` and `app:` keys included.
+        """Return the state that the next invocation would start with, `user:` and `app:` keys included.
 
         No worker has to run.
         """
         own = (await self._reader()).state
-        given, client = self.given, self.client
-        shared = client.app_state(app=given.app), client.user_state(app=given.app, user_id=given.user_id)
-        app, user = await asyncio.gather(*shared)
+        given, scopes = self.given, ScopedState(self.client.temporal)
+        app, user = await asyncio.gather(scopes.app(app=given.app), scopes.user(app=given.app, user_id=given.user_id))
         return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
@@ -273,10 +275,10 @@ class Session:
         try:
             events = (await self.handle.fetch_history()).events
         except RPCError as error:
-            if not absent(error):
+            if not is_not_found(error):
                 raise
-            raise unknown(self.id) from None
-        await reader.read(await decoded(events, self.client.temporal.data_converter))
+            raise unknown_session(self.id) from None
+        await reader.read(await decode_events(events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader
 
@@ -288,3 +290,80 @@ def _refusal(error: WorkflowUpdateFailedError) -> Exception:
         if isinstance(kind, type) and issubclass(kind, errors.SessionRefused | errors.InvalidInput):
             return kind(cause.message)
     return error
+
+
+class SessionInvocation(Invocation):
+    """An invocation that may still be queued: its methods first wait for its start, by the server's long poll."""
+
+    def __init__(
+        self, client: ClientContext, handle: WorkflowHandle[Any, Any], started: StartedInvocations, *, new: bool = False
+    ) -> None:
+        super().__init__(client, handle)
+        self._started: StartedInvocations | None = started
+        self._new = new
+
+    async def started(self) -> None:
+        """Wait until it has started.
+
+        Raises:
+            SessionClosed: The session ended before it started.
+        """
+        if self._started is not None:
+            await self._started.until(self.id, new=self._new)
+            self._started = None
+
+    async def result(self) -> InvocationResult:
+        """Wait for the end and return the result; see `Invocation.result`."""
+        await self.started()
+        return await super().result()
+
+    async def history(self) -> WorkflowHistory:
+        """Return what Temporal recorded."""
+        await self.started()
+        return await super().history()
+
+    async def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown, until the invocation ends; see `Invocation.follow`."""
+        await self.started()
+        async for log in super().follow():
+            yield log
+
+    async def pending(self) -> list[PendingCall]:
+        """Return what waits for a person. No worker has to run."""
+        await self.started()
+        return await super().pending()
+
+    async def answer(self, action: Action, function_call_id: str | None = None, **options: Any) -> JsonObject:
+        """Answer a call that waits; see `Invocation.answer`."""
+        await self.started()
+        return await super().answer(action, function_call_id, **options)
+
+    async def cancel(self) -> None:
+        """Ask it to end; see `Invocation.cancel`."""
+        await self.started()
+        await super().cancel()
+
+
+class Sent(SessionInvocation):
+    """The invocation that a message goes to, and whether it started one."""
+
+    def __init__(
+        self, session: Session, invocation_id: str, status: str, duplicate: bool = False, *, new: bool = False
+    ) -> None:
+        handle: WorkflowHandle[Any, Any] = session.client.temporal.get_workflow_handle(invocation_id)
+        super().__init__(session.client, handle, session.started_invocations, new=new)
+        self.session = session
+        self.status = status
+        """`started`, `queued` or `joined`; for a repeated message, the status of its invocation."""
+        self.duplicate = duplicate
+        """Whether an earlier message with the same `message_id` was accepted; then that one counts, and not this."""
+
+    @property
+    def invocation_id(self) -> str:
+        """Id of the invocation."""
+        return self.id
+
+    async def invocation(self) -> "Sent":
+        """Wait until the invocation has begun, and return it."""
+        await self.started()
+        return self

@@ -1,0 +1,82 @@
+"""`AgentClient` is made of parts; its own methods for them only delegate."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from waystation.client.agent_client import AgentClient
+
+
+class Recorder:
+    """Records the one call that is made to a part, and returns a marker."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def record(*args: Any, **options: Any) -> str:
+            self.calls.append((name, args, options))
+            return "result"
+
+        return record
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "delegate", "args", "options"),
+    [
+        ("approvals", "pending", "pending", (), {"below": "i-1"}),
+        ("state", "user", "user_state", (), {"app": "shop", "user_id": "ann"}),
+        ("state", "app", "app_state", (), {"app": "shop"}),
+        ("state", "delete_user", "delete_user_state", (), {"app": "shop", "user_id": "ann"}),
+        ("state", "delete_app", "delete_app_state", (), {"app": "shop"}),
+        ("sessions", "delete", "delete_session", ("s",), {"user_id": "ann", "app": "shop"}),
+    ],
+)
+async def test_a_method_of_the_client_delegates_to_its_part(
+    part: str, method: str, delegate: str, args: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    """With the same arguments, and the same result."""
+    client, recorder = AgentClient(None), Recorder()  # type: ignore[arg-type]  # nothing is sent
+    setattr(client, part, recorder)
+    assert await getattr(client, delegate)(*args, **options) == "result"
+    [(called, given_args, given)] = recorder.calls
+    assert (called, given_args) == (method, args)
+    assert given.items() >= options.items()
+
+
+async def test_sessions_are_listed_by_calling_them_too() -> None:
+    """`client.sessions(...)` is `client.sessions.list(...)`."""
+
+    class Server:
+        def list_workflows(self, query: str) -> AsyncIterator[Any]:
+            async def nothing() -> AsyncIterator[Any]:
+                queries.append(query)
+                for execution in list[Any]():
+                    yield execution
+
+            return nothing()
+
+    queries: list[str] = []
+    client = AgentClient(Server())  # type: ignore[arg-type]  # only lists
+    assert [entry async for entry in client.sessions(agent="a")] == []
+    assert [entry async for entry in client.sessions.list(agent="a")] == []
+    assert len(queries) == 2
+    assert len(set(queries)) == 1
+
+
+def test_importing_the_client_package_loads_nothing() -> None:
+    """Its names load on first use; neither Temporal's SDK nor the cryptography of identities before."""
+    code = "import sys, waystation.client; print({'temporalio', 'joserfc', 'waystation.identity'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_every_exported_name_exists() -> None:
+    """Also those that are loaded on first use."""
+    import waystation.client
+    import waystation.history
+
+    for package in (waystation.client, waystation.history):
+        assert [name for name in package.__all__ if not hasattr(package, name)] == []

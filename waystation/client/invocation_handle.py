@@ -1,0 +1,362 @@
+"""One invocation: start it, follow it, answer its pending calls."""
+
+import asyncio
+import functools
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio.client import (
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowHistory,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client.approval_filter import pending_calls
+from waystation.client.client_context import ClientContext
+from waystation.client.search_attributes import start_attributes
+from waystation.client.streams import stream_events
+from waystation.client.token_encryption import Token
+from waystation.client.workflow_updates import (
+    answer_refusal,
+    is_invocation_over,
+    late_answer_refusal,
+    send_when_ready,
+    unless_cancelled,
+)
+from waystation.core import errors, ids, summary
+from waystation.core.answer import Action, PendingCall, check_size
+from waystation.core.errors import InvalidInput, StoreFailed
+from waystation.core.event import Event
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, digest, encode
+from waystation.core.wire import (
+    ANSWER_SIGNAL,
+    ANSWER_UPDATE,
+    WORKFLOW,
+    InvocationInput,
+    InvocationResult,
+)
+from waystation.history import (
+    SavedHistory,
+    decode_histories,
+    fetch_log_before,
+    fetch_runs,
+    fetch_saved_history,
+    follow_log,
+    log_of,
+)
+from waystation.storage.blobs import STORE_VARIABLE
+from waystation.storage.driver import INLINE_LIMIT, UNREADABLE
+
+CONFIRMATION_LIMIT = timedelta(seconds=15)
+"""How long a worker may take to confirm an answer. After a crash that takes the sticky timeout, 1 s, and a replay; a
+task that was lost with a worker goes to another one after 10 s."""
+_REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
+"""The second for what is over the 4 MB of a gRPC message."""
+
+
+class StoredCredential(Protocol):
+    """A credential that a store has accepted."""
+
+    @property
+    def calls(self) -> Sequence[tuple[str, str]]:
+        """The calls that wait for it, each an invocation's id and a function call's."""
+
+
+class CredentialKeeper(Protocol):
+    """A store of users' credentials, such as `waystation.auth.CredentialStore`."""
+
+    async def authorize(
+        self,
+        *,
+        auth_response_uri: str | None = None,
+        credential: Any = None,
+        call: tuple[str, str] | None = None,
+    ) -> StoredCredential:
+        """Store a credential, or the result of a login."""
+
+
+class Invocation:
+    """One invocation of an agent, as seen from outside."""
+
+    def __init__(self, client: ClientContext, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
+        self.client = client
+        """The client that made it."""
+        self.handle = handle
+        """Temporal's own handle."""
+        self.existed = existed
+        """Whether `start` found it already started under the same id."""
+
+    @classmethod
+    def from_id(cls, client: ClientContext, id: str, *, run_id: str | None = None) -> "Invocation":
+        """Return the invocation of that id, whether or not it exists."""
+        return Invocation(client, client.temporal.get_workflow_handle(id, run_id=run_id))
+
+    @property
+    def id(self) -> str:
+        """Id of the invocation, which is that of its workflow."""
+        return self.handle.id
+
+    @property
+    def converter(self) -> DataConverter:
+        """How the client reads payloads."""
+        return self.client.temporal.data_converter
+
+    async def result(self) -> InvocationResult:
+        """Wait for the end and return the result.
+
+        Raises:
+            WorkflowFailureError: It failed or was cancelled; the cause says how.
+            StoreFailed: It is large, and not in the client's store.
+        """
+        with explaining_store(f"the result of {self.id!r}"):
+            return InvocationResult.model_validate(await self.handle.result())
+
+    async def history(self) -> WorkflowHistory:
+        """Return the history of the latest run; see `histories` for all runs."""
+        return await self.handle.fetch_history()
+
+    async def log(self) -> Log:
+        """Return the log as of now, rebuilt from history. No worker has to run."""
+        latest = await decode_histories([await self.history()], self.converter)
+        client = self.client
+        return log_of(latest, await fetch_log_before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
+
+    async def histories(self) -> list[WorkflowHistory]:
+        """Return the histories of all runs that the server still has, oldest first."""
+        return await fetch_runs(self.client.temporal, await self.history())
+
+    async def saved(self) -> SavedHistory:
+        """Return what `waystation history` writes: `histories`, and those of the agents that it called."""
+        return await fetch_saved_history(self.client.temporal, await self.history())
+
+    async def state(self) -> JsonObject:
+        """Return the state as of now. No worker has to run."""
+        return (await self.log()).state
+
+    async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+        """Yield the events from index `start` on: as `stream`, or, without `follow`, those recorded already."""
+        if follow:
+            async for event in stream_events(self, start=start):
+                yield event
+        else:
+            for event in (await self.log()).events[start:]:
+                yield event
+
+    def stream(self, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
+        """Yield events as they are recorded, until the invocation ends; afterwards all of them at once.
+
+        Args:
+            start: How many events to pass over; to resume, the `index` of the last one that was seen plus 1.
+            partial: Whether to yield unfinished text of a model, too, as events that are `partial`; see
+                `waystation.core.partial`. Only invocations started with `streaming` have any.
+        """
+        return stream_events(self, start=start, partial=partial)
+
+    async def follow(self) -> AsyncIterator[Log]:
+        """Yield the log whenever history has grown, until the invocation ends.
+
+        It is one log that grows; another one from there on when the invocation is reset.
+        """
+        async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
+            yield log
+
+    async def pending(self) -> list[PendingCall]:
+        """Return the pending calls. No worker has to run."""
+        description = await self.handle.describe()
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return []
+        return pending_calls(await description.memo(), description.typed_search_attributes)
+
+    async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Approve a call; see `answer`."""
+        return await self.answer("approve", function_call_id, **answer)
+
+    async def reject(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Reject a call; see `answer`."""
+        return await self.answer("reject", function_call_id, **answer)
+
+    async def respond(self, response: JsonObject, function_call_id: str | None = None, **answer: Any) -> JsonObject:
+        """Give a long-running call its response; see `answer`."""
+        return await self.answer("respond", function_call_id, response=response, **answer)
+
+    async def authorize(
+        self,
+        function_call_id: str | None = None,
+        *,
+        store: CredentialKeeper,
+        auth_response_uri: str | None = None,
+        credential: Any = None,
+        **answer: Any,
+    ) -> JsonObject:
+        """Store the credential that a call waits for, and approve it and all other calls that wait for the same one.
+
+        The credential goes from here into the store, which must be that of the workers, and never to Temporal.
+
+        Args:
+            function_call_id: Which call; needed when several are pending.
+            store: Such as `waystation.auth.EncryptedFileCredentialService`.
+            auth_response_uri: The address to which the provider sent the user after the login.
+            credential: Or else the credential, as an `AuthCredential` or as text.
+            answer: As for `answer`.
+
+        Raises:
+            AuthorizationFailed: It is no login of this call, or gave no token. The message has no secret.
+            AnswerRefused: The credential is stored, but the call is no longer pending.
+        """
+        call = (self.id, function_call_id or await self._only_pending())
+        stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
+        receipt = await self.approve(call[1], **answer)
+        await approve_calls(self.client, (other for other in stored.calls if tuple(other) != call))
+        return receipt
+
+    async def answer(
+        self,
+        action: Action,
+        function_call_id: str | None = None,
+        *,
+        token: Token | None = None,
+        signal: bool = False,
+        confirm_within: timedelta = CONFIRMATION_LIMIT,
+        **fields: Any,
+    ) -> JsonObject:
+        """Answer a pending call, and learn at once whether the answer counts.
+
+        Args:
+            action: What to do with it.
+            function_call_id: Which call; needed when several are pending.
+            token: Proves who answers; encrypted before it is sent, as `identity` of the client says.
+            signal: Send it without waiting for a worker; whether it counts is then not reported.
+            confirm_within: How long to wait for a worker.
+            fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
+
+        Raises:
+            AnswerRefused: It does not count; the class says why.
+            AnswerUnconfirmed: No worker confirmed it in time. It may still be applied later.
+            InvalidConfiguration: There is a token, but no key to encrypt it.
+        """
+        given = {
+            "function_call_id": function_call_id or await self._only_pending(),
+            "action": action,
+            **fields,
+        }
+        answer = {key: value for key, value in given.items() if value is not None}
+        if token is not None:
+            approval_id = ids.approval(self.id, ids.requesting_call(given["function_call_id"]))
+            namespace = self.client.temporal.namespace
+            answer["token"] = self.client.token_encryption.encrypt(
+                token, namespace=namespace, approval_id=approval_id, answer=answer
+            )
+        check_size(encode(answer))
+        try:
+            if signal:
+                await self.handle.signal(ANSWER_SIGNAL, answer)
+                return {"sent": True}
+            # The server asks again for as long as no worker runs; its own time limit is one of each request.
+            async with asyncio.timeout(confirm_within.total_seconds()):
+                # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+                update_id = f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
+                update = functools.partial(self.handle.execute_update, ANSWER_UPDATE, answer, id=update_id)
+                receipt: JsonObject = await send_when_ready(update)
+        except WorkflowUpdateFailedError as error:
+            raise (
+                late_answer_refusal(await self.log(), answer) if is_invocation_over(error) else answer_refusal(error)
+            ) from None
+        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+            raise unless_cancelled(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            raise late_answer_refusal(await self.log(), answer) from None
+        return receipt
+
+    async def cancel(self) -> None:
+        """Request cancellation; running tools are notified."""
+        await self.handle.cancel()
+
+    async def _only_pending(self) -> str:
+        waiting = [call.function_call_id for call in await self.pending()]
+        if not waiting:
+            # A second answer is refused with the first one, not with the claim that no call was ever pending.
+            calls = reversed((await self.log()).calls.values())
+            waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
+        if not waiting:
+            raise errors.UnknownCall(f"No call waits for an answer in {self.id!r}.")
+        if len(waiting) > 1:
+            raise errors.UnknownCall(f"Say which call is answered; waiting in {self.id!r}: {', '.join(waiting)}.")
+        return waiting[0]
+
+
+async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
+    """Approve those of some calls that are still pending, each an invocation's id and a call's; return the receipts."""
+    receipts = []
+    for invocation_id, call_id in calls:
+        # A call that was cancelled or answered in the meantime needs nothing.
+        with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
+            receipts.append(await Invocation.from_id(client, invocation_id).approve(call_id))
+    return receipts
+
+
+async def start_invocation(
+    client: ClientContext, id: str, params: JsonObject, memo: JsonObject | None = None
+) -> WorkflowHandle[Any, Any]:
+    """Start an invocation with an input.
+
+    Raises:
+        WorkflowAlreadyStartedError: There is, or was, one of that id.
+    """
+    started = InvocationInput.model_validate(params)
+    text = started.message if isinstance(started.message, str) else "…"
+    with explaining_size(params):
+        return await client.temporal.start_workflow(
+            WORKFLOW,
+            params,
+            id=id,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            task_queue=client.task_queue,
+            static_summary=summary.clip(f"{started.agent}: {text}"),
+            search_attributes=start_attributes(started) if await client.searchable() else None,
+            memo=memo,
+        )
+
+
+@contextmanager
+def explaining_size(params: object) -> Iterator[None]:
+    """Send `params` within; turn the server's refusal of a large request into an error with a remedy.
+
+    Raises:
+        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
+    """
+    try:
+        yield
+    except RPCError as error:
+        if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
+            raise
+        raise InvalidInput(
+            f"The input is {size:,} bytes; the server takes {INLINE_LIMIT:,} of a client that keeps no large payloads "
+            "beside the history. Make it with `AgentClient.connect(store=...)`, with the store of the workers."
+        ) from None
+
+
+@contextmanager
+def explaining_store(what: str) -> Iterator[None]:
+    """Read `what` with the SDK within; turn a missing payload into an error with a remedy.
+
+    Raises:
+        StoreFailed: It was offloaded, and the client's store does not hold it.
+    """
+    try:
+        yield
+    except KeyError as error:
+        if UNREADABLE["encoding"].decode() not in str(error):
+            raise
+        problem = f"{what} is not there. The remedy is --store, or {STORE_VARIABLE}."
+        raise StoreFailed("which large payloads are kept", problem) from None

@@ -1,0 +1,134 @@
+"""Attempts at activities: those that histories record, and those that the server has yet to make."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
+
+from waystation.core.entry import Failure
+from waystation.core.wire import CHILD_ACTIVITY, WORKFLOW
+from waystation.history.history_events import failure_of
+from waystation.history.session_runs import describe_workflow
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The recorded attempts at one activity. A history does not record an attempt that is in flight."""
+
+    activity: str
+    """Its id."""
+    type: str
+    event_id: int
+    """Id of the event that scheduled it, in its run."""
+    count: int = 0
+    failure: Failure | None = None
+    """Of the last attempt that failed."""
+    lost: bool = False
+    """Whether all of them failed."""
+
+
+def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
+    """Return the attempts at each activity of some runs, in the order in which they were scheduled."""
+    found: list[Attempts] = []
+    for history in histories:
+        scheduled: dict[int, Attempts] = {}
+        for event in history.events:
+            match event.event_type:
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                    given = event.activity_task_scheduled_event_attributes
+                    each = Attempts(given.activity_id, given.activity_type.name, event.event_id)
+                    scheduled[event.event_id] = each
+                    found.append(each)
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+                    started = event.activity_task_started_event_attributes
+                    each = scheduled[started.scheduled_event_id]
+                    each.count = started.attempt
+                    if started.HasField("last_failure"):
+                        each.failure = failure_of(started.last_failure)
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
+                    failed = event.activity_task_failed_event_attributes
+                    each = scheduled[failed.scheduled_event_id]
+                    each.failure, each.lost = failure_of(failed.failure), True
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                    timed_out = event.activity_task_timed_out_event_attributes
+                    each = scheduled[timed_out.scheduled_event_id]
+                    each.failure, each.lost = failure_of(timed_out.failure), True
+                case _:
+                    pass
+    return found
+
+
+def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
+    """Return event ids and reasons of failed workflow tasks, for instance of a worker with other code."""
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    return [
+        (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
+        for history in histories
+        for event in history.events
+        if event.event_type == failed
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """One activity that failed and has further attempts, or that no worker has picked up yet."""
+
+    workflow_id: str
+    activity: str
+    """Its id."""
+    type: str
+    failed: int
+    """How many attempts failed; 0 before the first one."""
+    most: int
+    """The maximum number of attempts; 0 for no limit."""
+    failure: Failure | None
+    """Of the last attempt."""
+    task_queue: str
+    """The task queue of the workers that may run it."""
+    next_at: float | None
+    """When the next attempt is or was due, in seconds since 1970; None once a worker has picked it up."""
+
+
+async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
+    """Return the pending attempts of a workflow and those that it started, and whether any work is pending at all.
+
+    Raises:
+        RPCError: The server does not answer.
+    """
+    found = list[Retry]()
+    at_work = False
+    left = [workflow_id]
+    while left:
+        id = left.pop(0)
+        described = await describe_workflow(client, id)
+        if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
+            continue
+        told = described.raw_description
+        at_work = at_work or bool(told.pending_activities or told.pending_children)
+        left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
+        # The activity that looks at a called agent fails for as long as that agent runs.
+        looked = [each for each in told.pending_activities if each.activity_type.name != CHILD_ACTIVITY]
+        found += [_retry(id, each) for each in looked if each.attempt > 1 or _waits(each)]
+    return found, at_work
+
+
+def _waits(activity: PendingActivityInfo) -> bool:
+    return activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+
+
+def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
+    # Until the next attempt is due the server gives its time, afterwards the time since which it waits for a worker.
+    later = activity.HasField("next_attempt_schedule_time")
+    due = activity.next_attempt_schedule_time if later else activity.scheduled_time
+    return Retry(
+        workflow_id,
+        activity.activity_id,
+        activity.activity_type.name,
+        failed=activity.attempt - 1,
+        most=activity.maximum_attempts,
+        failure=failure_of(activity.last_failure) if activity.HasField("last_failure") else None,
+        task_queue=activity.activity_options.task_queue.name,
+        next_at=due.ToNanoseconds() / 1e9 if _waits(activity) else None,
+    )

@@ -1,0 +1,243 @@
+"""Read single history events: their types, payloads, failures and ids."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.enums.v1 import EventType as Generated
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.failure.v1 import Failure as FailureProto
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+
+from waystation.core import facts, results
+from waystation.core.continued import Carried, ChildOutcome
+from waystation.core.entry import Failure, FailureKind
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import decode
+from waystation.core.wire import InvocationInput
+from waystation.storage.blobs import STORE_VARIABLE
+from waystation.storage.driver import UNREADABLE, is_reference, retrieved
+
+EventType: Any = SimpleNamespace(**dict(Generated.items()))
+COMMANDS = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
+        EventType.EVENT_TYPE_TIMER_STARTED,
+        EventType.EVENT_TYPE_TIMER_CANCELED,
+        EventType.EVENT_TYPE_MARKER_RECORDED,
+        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
+        EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+    }
+)
+"""Events recorded for the commands of a workflow task."""
+OF_ACTIVITIES = frozenset({EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED})
+"""The most frequent events of activities; a reader of child workflows skips them."""
+SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
+"""Events that readers skip."""
+
+
+_TIMEOUTS: dict[int, FailureKind] = {
+    TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
+    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START: "schedule_to_start",
+    TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE: "schedule_to_close",
+    TimeoutType.TIMEOUT_TYPE_HEARTBEAT: "heartbeat",
+}
+MAX_FAILURE_CHARS = 4_096
+
+
+def failure_of(failure: FailureProto) -> Failure:
+    """Return why an activity or a child ended, in the words the workflow's exceptions have for it."""
+    if failure.HasField("timeout_failure_info"):
+        return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
+    if failure.HasField("canceled_failure_info"):
+        return Failure(kind="cancelled")
+    if failure.HasField("application_failure_info"):
+        kind = failure.application_failure_info.type or "Error"
+        return Failure(kind="error", error_type=kind, message=failure.message[:MAX_FAILURE_CHARS])
+    return Failure(kind="error", error_type="Error")
+
+
+TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
+"""At the end of a history these may belong to an attempt that is not recorded yet: the server shows them all the same,
+and may reuse their ids."""
+
+
+async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
+    """Return events with their payloads as they were before the converter's codec and storage, if it has them.
+
+    Raises:
+        StoreFailed: Offloaded payloads cannot be looked for.
+    """
+    codec = converter.payload_codec
+    result = []
+    for event in events:
+        if codec is None and not any(is_reference(p) for held in _payloads(event) for p in held.payloads):
+            result.append(event)
+            continue
+        plain = HistoryEvent()
+        plain.CopyFrom(event)
+        for payloads in _payloads(plain):
+            opened = await retrieved(payloads.payloads, converter)
+            if codec is not None:
+                opened = await codec.decode(opened)
+            del payloads.payloads[:]
+            payloads.payloads.extend(opened)
+        result.append(plain)
+    return result
+
+
+def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
+    """Yield what an event holds of an invocation's content."""
+    match event.WhichOneof("attributes"):
+        case (
+            "workflow_execution_started_event_attributes"
+            | "workflow_execution_signaled_event_attributes"
+            | "activity_task_scheduled_event_attributes"
+            | "start_child_workflow_execution_initiated_event_attributes"
+            | "signal_external_workflow_execution_initiated_event_attributes"
+            | "workflow_execution_continued_as_new_event_attributes"
+        ) as kind:
+            yield getattr(event, kind).input
+        case (
+            "activity_task_completed_event_attributes"
+            | "workflow_execution_completed_event_attributes"
+            | "child_workflow_execution_completed_event_attributes"
+        ) as kind:
+            yield getattr(event, kind).result
+        case "workflow_execution_update_accepted_event_attributes" as kind:
+            yield getattr(event, kind).accepted_request.input.args
+        case "workflow_execution_update_admitted_event_attributes" as kind:
+            yield getattr(event, kind).request.input.args
+        case "workflow_execution_failed_event_attributes" | "child_workflow_execution_failed_event_attributes" as kind:
+            failure = getattr(event, kind).failure
+            if failure.HasField("application_failure_info"):
+                yield failure.application_failure_info.details
+
+
+def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
+    """Return the outcome of an invocation, given the last event of a run; None while it is running."""
+    match last.event_type:
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+            data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
+            try:
+                return ChildOutcome(result=decode(data))
+            except (ValidationError, ValueError):
+                return ChildOutcome()
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
+            return ChildOutcome(failure=agent_failure_of(last.workflow_execution_failed_event_attributes.failure))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+            return ChildOutcome(failure=Failure(kind="cancelled"))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+            return ChildOutcome(failure=Failure(kind="start_to_close"))
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
+            return ChildOutcome(failure=Failure(kind="error", error_type="TerminatedError"))
+        case _:
+            return None
+
+
+def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
+    """Return a run's input and what it has from the run that it continues, given its first event.
+
+    Raises:
+        ForeignHistory: It cannot be read.
+    """
+    started = first.workflow_execution_started_event_attributes
+    check_content(started.input.payloads)
+    return facts.Started(json_data(started.input.payloads), continues=bool(continues(first))).carried()
+
+
+def type_of(history: WorkflowHistory) -> str:
+    """Return the type of a workflow, given a history that begins at its beginning."""
+    return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+
+
+def seconds_of(event: HistoryEvent) -> float:
+    """Return when an event was recorded, in seconds since 1970."""
+    return event.event_time.ToNanoseconds() / 1e9
+
+
+def run_id_of(events: Iterable[HistoryEvent]) -> str:
+    """Return the id of a run, given its first events."""
+    found = ""
+    for event in events:
+        started = event.workflow_execution_started_event_attributes.original_execution_run_id
+        # The history of a run that was reset begins with that of the run before.
+        found = event.workflow_task_failed_event_attributes.new_run_id or started or found
+    return found
+
+
+def run_ids_of(events: Iterable[HistoryEvent]) -> list[str]:
+    """Return the ids that a run had, given its events: more than one if it was reset, for each stretch its own."""
+    each = dict.fromkeys(run_id_of([event]) for event in events)
+    return [run_id for run_id in each if run_id]
+
+
+def continues(first: HistoryEvent) -> str | None:
+    """Return the id of the run that one continues, given its first event."""
+    return first.workflow_execution_started_event_attributes.continued_execution_run_id or None
+
+
+def continued_as(last: HistoryEvent) -> str | None:
+    """Return the id of the run that continues one, given its last event."""
+    return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+
+
+def read_arguments(payloads: Payloads) -> list[bytes]:
+    """Return the JSON of each payload."""
+    return json_data(payloads.payloads)
+
+
+def json_data(payloads: Iterable[Payload]) -> list[bytes]:
+    # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
+    return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
+
+
+def read_content(payloads: Sequence[Payload]) -> bytes:
+    """Return the JSON in payloads that a worker wrote.
+
+    Raises:
+        StoreFailed: It is in a store that this process does not have.
+    """
+    check_content(payloads)
+    return b"".join(json_data(payloads))
+
+
+def lacking_in(payloads: Iterable[Payload]) -> str | None:
+    """Return why some payload is missing: it is in a store that this process does not have. None when all are there."""
+    for payload in payloads:
+        if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
+            problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
+            return f"{problem} The remedy is --store, or {STORE_VARIABLE}."
+    return None
+
+
+def check_content(payloads: Iterable[Payload]) -> None:
+    if problem := lacking_in(payloads):
+        raise StoreFailed("which large payloads are kept", problem)
+
+
+def patch_of(event: HistoryEvent) -> str:
+    """Return the patch id of a marker of `workflow.patched`; empty for other markers."""
+    details = event.marker_recorded_event_attributes.details
+    try:
+        return str(decode(details["patch-data"].payloads[0].data)["id"]) if "patch-data" in details else ""
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def agent_failure_of(failure: FailureProto) -> Failure:
+    """Return why a called agent failed, and what it used."""
+    details = []
+    with suppress(ValueError):
+        details = [decode(data) for data in json_data(failure.application_failure_info.details.payloads)]
+    return failure_of(failure).model_copy(update={"used": results.used(details)})
