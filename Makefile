@@ -31,7 +31,7 @@ test-unit: .venv/.stamp  ## run the tests that need no server
 	@$(call PYTEST,tests/unit)
 
 test-full: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run all tests
-	@$(call PYTEST,)
+	@WAYSTATION_TEST_FULL=1 $(call PYTEST,)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check

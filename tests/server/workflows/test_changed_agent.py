@@ -156,17 +156,19 @@ async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_
 @pytest.mark.parametrize(
     "settings",
     [
-        {"timeout": timedelta(seconds=7)},
-        {"retries": 3},
-        {"effect": "repeatable"},
+        {
+            "timeout": timedelta(seconds=7),
+            "retries": 3,
+            "effect": "repeatable",
+            "on_error": "raise",
+            "deadline": timedelta(days=1),
+            "heartbeat_timeout": timedelta(seconds=9),
+            "hint": "Really?",
+            "task_queue": "nobody-polls-this",
+        },
         {"effect": "read"},
-        {"on_error": "raise"},
-        {"deadline": timedelta(days=1)},
-        {"heartbeat_timeout": timedelta(seconds=9)},
-        {"hint": "Really?"},
-        {"task_queue": "nobody-polls-this"},
     ],
-    ids=lambda settings: next(iter(settings)),
+    ids=["most of them", "effect"],
 )
 async def test_changed_settings_of_a_tool_do_not_touch_the_call_that_waits(
     serve: Serve, settings: dict[str, Any]

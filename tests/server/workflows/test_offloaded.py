@@ -85,8 +85,7 @@ FORGED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("form", FORGED)
-async def test_a_forged_reference_sticks_nothing(serve: Serve, form: str) -> None:
+async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
     """As a signal it is ignored and recorded; the invocation goes on."""
     model = ScriptedModel(calls(("ask", {})), says("Asked."), says("Done."))
 
@@ -97,8 +96,9 @@ async def test_a_forged_reference_sticks_nothing(serve: Serve, form: str) -> Non
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         invocation = await env.client.start("asker", "go")
         await waiting(invocation, "fc-1")
-        await invocation.handle.signal("answer", FORGED[form])
-        assert len(await ignored(invocation, 1)) == 1
+        for number, (form, reference) in enumerate(FORGED.items(), 1):
+            await invocation.handle.signal("answer", reference)
+            assert len(await ignored(invocation, number)) == number, form
         await invocation.approve()
         assert (await invocation.result()).text == "Done."
 

@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import pytest
-
 from tests.paths import ROOT
 from tests.slow.differential.deviations import DEVIATIONS
 from tests.slow.differential.tables import SCENARIOS
@@ -11,10 +9,10 @@ from tests.slow.differential.tables import SCENARIOS
 DOCUMENTED = (ROOT / "docs" / "adk.md").read_text()
 
 
-@pytest.mark.parametrize("name", DEVIATIONS)
-def test_a_deviation_has_its_row_in_the_documentation(name: str) -> None:
+def test_a_deviation_has_its_row_in_the_documentation() -> None:
     """Found by the text with which the row begins."""
-    assert f"\n| {DEVIATIONS[name].row}" in DOCUMENTED
+    rows = {name: deviation.row for name, deviation in DEVIATIONS.items()}
+    assert {name: row for name, row in rows.items() if f"\n| {row}" not in DOCUMENTED} == {}
 
 
 def test_every_deviation_is_shown_by_some_scenario() -> None:

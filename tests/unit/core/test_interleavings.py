@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import drawn_examples
 from tests.unit.core.drawn import BY_THE_WAY, MAX_TOKENS, Story
 from waystation.core import ids, prompt
 from waystation.core.compaction import hidden, standing
@@ -22,7 +23,7 @@ def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tup
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st.DataObject) -> None:
     """In one go or in pieces, at the end or on the way: the projection equals the workflow's log."""
     simulation = Story(data).play()
@@ -41,7 +42,7 @@ def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_reader_of_the_last_run_alone_builds_what_the_workflow_still_holds(data: st.DataObject) -> None:
     """What earlier runs did is in what the last one carries; in segments, when their histories are gone."""
     simulation = Story(data).play()
@@ -60,7 +61,7 @@ def test_a_reader_of_the_last_run_alone_builds_what_the_workflow_still_holds(dat
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_means(data: st.DataObject) -> None:
     """From positions and history alone, each model call sees the conversation as it was when it was scheduled."""
     simulation = Story(data).play()
@@ -71,7 +72,7 @@ def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_mean
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) -> None:
     """In every request each turn of calls is followed at once by one response to each of them, in their order."""
     story = Story(data)
@@ -90,7 +91,7 @@ def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) ->
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataObject) -> None:
     """Nothing stays open: answered, refused, expired, lost or sealed, each call is closed exactly once."""
     simulation = Story(data).play()
@@ -105,7 +106,7 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
     """Whatever finished first."""
     for event in Story(data).play().whole.events:
@@ -116,7 +117,7 @@ def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
     """However often and on whichever channel a call is answered, one final answer counts for each time that it asks."""
     simulation = Story(data).play()
@@ -132,7 +133,7 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: st.DataObject) -> None:
     """However many events it stands for; and every event stays in the log."""
     story = Story(data)
@@ -149,7 +150,7 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.DataObject) -> None:
     """A limit is passed by what each agent had begun when it was reached, and by one last reply each; no tool runs."""
     log = Story(data).play().log
@@ -160,7 +161,7 @@ def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.Data
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
     """Each entry counts once, on whatever way it is read; only who knows the times knows the time worked."""
     simulation = Story(data).play()

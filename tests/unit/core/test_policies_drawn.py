@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import drawn_examples
 from tests.unit.core.drawn import POLICIES, Story
 from tests.unit.core.simulation import Simulation
 from tests.unit.core.test_interleavings import shown
@@ -118,7 +119,7 @@ def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) ->
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data: st.DataObject) -> None:
     """Each of them once, each allowed to, all of them of the arguments with which it runs."""
     log = Asking(data).play().whole
@@ -137,7 +138,7 @@ def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(data: st.DataObject) -> None:
     """Where identities are verified; elsewhere anybody may, as anybody may approve."""
     log = Asking(data).play().whole
@@ -149,7 +150,7 @@ def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(dat
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for(data: st.DataObject) -> None:
     """Whatever settles a call, that is."""
     log = Asking(data).play().whole
@@ -163,7 +164,7 @@ def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_a_token_counts_once(data: st.DataObject) -> None:
     """For each call: what is the same for another call is no business of the log, the token says for which it is."""
     log = Asking(data).play().whole
@@ -179,7 +180,7 @@ def test_a_token_counts_once(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_every_reader_sees_who_may_answer_and_who_has(data: st.DataObject) -> None:
     """The projection of the history equals the workflow's log, over cuts, reviews, notices and votes."""
     simulation = Asking(data).play()

@@ -1,0 +1,52 @@
+"""What is no content of a model."""
+
+from typing import Any
+
+import pytest
+
+from waystation.activities.annotate import problem_of
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text",
+        ["text"],
+        {"parts": "text"},
+        {"parts": {"text": "a"}},
+        {"parts": ["text"]},
+        {"parts": [None]},
+        {"parts": [{"text": 5}]},
+        {"parts": [{"text": ["a"]}]},
+        {"parts": [{"functionCall": "pay"}]},
+        {"parts": [{"functionCall": None}]},
+        {"parts": [{"functionCall": ["pay"]}]},
+        {"role": 5, "parts": [{"text": "a"}]},
+        {"parts": [{"functionCall": {"name": 5}}]},
+        {"parts": [{"functionCall": {"name": "pay", "id": 5}}]},
+        {"parts": [{"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}]},
+        {"parts": [{"functionResponse": {}}]},
+    ],
+    ids=repr,
+)
+def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
+    """An adapter of one's own may return anything."""
+    assert problem_of(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"role": "model"},
+        {"role": None, "parts": None},
+        {"parts": []},
+        {"parts": [{}]},
+        {"parts": [{"text": None}]},
+        {"parts": [{"text": "a"}, {"functionCall": {"name": "pay", "id": None}}, {"somethingNew": [1]}]},
+    ],
+    ids=repr,
+)
+def test_a_content_of_a_model_has_no_problem(content: Any) -> None:
+    """Fields may be missing or null, and parts may be of kinds that the engine does not know."""
+    assert problem_of(content) is None

@@ -1,0 +1,206 @@
+"""Whatever a tool returns or raises: what the model is told."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from waystation.core.payload import JsonObject
+from waystation.core.tool_call import ToolOutcome
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.tool_context import ToolContext
+
+
+class Receipt(BaseModel):
+    """What a tool may return instead of a dictionary."""
+
+    number: int
+    on: date
+
+
+class Lying(str):
+    """Text whose length is a lie."""
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Unprintable(Exception):
+    """An exception that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Shy:
+    """An object that raises when it is looked at."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no")
+
+
+def nested(depth: int) -> Any:
+    """Return lists within lists."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def generate() -> Iterator[int]:
+    """Yield something."""
+    yield 1
+
+
+def circular() -> list[Any]:
+    """Return a list that holds itself."""
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def ran_but(problem: str, error_type: str = "NotJson") -> JsonObject:
+    """Return what the model is told of a result that cannot be recorded."""
+    return {
+        "error": f"The tool ran, but its result cannot be given to you: {problem}. "
+        "Do not call it again for this reason alone.",
+        "error_type": error_type,
+    }
+
+
+PLAIN = "which cannot be recorded; return plain data"
+REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
+    "33 MB": (
+        lambda: "x" * 33_000_000,
+        ran_but(
+            "the value is 33,000,018 bytes of JSON (the limit is 32,000,000), which cannot be recorded; return less, "
+            "or save it as an artifact and return its name",
+            "TooLarge",
+        ),
+    ),
+    "NaN": (
+        lambda: {"mean": float("nan")},
+        ran_but("'mean' is the number nan, which cannot be recorded; return null or a string instead"),
+    ),
+    "infinity": (
+        lambda: [1.0, float("-inf")],
+        ran_but("'[1]' is the number -inf, which cannot be recorded; return null or a string instead"),
+    ),
+    "a lone surrogate": (
+        lambda: {"name": "a\ud800"},
+        ran_but("'name' is text with a lone surrogate, which cannot be recorded; repair the text's encoding"),
+    ),
+    "an integer of 5,000 digits": (
+        lambda: {"n": 10**5_000},
+        ran_but("'n' is an integer beyond 64 bits, which cannot be recorded; return it as a string"),
+    ),
+    "bytes": (
+        lambda: {"pdf": b"\x00\xff"},
+        ran_but("'pdf' is bytes, which cannot be recorded; save them as an artifact, or return them base64-encoded"),
+    ),
+    "colliding keys": (
+        lambda: {1: "a", "1": "b"},
+        ran_but(
+            "the value is an object with two keys that both read '1', which cannot be recorded; use strings as keys"
+        ),
+    ),
+    "a key that is a tuple": (
+        lambda: {(1, 2): "a"},
+        ran_but("the value is an object with a key of type tuple, which cannot be recorded; use strings as keys"),
+    ),
+    "a generator": (generate, ran_but(f"the value is a value of type builtins.generator, {PLAIN}")),
+    "an object": (object, ran_but(f"the value is a value of type builtins.object, {PLAIN}")),
+    "an object that raises when it is looked at": (Shy, ran_but("")),
+    "a class": (lambda: Receipt, ran_but("")),
+    "nesting 220 deep": (lambda: nested(220), ran_but("")),
+    "nesting 100,000 deep": (lambda: nested(100_000), ran_but("")),
+    "itself": (circular, ran_but("")),
+}
+"""What cannot be recorded, and what the model is told; the last five name a path or a type that does not matter."""
+
+RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
+    "None": (lambda: None, {"result": None}),
+    "nothing": (dict, {}),
+    "text": (lambda: "done", {"result": "done"}),
+    "a list": (lambda: [1, 2], {"result": [1, 2]}),
+    "a set": (lambda: {3, 1, 2}, {"result": [1, 2, 3]}),
+    "a tuple": (lambda: (1, "a"), {"result": [1, "a"]}),
+    "a model": (lambda: Receipt(number=7, on=date(2026, 1, 2)), {"result": {"number": 7, "on": "2026-01-02"}}),
+    "a time": (lambda: {"at": datetime(2026, 1, 2, tzinfo=UTC)}, {"at": "2026-01-02T00:00:00Z"}),
+    "text that lies about its length": (lambda: {"text": Lying("abc")}, {"text": "abc"}),
+    "an emoji and a NUL": (lambda: {"text": "\0🙂\u202e"}, {"text": "\0🙂\u202e"}),
+    "the largest integer": (lambda: {"n": 2**63 - 1}, {"n": 2**63 - 1}),
+    "nesting 60 deep": (lambda: {"n": nested(60)}, {"n": nested(60)}),
+    "0.9 MB": (lambda: {"text": "x" * 900_000}, {"text": "x" * 900_000}),
+}
+"""What a tool may return, and the response that the model reads."""
+
+
+RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
+    "an exception": (lambda: ValueError("no such account"), {"error": "no such account", "error_type": "ValueError"}),
+    "one without text": (lambda: KeyError(), {"error": "KeyError", "error_type": "KeyError"}),
+    "SystemExit": (
+        lambda: SystemExit(3),
+        {"error": "SystemExit(3) was raised out of the tool.", "error_type": "RuntimeError"},
+    ),
+    "KeyboardInterrupt": (
+        lambda: KeyboardInterrupt(),
+        {"error": "KeyboardInterrupt", "error_type": "KeyboardInterrupt"},
+    ),
+    "StopIteration": (
+        lambda: StopIteration(5),
+        {"error": "StopIteration(5) was raised out of the tool.", "error_type": "RuntimeError"},
+    ),
+    "one that cannot be shown": (
+        Unprintable,
+        {"error": "(the text of this Unprintable cannot be read)", "error_type": "Unprintable"},
+    ),
+    "a surrogate": (lambda: ValueError("a\ud800b"), {"error": "a?b", "error_type": "ValueError"}),
+    "3 MB": (
+        lambda: ValueError("x" * 3_000_000),
+        {"error": "x" * (4_096 - len(" … (cut)".encode())) + " … (cut)", "error_type": "ValueError"},
+    ),
+}
+
+
+def outcome_of_call(function: Callable[[], Any]) -> ToolOutcome:
+    """Return the outcome of a tool that returns what this function does."""
+    context = ToolContext(function_call_id="fc-1", tool_name="work")
+    return outcome_of(function(), context=context, long_running=False)
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_a_result_that_cannot_be_recorded_is_told(form: str) -> None:
+    """The call is closed with an error that says that the tool did run."""
+    value, response = REFUSED[form]
+    read = outcome_of_call(value).response
+    assert read is not None
+    if response == ran_but(""):
+        assert read["error"].startswith("The tool ran, but its result cannot be ")
+        assert read["error"].endswith(" Do not call it again for this reason alone.")
+    else:
+        assert read == response
+
+
+@pytest.mark.parametrize("form", RECORDED)
+def test_a_result_that_can_be_recorded_is_the_response(form: str) -> None:
+    """A dictionary is the response itself, anything else is its `result`, as in ADK."""
+    value, response = RECORDED[form]
+    assert outcome_of_call(value).response == response
+
+
+@pytest.mark.parametrize("form", RAISED)
+async def test_what_a_tool_raises_is_told(form: str) -> None:
+    """An exception is an answer to the model."""
+    error, response = RAISED[form]
+
+    def fail() -> Any:
+        raise error()
+
+    context = ToolContext(function_call_id="fc-1", tool_name="fail")
+    with pytest.raises(BaseException) as raised:  # noqa: PT011  # compared below
+        await FunctionTool(fail).run_async(args={}, tool_context=context)
+    assert failure_of(raised.value, context=context).response == response
