@@ -19,7 +19,7 @@ NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-unit test-full check lock dist bench clean help
+.PHONY: demo test test-unit test-full test-clocks check lock dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
@@ -32,6 +32,9 @@ test-unit: .venv/.stamp  ## run the tests that need no server
 
 test-full: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run all tests
 	@WAYSTATION_TEST_FULL=1 $(call PYTEST,)
+
+test-clocks: .venv/.stamp  ## run tests across midnight, a month's end and changes of daylight saving
+	@.venv/bin/python -m tests.clocks $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check
@@ -67,7 +70,7 @@ clean:  ## remove what these targets made
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  make %-9s %s\n' "$$name" "$$text"; done
+		printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 .venv/.stamp: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
 	@.venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from waystation.testing.fake_oauth import FakeOAuth
 from waystation.testing.fake_openid import FakeOpenId
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
+SetZone: TypeAlias = Callable[[str], None]
 
 # Workers run in the process of the tests, some of which read standard output.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -56,6 +58,19 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
     with capture_logs() as entries:
         yield entries
     structlog.configure(**before)
+
+
+@pytest.fixture
+def set_zone() -> Iterator[SetZone]:
+    """Set the local time zone of this process for one test."""
+    with pytest.MonkeyPatch.context() as patched:
+
+        def set_zone(name: str) -> None:
+            patched.setenv("TZ", name)
+            time.tzset()
+
+        yield set_zone
+    time.tzset()
 
 
 @pytest.fixture

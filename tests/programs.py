@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,14 @@ from typer.testing import CliRunner
 from tests.paths import ROOT
 from waystation.cli.main import app
 from waystation.core.payload import JsonObject
+
+TIME = r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"
+"""Matches a time in the output of a command, which has a date unless it is of today."""
+
+
+def without_time(line: str) -> str:
+    """Return a line of output without its time, or without the indentation below one."""
+    return re.sub(rf"^(?:{TIME}  | {{21}}| {{10}})", "", line)
 
 
 def undisturbed() -> dict[str, str]:

@@ -67,7 +67,8 @@ class GrowingText:
             self.interrupt()
             self._open = number
             before = terminal.number(event) if self._numbered else ""
-            prefix = Text(f"{self._out.margin}{before}{terminal.clock(event.timestamp)}  ", style="dim")
+            clock = terminal.clock(event.timestamp, now=self._out.now())
+            prefix = Text(f"{self._out.margin}{before}{clock}  ", style="dim")
             prefix.append(terminal.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
             self._out.console.print(prefix, end="", soft_wrap=True)
             self._filling = Filling(self._out, prefix.cell_len - len(self._out.margin), self._hanging(event))

@@ -1,7 +1,8 @@
 """Where a command's words go: results to stdout, for people or as JSON; remarks and errors to stderr."""
 
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -24,8 +25,17 @@ MIN_COLUMNS = 20
 class Output:
     """Writes for people, or as JSON lines."""
 
-    def __init__(self, *, json: bool = False, margin: str = "", page: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        json: bool = False,
+        margin: str = "",
+        page: int | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.json = json
+        self.now = now
+        """Tells which times are of today, and so need no date."""
         self.margin = margin
         """What every line for people begins with."""
         for stream in (sys.stdout, sys.stderr):
@@ -77,7 +87,7 @@ class Output:
         """Write an event; `tag` stands between its time and what it says."""
         lines = [line.styled() for line in terminal.lines_of(event)]
         number = terminal.number(event) if numbered else ""
-        prefix = Text(f"{number}{terminal.clock(event.timestamp)}  ", style="dim")
+        prefix = Text(f"{number}{terminal.clock(event.timestamp, now=self.now())}  ", style="dim")
         if lines:
             self.hanging(prefix + tag if tag else prefix, lines)
 

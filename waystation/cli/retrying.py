@@ -96,17 +96,17 @@ def told(retry: Retry, log: Log | None, now: float) -> str:
     """Return in one line what is tried again, how often it failed, when the next try comes, and why; or since when what
     was never tried has waited."""
     if not retry.failed:
-        since = terminal.clock(retry.next_at or now)
+        since = terminal.clock(retry.next_at or now, now=now)
         return f"{_what(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Of a tool's some are kept for when workers are lost.
     most = f" ({retry.most} tries at most)" if retry.type == MODEL_ACTIVITY and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
-        then = f"next try at {terminal.clock(retry.next_at)}"
+        then = f"next try at {terminal.clock(retry.next_at, now=now)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
         then = "it is being tried again now"
     else:
-        then = f"its next try has waited for a worker since {terminal.clock(retry.next_at)}"
+        then = f"its next try has waited for a worker since {terminal.clock(retry.next_at, now=now)}"
     why = (
         summary.clip(" ".join(terminal.failure(retry.failure).split()), MAX_WHY) if retry.failure else "no reason given"
     )

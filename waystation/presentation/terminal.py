@@ -249,11 +249,14 @@ def number(event: Event) -> str:
     return f"{'' if event.index is None else event.index + 1:>3}  "
 
 
-def clock(timestamp: float, *, zone: bool = False) -> str:
-    """Return a time of today as such, any other with its date; in local time, on request with the name of its zone."""
+def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> str:
+    """Return a time of today as such, any other with its date; in local time, on request with the name of its zone.
+
+    `now` defaults to the time of the system.
+    """
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
-    today = datetime.datetime.now().astimezone().date()
-    shape = "%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S"
+    today = datetime.datetime.fromtimestamp(time.time() if now is None else now).astimezone()
+    shape = "%H:%M:%S" if moment.date() == today.date() else "%Y-%m-%d %H:%M:%S"
     return moment.strftime(f"{shape} %Z" if zone else shape)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from tests.programs import command
+from tests.programs import command, without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import new_session
@@ -100,7 +100,7 @@ async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation
         for text in said:
             await session.say(text)
         ran = await waystation(env, "session", "show", session.given.session_id, "--user", "ann")
-        shown = [line[10:] for line in ran.out.splitlines() if line[10:].startswith("user: ")]
+        shown = [line for line in map(without_time, ran.out.splitlines()) if line.startswith("user: ")]
         assert shown == [f"user: {text}" for text in said]
         runs = len(await env.client.invocation(session.id).histories())
         assert runs > 1

@@ -9,7 +9,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from typer.testing import CliRunner
 
-from tests.programs import Ran, command
+from tests.programs import Ran, command, without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.sessions.test_client import asking, waits
@@ -30,7 +30,7 @@ async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
 
 def said(ran: Ran) -> list[str]:
     """Return what was written, without times and what stands for nobody."""
-    return [line[10:] for line in ran.out.splitlines() if line[10:].startswith(("user: ", "asker: "))]
+    return [line for line in map(without_time, ran.out.splitlines()) if line.startswith(("user: ", "asker: "))]
 
 
 async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:

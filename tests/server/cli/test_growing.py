@@ -1,9 +1,8 @@
 """`--stream`: text while a model says it, and each of it once."""
 
-import time
-
 import pytest
 
+from tests.programs import without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
@@ -90,10 +89,9 @@ def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.Captur
 def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
     """Like a recorded one, however it is cut into pieces; only what is longer than a line is broken."""
     text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
-    growing = GrowingText(Output(page=38))
-    today = {"timestamp": time.time()}
+    growing = GrowingText(Output(page=38, now=lambda: 0.0))
     for at in range(0, len(text), size):
-        growing.write(piece(text[at : at + size], offset=at).model_copy(update=today))
+        growing.write(piece(text[at : at + size], offset=at))
     growing.write(piece(offset=len(text), complete=True))
     growing.write(recorded({"text": text}))
     lines = capsys.readouterr().out.splitlines()
@@ -115,7 +113,7 @@ async def test_run_with_stream_writes_the_text_once(serve: Serve, waystation: Co
     async with serve(Agent(name="speaker", model=model)) as env:
         ran = await waystation(env, "run", "speaker", "go", "--stream")
         assert (ran.code, ran.err) == (0, "")
-        assert [line[10:] for line in ran.out.splitlines()[2:4]] == [
+        assert [without_time(line) for line in ran.out.splitlines()[2:4]] == [
             "speaker: It rains in Bern.",
             "And it will \\x1b[2Jrain tomorrow.",
         ]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.programs import TIME
 from tests.server.cli.conftest import Command
 from tests.server.cli.test_chat import typed
 from tests.server.cli.test_run import ask, waits
@@ -20,8 +21,7 @@ from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
-AT = r"\d\d:\d\d:\d\d"
-THEN = rf"(next try at {AT}|it is being tried again now)\."
+THEN = rf"(next try at {TIME}|it is being tried again now)\."
 
 
 class Told:
@@ -108,7 +108,9 @@ async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
         await failed(env, invocation.id)
         for command in ("events", "pending"):
             ran = await waystation(env, command, invocation.id)
-            line = rf"The model of \S+ failed once \(8 tries at most\); next try at {AT}\. ModelUnavailable: Busy now\n"
+            line = (
+                rf"The model of \S+ failed once \(8 tries at most\); next try at {TIME}\. ModelUnavailable: Busy now\n"
+            )
             assert re.fullmatch(line, ran.err), ran.err
         await invocation.handle.terminate()
 
@@ -147,7 +149,7 @@ async def test_a_next_try_that_no_worker_takes_is_told(
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await failed(env, invocation.id)
-    line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {AT}\."
+    line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {TIME}\."
     while not any(re.match(line, each) for each in told.lines):
         await Retrying(env.client, Output(), invocation.id).look()
         await asyncio.sleep(0.2)
@@ -175,7 +177,7 @@ async def test_a_first_try_that_no_worker_takes_is_told(
             await looking.look()
             await asyncio.sleep(0.05)
         await invocation.cancel()
-    line = rf"artist's call draw \[fc-1\] has waited since {AT} for a worker that polls 'with-graphics'\."
+    line = rf"artist's call draw \[fc-1\] has waited since {TIME} for a worker that polls 'with-graphics'\."
     assert re.fullmatch(line, told.lines[-1])
 
 

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import subprocess
-import time
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
+from tests.conftest import SetZone
 from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
 from waystation.core.answer import PendingCall, usual_hint
@@ -21,19 +22,20 @@ from waystation.presentation import terminal as render
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
 UTF8 = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+NOW = 1_737_000_000.0
 STEERING = set("\x1b\x07\r\x08\x9b\u202e\u2028\x7f")
 
 
 def event(parts: list[JsonObject], **fields: object) -> Event:
     """Return an event of an agent."""
-    given = {"id": "i/e1", "invocation_id": "i", "author": "agent", "timestamp": time.time(), **fields}
+    given = {"id": "i/e1", "invocation_id": "i", "author": "agent", "timestamp": NOW, **fields}
     return Event.model_validate({**given, "content": {"role": "model", "parts": parts}})
 
 
 def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
     """Return what a terminal of that width is sent, without colours."""
     stream = io.StringIO()
-    out = Output(page=width if terminal else None)
+    out = Output(page=width if terminal else None, now=lambda: NOW)
     out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
     for one in events:
         out.event(one)
@@ -201,6 +203,24 @@ def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
     assert "summary of 24 events: The user asked." in shown(made)
     failed = event([{"text": "hm"}], custom_metadata={"compaction_failed": {"reason": "It was late."}})
     assert "older events were not summarised: It was late." in shown(failed)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
+def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> None:
+    """A day begins at local midnight."""
+    set_zone(zone)
+    midnight = datetime(2026, 11, 1).timestamp()  # noqa: DTZ001 (of the local zone)
+    assert render.clock(midnight - 1, now=midnight) == "2026-10-31 23:59:59"
+    assert render.clock(midnight, now=midnight) == "00:00:00"
+    assert render.clock(midnight, now=midnight - 1) == "2026-11-01 00:00:00"
+
+
+def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZone) -> None:
+    """When daylight saving ends."""
+    set_zone("Europe/Berlin")
+    second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
+    assert render.clock(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
+    assert render.clock(second, now=second, zone=True) == "02:30:00 CET"
 
 
 def test_deadlines_say_what_is_left() -> None:

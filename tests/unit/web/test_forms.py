@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SetZone
 from waystation.web import forms
 from waystation.web.posted import Posted
 
@@ -65,6 +66,18 @@ def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_le
         "rest": {"a": 1},
     }
     assert [field.error for field in again if field.error] == []
+
+
+def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
+    """With the offset that holds then; one that has a zone keeps it."""
+    set_zone("Europe/Berlin")
+    for given, expected in (
+        ("2026-10-25T01:59", "2026-10-25T01:59:00+02:00"),
+        ("2026-10-25T03:00", "2026-10-25T03:00:00+01:00"),
+        ("2026-10-25T03:00Z", "2026-10-25T03:00:00+00:00"),
+    ):
+        values, _ = forms.read(forms.of_schema(SCHEMA) or [], filled(at=given))
+        assert values["at"] == expected
 
 
 @pytest.mark.parametrize(
