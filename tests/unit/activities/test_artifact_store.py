@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -187,9 +188,9 @@ async def test_deletion_leaves_no_content_behind(tmp_path: Path) -> None:
     for _ in range(3):
         await service.save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
     (folder,) = {path.parent for path in files_below(tmp_path)}
-    for name in ("data-old", "data-new"):
+    for name, written_at in (("data-old", 0.0), ("data-new", time.time())):
         (folder / name).write_text("secret")
-    os.utime(folder / "data-old", (0, 0))
+        os.utime(folder / name, (written_at, written_at))
     await service.delete_artifact(**WHERE, filename="f")
     assert [path.name for path in files_below(tmp_path)] == ["data-new"]
 
