@@ -7,10 +7,14 @@ program, so tests in `tests/server` keep the clock and get a time zone in which 
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
+
+import pytest
 
 from tests.paths import ROOT
 
@@ -25,6 +29,12 @@ CLOCKS = {
     "autumn": ("Europe/Berlin", datetime(2026, 10, 25, 3)),  # noqa: DTZ001
 }
 """The zone and the local time of each situation; in spring and autumn, when daylight saving begins and ends."""
+
+
+def pytest_configure() -> None:
+    """Replace `time.sleep`, which fails with libfaketime 0.9.10 from Python 3.11 on (wolfcw/libfaketime#426)."""
+    if "FAKETIME" in os.environ:
+        pytest.MonkeyPatch().setattr(time, "sleep", lambda seconds: threading.Event().wait(seconds))
 
 
 def find_libfaketime() -> Path | None:
@@ -60,7 +70,7 @@ def choose_zones(now: datetime) -> dict[str, dict[str, str]]:
 def run(situation: str, environment: Mapping[str, str], arguments: list[str]) -> bool:
     """Run pytest, print how it ended, and return whether all passed."""
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", *arguments],
+        [sys.executable, "-m", "pytest", "-p", "tests.clocks", "-q", "-n", "2", "--dist", "worksteal", *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
