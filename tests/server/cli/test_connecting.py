@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 
-from tests.paths import ROOT
+from tests.paths import HISTORIES, ROOT
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
@@ -183,7 +183,7 @@ async def test_text_that_is_none_in_this_locale_is_a_usage_error(waystation: Com
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 def test_output_that_cannot_be_written_is_said() -> None:
     """A full disk is one line, and an exit code that is not 0."""
-    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", kept, "--json"]
     with open("/dev/full", "w") as full:
         ran = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
@@ -192,14 +192,14 @@ def test_output_that_cannot_be_written_is_said() -> None:
 
 async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """As the system does."""
-    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    kept = str(HISTORIES / "one-tool.json")
     ran = await command("audit", "export", kept, "--output", str(tmp_path))
     assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_talk_about() -> None:
     """As with `| head`."""
-    kept = str(ROOT / "tests" / "replay" / "one-tool.json")
+    kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, pipesize=4096
