@@ -19,7 +19,7 @@ NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-unit test-full test-clocks check lock dist bench clean help
+.PHONY: demo test test-unit test-full test-clocks faults check lock dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli.demo $(ARGS)
@@ -35,6 +35,9 @@ test-full: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## ru
 
 test-clocks: .venv/.stamp  ## run tests across midnight, a month's end and changes of daylight saving
 	@.venv/bin/python -m tests.clocks $(ARGS)
+
+faults: .venv/.stamp  ## plant known faults one after another; each must be caught; ARGS="--only ID" for some
+	@.venv/bin/python -m tests.faults.run $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check

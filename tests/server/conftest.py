@@ -9,6 +9,7 @@ import pytest
 
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
+from waystation.core.settings import WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, serving
 
@@ -28,9 +29,9 @@ def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-async def verify_tree(invocation: Invocation) -> None:
+async def verify_tree(invocation: Invocation, settings: WorkflowSettings | None = None) -> None:
     """Replay an invocation and those it called as in production, and compare each with its projection."""
-    await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
+    await assert_invocation_holds(invocation, replays=Replays.PRODUCTION, settings=settings)
 
 
 class Verification:

@@ -105,3 +105,22 @@ def test_workflow_code_reads_no_clock_and_draws_nothing() -> None:
         if bad := imported & forbidden - allowed.get(path.name, set()):
             found[path.name] = bad
     assert found == {}
+
+
+def test_every_test_is_in_a_tier() -> None:
+    """`make test` runs the folders of its tiers; it would not find a file beside them."""
+    tiers = [ROOT / "tests" / tier for tier in ("unit", "corpus", "server", "slow")]
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [path for path in files if not any(path.is_relative_to(tier) for tier in tiers)] == []
+
+
+def test_tests_of_units_import_nothing_that_needs_a_server() -> None:
+    """Fixtures and helpers with a server are in the other tiers; the recording script is in the corpus."""
+    refused = ("tests.server", "tests.slow", "tests.corpus.record", "tests.corpus.conversations")
+    found = [
+        (path.name, node.module)
+        for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(refused)
+    ]
+    assert found == []

@@ -12,6 +12,7 @@ from waystation.client import Invocation
 from waystation.core.errors import NotReplayable
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
+from waystation.core.settings import WorkflowSettings
 from waystation.replay import divergence_of, replay
 
 
@@ -26,14 +27,18 @@ class Replays(enum.Enum):
     """For a worker with `max_cached_workflows=0`, which replayed the history so far at each workflow task."""
 
 
-async def assert_replays(history: WorkflowHistory, converter: DataConverter | None = None) -> None:
+async def assert_replays(
+    history: WorkflowHistory, converter: DataConverter | None = None, settings: WorkflowSettings | None = None
+) -> None:
     """Replay a history as in production, and in the strict sandbox, which catches clocks and randomness.
+
+    `settings` are those of the worker that recorded it, when not the default ones.
 
     Raises:
         NotReplayable: The present code would not do what was recorded.
     """
-    await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter)
-    found = await divergence_of(history, runner=StrictRunner(), converter=converter)
+    await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter, settings=settings)
+    found = await divergence_of(history, runner=StrictRunner(), converter=converter, settings=settings)
     # Particulars were compared above; the sandbox loads workflow code anew, without what a test has changed in it.
     if found and not found.parts:
         raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {found}")
@@ -90,7 +95,9 @@ async def _difference(invocation: Invocation, log: Log) -> str | None:
     return None
 
 
-async def assert_invocation_holds(invocation: Invocation, *, replays: Replays = Replays.STRICT) -> None:
+async def assert_invocation_holds(
+    invocation: Invocation, *, replays: Replays = Replays.STRICT, settings: WorkflowSettings | None = None
+) -> None:
     """Replay all runs of an invocation and of those it called, and compare each with what its workflow holds.
 
     Raises:
@@ -100,14 +107,16 @@ async def assert_invocation_holds(invocation: Invocation, *, replays: Replays = 
     histories = await invocation.histories()
     for history in histories:
         if replays is Replays.STRICT:
-            await assert_replays(history, invocation.converter)
+            await assert_replays(history, invocation.converter, settings)
         elif replays is Replays.PRODUCTION:
-            await replay(history, runner=UnsandboxedWorkflowRunner(), converter=invocation.converter)
+            await replay(history, runner=UnsandboxedWorkflowRunner(), converter=invocation.converter, settings=settings)
     await assert_projection_matches(invocation)
     for event in (event for history in histories for event in history.events):
         child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
         if child:
-            await assert_invocation_holds(Invocation.from_id(invocation.client, child), replays=replays)
+            await assert_invocation_holds(
+                Invocation.from_id(invocation.client, child), replays=replays, settings=settings
+            )
 
 
 def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:

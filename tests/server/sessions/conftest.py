@@ -13,6 +13,7 @@ from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
 from waystation.core.event import Event
+from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.replay import replay
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, assert_replays
@@ -22,7 +23,13 @@ Converse: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Sessi
 _names = itertools.count()
 
 
-async def verify(session: Session, *, replays: Replays = Replays.PRODUCTION, invocations: bool = True) -> None:
+async def verify(
+    session: Session,
+    *,
+    replays: Replays = Replays.PRODUCTION,
+    invocations: bool = True,
+    settings: WorkflowSettings | None = None,
+) -> None:
     """Check every run of a session, and its invocations; compare what readers see with what the workflow holds.
 
     Tests with many invocations leave these to the others.
@@ -32,9 +39,9 @@ async def verify(session: Session, *, replays: Replays = Replays.PRODUCTION, inv
     for run_id in runs:
         history = await session.client.temporal.get_workflow_handle(session.id, run_id=run_id).fetch_history()
         if replays is Replays.STRICT:
-            await assert_replays(history, session.client.temporal.data_converter)
+            await assert_replays(history, session.client.temporal.data_converter, settings)
         elif replays is Replays.PRODUCTION:
-            await replay(history, converter=session.client.temporal.data_converter)
+            await replay(history, converter=session.client.temporal.data_converter, settings=settings)
         assert stuck_tasks(history) == []
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id

@@ -328,7 +328,7 @@ async def test_a_store_that_fails_holds_no_conversation_up(
             assert (await session.say(LARGE * 2)).text == f"heard {LARGE * 2}"
         assert not (await given(session)).carried
         assert len(await heard_events(session)) == 8
-        await verify(session, invocations=False)
+        await verify(session, invocations=False, settings=settings.workflow)
 
 
 async def _cut(session: Session) -> bool:

@@ -109,7 +109,7 @@ async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
         result = await invocation.result()
         assert (result.text, result.state_delta) == ("attempt 2", {"welcomed": 1, "guest": 1})
         assert [event.author async for event in invocation.events()] == ["user", "welcomed", "guest", "guest"]
-        await verify_tree(invocation)
+        await verify_tree(invocation, SOON_LOST.workflow)
     assert len(place.ledger.lines("welcomed", agent="welcomed")) == 1
     keys = [line["key"] for line in place.ledger.lines("welcomed", agent="guest")]
     assert len(keys) == 2

@@ -33,7 +33,7 @@ async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, 
         assert (await invocation.result()).text == "attempt 2"
         assert [line["attempt"] for line in place.ledger.lines("thinking")] == [1, 2]
         assert [event.author async for event in invocation.events()] == ["user", "pensive"]
-        await verify_tree(invocation)
+        await verify_tree(invocation, SOON_LOST.workflow)
 
 
 async def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:

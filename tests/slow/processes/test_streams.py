@@ -79,5 +79,5 @@ async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_onc
             assert SECOND.startswith(reader.texts[2])
             assert [text_of(event.content) for event in reader.recorded] == ["Weather?", SECOND]
         assert [text_of(event.content) async for event in invocation.events()] == ["Weather?", SECOND]
-        await verify_tree(invocation)
+        await verify_tree(invocation, SOON_LOST.workflow)
     held[0].set()

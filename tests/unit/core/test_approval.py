@@ -19,6 +19,7 @@ from waystation.core.errors import (
     UnknownCall,
 )
 from waystation.core.log import Log
+from waystation.core.policy import ApprovalPolicy, Verified
 
 
 def waiting(**fields: Any) -> Log:
@@ -90,6 +91,15 @@ def test_a_confirmation_is_not_answered_with_a_response() -> None:
     """`respond` is for long-running calls."""
     with pytest.raises(InvalidAnswer, match="takes approve, edit, reject; not 'respond'"):
         check(waiting(), answer(action="respond", response={}), now=1_002)
+
+
+def test_one_person_does_not_answer_a_long_running_call_that_several_have_to_approve() -> None:
+    """`respond` would settle the call alone, without the other approvals that its quorum asks for."""
+    policy = ApprovalPolicy(quorum=2)
+    asked = called("ask", kind="long_running", approval=policy, declared="schema")
+    log = log_of(said("ask"), asked, returned("fc-1", final=False))
+    with pytest.raises(InvalidAnswer, match="not 'respond'"):
+        check(log, answer(action="respond", response={}), now=1_003, who=Verified(subject="ann"))
 
 
 def test_a_repeated_progress_of_the_same_answer_id_is_not_applied_twice() -> None:

@@ -338,9 +338,14 @@ def test_a_parallel_agent_that_escalates_still_says_its_last_word() -> None:
 
 
 def test_an_agent_deeper_in_a_branch_does_not_stop_the_others() -> None:
-    """Only a direct child does; see adk-semantics 9.2."""
+    """Only a direct child of a parallel agent stops its siblings when it escalates; see adk-semantics 9.2."""
     deep = composite("sequential", llm("a"), llm("b"), name="deep")
     stage = Stage(composite("parallel", deep, llm("c"), name="pa"), a=[text("mine", actions=ESCALATE)])
+    stage.ask()
+    stage.answer()
+    stage.ask()
+    assert stage.asked == ["pa", "c@pa.c", "a@pa.deep"]
+    stage.answer(3)  # `a` escalates while the model of `c` is in flight
     assert stage.play() == Finish()
     assert sorted(stage.said()) == ["a: mine", "b: done", "c: done", "user: go"]
 
