@@ -31,6 +31,10 @@ CLOCKS = {
 """The zone and the local time of each situation; in spring and autumn, when daylight saving begins and ends."""
 
 
+LIBFAKETIME_FAILS = "tests/unit/recordings/test_divergence.py::test_a_task_that_gets_no_turn_in_time_is_replayed_again"
+"""Interrupts threads on purpose; under libfaketime it fails at any time of day about every other run."""
+
+
 def pytest_configure() -> None:
     """Replace `time.sleep`, which fails with libfaketime 0.9.10 from Python 3.11 on (wolfcw/libfaketime#426)."""
     if "FAKETIME" in os.environ:
@@ -97,7 +101,7 @@ def main(arguments: list[str]) -> int:
     for situation, (zone, local) in CLOCKS.items():
         if library and shiftable:
             shifted = shift_clock(library, zone, local, datetime.now(UTC))
-            passed.append(run(situation, shifted, [*shiftable, *options]))
+            passed.append(run(situation, shifted, [*shiftable, f"--deselect={LIBFAKETIME_FAILS}", *options]))
         zones = choose_zones(datetime.now(UTC))
         if others and situation in zones:
             passed.append(run(situation, zones[situation], [*others, *options]))
