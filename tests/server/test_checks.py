@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHandle, WorkflowHistory
-from temporalio.converter import DataConverter
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 
 from tests.server.conftest import Serve
@@ -103,9 +102,9 @@ async def test_an_invocation_is_replayed_as_asked_for(
     used: list[type[WorkflowRunner]] = []
 
     def noting(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def noted(history: WorkflowHistory, *, runner: WorkflowRunner, converter: DataConverter | None) -> Any:
+        async def noted(history: WorkflowHistory, *, runner: WorkflowRunner, **options: Any) -> Any:
             used.append(type(runner))
-            return await original(history, runner=runner, converter=converter)
+            return await original(history, runner=runner, **options)
 
         return noted
 
