@@ -167,7 +167,7 @@ async def test_a_result_that_came_too_late_is_not_used(
     )
     # A client serves a task queue with one worker.
     other = create_worker((await place.client()).temporal, registry(fast), **options)
-    of_deciding, of_late, of_other = views
+    of_late, of_other = views  # a worker without activities reads no history
     async with deciding, late:
         invocation = await client.start("racer", "go")
         # The only place of the slow worker is taken from here on, so the other one gets the second attempt.
@@ -181,5 +181,4 @@ async def test_a_result_that_came_too_late_is_not_used(
     assert responses(model.requests[-1]) == [("race", {"by": "fast"})]
     assert [ref.partition(".")[0] for ref in of_late.made] == ["m1", "fc-1", "m2"]
     assert [ref.partition(".")[0] for ref in of_other.made] == ["fc-1"]
-    assert [each.reads for each in views] == [0, 2, 1]
-    assert not of_deciding._runs
+    assert [each.reads for each in views] == [2, 1]
