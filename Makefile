@@ -8,8 +8,10 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
+# More than cores, because tests with a server wait a good part of their time.
+WORKERS := 3
 # ARGS may name files or folders to run instead of the target's own.
-PYTEST = .venv/bin/python -m pytest -n 2 --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
+PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
 # google-adk, with which tests compare: its requirements conflict with ours.
 PEERS := tests/slow/differential
 # crewai, whose tools are adapted: likewise.

@@ -7,23 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import (
-    Client,
-    FetchWorkflowHistoryEventsInput,
-    Interceptor,
-    OutboundInterceptor,
-    WorkflowHistoryEventAsyncIterator,
-)
 
-from tests.programs import command
 from tests.server.workflows.outside import until, waiting
-from waystation.agents import Agent, SequentialAgent
-from waystation.client.agent_client import AgentClient
+from waystation.agents import Agent
 from waystation.core.settings import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
-from waystation.replay import GateReport, gate
-from waystation.storage import Blobs
-from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.replay import gate
+from waystation.testing import AgentEnvironment, ScriptedModel, calls
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -170,94 +160,6 @@ async def test_a_tool_that_a_parked_call_needs_is_gone(own_server: EmbeddedServe
     }
 
 
-async def test_a_tool_is_of_another_kind(own_server: EmbeddedServer, agents: Path) -> None:
-    """One that answers at once has become one whose answer comes later."""
-    deployed(agents, AGENT.replace("[FunctionTool(pay, require_confirmation=True)", "[LongRunningFunctionTool(pay)"))
-    lacks = await misfit(own_server, agents, PAYS)
-    assert (lacks["reason"], lacks["tool"]) == ("other_kind", "pay")
-
-
-async def test_a_tool_does_not_take_the_recorded_arguments(own_server: EmbeddedServer, agents: Path) -> None:
-    """A parameter was renamed."""
-    deployed(agents, AGENT.replace("amount", "cents"))
-    lacks = await misfit(own_server, agents, PAYS)
-    assert lacks["reason"] == "arguments_refused"
-    assert "'cents' is a required property" in lacks["problem"]
-
-
-async def test_a_tool_has_other_parameters_than_a_person_was_asked_about(
-    own_server: EmbeddedServer, agents: Path
-) -> None:
-    """It takes the arguments, but what was shown to whoever approves is not what would run, and so it does not run."""
-    deployed(agents, AGENT.replace('to: str = "dana"', 'to: str = "kim"'))
-    assert (await misfit(own_server, agents, PAYS))["reason"] == "parameters_changed"
-
-
-async def test_a_tool_that_has_run_is_not_needed(own_server: EmbeddedServer, agents: Path) -> None:
-    """A long-running call whose answer is to come from a person does not run again."""
-    deployed(agents, AGENT.replace(", LongRunningFunctionTool(ask)", ""))
-    asks = calls(("ask", {"what": "now?"}))
-    async with AgentEnvironment(clerk(asks, says("Asked.")), server=own_server) as env:
-        await parked(env, "one")
-        report = await gate(env.client, agents=[agents], processes=1)
-    assert (report.passes, dict(report.counts)) == (True, {"replays": 1})
-
-
-async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents: Path) -> None:
-    """What waits needs no tool, but the answer is told to a model."""
-    inner = 'from waystation.agents import SequentialAgent\n\ninner = Agent(\n    name="inner"'
-    changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', inner)
-    deployed(agents, changed + 'root_agent = SequentialAgent(name="clerk", sub_agents=[inner])\n')
-    lacks = await misfit(own_server, agents, calls(("ask", {"what": "now?"})), says("Asked."))
-    assert lacks == {
-        "reason": "other_kind",
-        "problem": "Agent 'clerk' is a SequentialAgent now; it has no model that could go on.",
-        "agent": "clerk",
-    }
-
-
-@pytest.mark.parametrize(("order", "lacking"), [("first, clerk, last", "last"), ("last, clerk, first", None)])
-async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
-    own_server: EmbeddedServer, agents: Path, order: str, lacking: str | None
-) -> None:
-    """It was recorded with the sequence; one that has had its turn is not needed any more."""
-    sequence = 'from waystation.agents import SequentialAgent\n\nclerk = Agent(\n    name="clerk"'
-    changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', sequence)
-    first = 'first = Agent(name="first")\n'
-    deployed(agents, changed + first + 'root_agent = SequentialAgent(name="team", sub_agents=[first, clerk])\n')
-    known = {
-        "clerk": clerk(PAYS),
-        **{name: Agent(name=name, model=ScriptedModel(says("Hi."))) for name in ("first", "last")},
-    }
-    team = SequentialAgent(name="team", sub_agents=[known[name] for name in order.split(", ")])
-    async with AgentEnvironment(team, server=own_server) as env:
-        await waiting(await env.client.start("team", "pay dana 200", id="one"), "fc-2-1")
-        await listed(env, "one")
-        report = await gate(env.client, agents=[agents], processes=1)
-    assert [each["agent"] for found in report.findings for each in found.misfits] == ([lacking] if lacking else [])
-
-
-async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> None:
-    """Of invocations, and of sessions whose next message it would answer."""
-    deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
-    async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
-        await listed(env, *await talking(env))
-        report = await gate(env.client, agents=[agents], processes=1)
-    assert {(found.kind, found.misfits[0]["reason"]) for found in report.findings} == {
-        ("AgentInvocation", "agent_gone"),
-        ("AgentSession", "agent_gone"),
-    }
-
-
-async def test_agents_that_cannot_be_loaded_do_not_pass(own_server: EmbeddedServer, agents: Path) -> None:
-    """The mistake is told, and nothing replayed."""
-    deployed(agents, "import nothing_of_the_kind\n")
-    async with AgentEnvironment(clerk(), server=own_server) as env:
-        report = await gate(env.client, agents=[agents], processes=1)
-    assert (report.passes, report.checked) == (False, 0)
-    assert "nothing_of_the_kind" in report.problems[0]
-
-
 TROUBLE = """
 import os
 import threading
@@ -279,96 +181,3 @@ def troubled(requests):
 process._next = troubled
 process.main()
 """
-
-
-async def test_large_values_that_are_in_no_store_are_reported_apart(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """Nobody knows whether such an invocation replays, and so it does not pass."""
-    agent = clerk(calls(("pay", {"amount": 2, "to": "d" * 9_000})))
-    async with AgentEnvironment(agent, server=own_server, offload_over=4_000) as env:
-        await parked(env, "one")
-        elsewhere = AgentClient(env.temporal, blobs=Blobs(tmp_path / "other"))
-        report = await gate(elsewhere, processes=1)
-    assert (report.passes, dict(report.counts)) == (False, {"lacking": 1})
-
-
-class Fetching(Interceptor):
-    """Counts the histories that are fetched; of one invocation the server says that it is gone."""
-
-    def __init__(self) -> None:
-        self.fetched = 0
-        self.held = 0
-        self.report = GateReport(tools_checked=False)
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Stand before the client's own calls."""
-        counts = self
-
-        class Noting(OutboundInterceptor):
-            def fetch_workflow_history_events(
-                self, input: FetchWorkflowHistoryEventsInput
-            ) -> WorkflowHistoryEventAsyncIterator:
-                counts.fetched += 1
-                counts.held = max(counts.held, counts.fetched - counts.report.checked)
-                if input.id == "gone":
-                    input.id = "never-started"
-                return super().fetch_workflow_history_events(input)
-
-        return Noting(next)
-
-
-async def test_no_more_histories_are_held_than_are_worked_on(own_server: EmbeddedServer) -> None:
-    """Two for each process; what vanishes while the others are looked at is reported apart, and breaks nothing."""
-    fetching = Fetching()
-
-    def told(report: GateReport, total: int) -> None:
-        del total
-        fetching.report = report
-
-    async with AgentEnvironment(clerk(*[PAYS] * 8), server=own_server) as env:
-        await parked(env, "gone", *"abcdefg")
-        config = env.temporal.config()
-        config["interceptors"] = [fetching]
-        report = await gate(AgentClient(Client(**config), blobs=env.client.blobs), processes=1, progress=told)
-    assert (report.passes, dict(report.counts)) == (True, {"replays": 7, "vanished": 1})
-    assert (fetching.fetched, fetching.held <= 3) == (8, True)
-
-
-async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServer, agents: Path) -> None:
-    """As many as wanted; they need no tool any more."""
-    deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
-    async with AgentEnvironment(clerk(says("1"), says("2"), says("3")), server=own_server) as env:
-        for message in ("a", "b", "c"):
-            await (await env.client.start("clerk", message)).result()
-        await listed(env)
-        report = await gate(env.client, agents=[agents], sample=2, processes=1)
-    assert (report.passes, report.sampled, dict(report.counts)) == (True, 2, {"replays": 2})
-
-
-async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: EmbeddedServer, agents: Path) -> None:
-    """Without agents it says that tools were not looked at."""
-    async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
-        await parked(env, "one")
-        where = ("--address", own_server.address, "--store", str(env.store))
-        passed = await command(*where, "replay", "--open", "--processes", "1")
-        deployed(agents, AGENT.replace("amount", "cents"))
-        failed = await command(*where, "replay", "--open", "--agents", str(agents), "--processes", "1")
-        as_json = await command(*where, "replay", "--open", "--agents", str(agents), "--processes", "1", "--json")
-    assert passed.code == 0
-    assert passed.out == (
-        "passes  1 looked at: 1 replay\nTools were not looked at; --agents DIR names the agents to be deployed.\n"
-    )
-    assert failed.code == 1
-    assert failed.out.startswith("1 do not fit the agents\n")
-    assert failed.out.endswith("would break  1 looked at: 1 do not fit the agents\n")
-    [record] = as_json.records
-    assert (as_json.code, record["passes"], record["counts"]) == (1, False, {"misfit": 1})
-    assert record["findings"][0]["misfits"][0]["reason"] == "arguments_refused"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["x", "--open"], ["x", "--sample", "3"], ["x", "--agents", "."], ["x", "--processes", "2"]],
-)
-async def test_options_that_do_not_go_together_are_refused(arguments: list[str]) -> None:
-    """Either what is named is replayed, or all that is open."""
-    assert (await command("replay", *arguments)).code == 2
