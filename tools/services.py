@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from waystation.artifacts.base_artifact_service import BaseArtifactService
     from waystation.auth.credential_service.base_credential_service import BaseCredentialService
     from waystation.memory.base_memory_service import BaseMemoryService
-
-CREDENTIALS = Path(".waystation") / "credentials"
-"""Where a worker keeps credentials unless told otherwise, and where the command line looks for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

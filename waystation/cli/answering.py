@@ -10,6 +10,7 @@ import typer
 from waystation.cli.command import parse_object, run_command
 from waystation.cli.identity import TokenFile, token_of
 from waystation.cli.looking import At, Called, look_at_pending
+from waystation.core.settings import Stores
 
 if TYPE_CHECKING:
     from waystation.cli.output import Output
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from waystation.client import AgentClient
     from waystation.core.answer import Action
 
-CREDENTIALS = Path(".waystation") / "credentials"
+CREDENTIALS = Stores().credentials
 """Where workers keep credentials unless told otherwise; as in `tools.services`, which takes long to load."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waystation.cli.command import run_command
+from waystation.core.settings import Stores
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
 
 if TYPE_CHECKING:
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from waystation.cli.target import Target
     from waystation.client import AgentClient
 
-ARTIFACTS = Path(".waystation") / "artifacts"
-MEMORY = Path(".waystation") / "memory.db"
+ARTIFACTS, MEMORY = Stores().artifacts, Stores().memory
 """Where workers keep them unless told otherwise; as in `activities.services`, which takes long to load."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]

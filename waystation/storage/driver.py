@@ -25,13 +25,14 @@ from temporalio.converter import (
 )
 
 from waystation.core.errors import StoreFailed
+from waystation.core.settings import Stores
 from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
 from waystation.storage.short_form import short_form
 
 log = structlog.get_logger("waystation.storage")
 
 DRIVER = "waystation"
-OFFLOAD_OVER = 256 * 1024
+OFFLOAD_OVER = Stores().offload_over
 """In bytes; payloads below it stay in the history. Temporal's own default."""
 INLINE_LIMIT = 2_050_000
 """What goes into the history all the same when the store fails; the server takes 2 MiB."""

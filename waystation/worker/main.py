@@ -113,7 +113,7 @@ async def serve(
             model=options.model or ("gemini" if has_key() else DEMO),
         )
         await stop.wait()
-        log.info("worker.draining", at_most_s=options.drain.total_seconds())
+        log.info("worker.draining", at_most_s=settings.drain.total_seconds())
     log.info("worker.stopped")
     _leave(threads)
 

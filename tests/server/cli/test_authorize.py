@@ -19,8 +19,9 @@ from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.services import CREDENTIALS, Services
+from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
+from waystation.worker.options import parse_options
 
 KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
 API_KEY = "key-9d0b81aa5e"
@@ -184,5 +185,5 @@ async def test_what_waits_for_a_credential_is_listed_with_its_command(
 
 
 def test_command_line_and_worker_mean_the_same_file() -> None:
-    """The command line knows it without loading tools."""
-    assert answering.CREDENTIALS == CREDENTIALS
+    """`waystation authorize` stores credentials where `waystation worker` looks for them by default."""
+    assert parse_options(["--agents", "x"], "waystation worker").credentials == str(answering.CREDENTIALS)
