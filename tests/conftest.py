@@ -15,7 +15,7 @@ from temporalio.worker._workflow import _WorkflowWorker
 
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 SetZone: TypeAlias = Callable[[str], None]

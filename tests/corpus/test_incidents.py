@@ -12,7 +12,7 @@ from tests.paths import HISTORIES
 from waystation.core.payload import JsonObject
 from waystation.replay import Recording
 from waystation.testing import assert_keeps_replaying
-from waystation.testing.incidents import misread
+from waystation.testing.checks import misread
 
 
 @pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])

@@ -1,27 +1,34 @@
-"""Server, worker and client in one `async with`."""
+"""Agents on a Temporal server, for tests: a server with a worker and a client in one `async with`."""
 
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 from temporalio.worker import Worker
 
 from waystation.activities.model_choice import Models
 from waystation.agents.base_agent import BaseAgent
-from waystation.agents.registry import Registry
 from waystation.apps import App
-from waystation.client import AgentClient, connect
+from waystation.client import AgentClient, Invocation, connect
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER
+from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
 from waystation.worker import create_worker
 from waystation.worker.services import temporary_services
+
+_queues = itertools.count()
 
 
 class AgentEnvironment:
@@ -69,10 +76,9 @@ class AgentEnvironment:
                 address=self.server.address, store=self.store, offload_over=self._offload_over
             )
             self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
-            registry = Registry.of(*self._agents)
             self.worker = create_worker(
                 self.temporal,
-                registry,
+                self._agents,
                 models=Models(self._model),
                 services=self.services,
                 task_queue=self._task_queue,
@@ -82,7 +88,77 @@ class AgentEnvironment:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    *agents: BaseAgent | App,
+    server: EmbeddedServer,
+    store: str | Path,
+    verify: bool | Callable[[Invocation], Awaitable[None]] = True,
+    **options: Any,
+) -> AsyncIterator[AgentEnvironment]:
+    """Serve agents on a server; afterwards look whether every invocation that was started replays.
+
+    Args:
+        agents: The agents, or apps.
+        server: It is left running.
+        store: Where large payloads are kept: as long as the server, since one worker may go on with what another began.
+        verify: Whether to replay every invocation afterwards, and to compare it with what its workflow holds; or
+            another check, which is called with each invocation. The default is `assert_invocation_holds`.
+        options: Further ones of `AgentEnvironment`.
+
+    Raises:
+        NotReplayable: The present code would not do what was recorded.
+        AssertionError: History and workflow differ.
+    """
+    queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
+    started = _Started()
+    async with AgentEnvironment(*agents, server=server, store=store, task_queue=queue, **options) as env:
+        config = env.temporal.config()
+        config["interceptors"] = [started]
+        env.client = AgentClient(Client(**config), task_queue=queue, blobs=env.client.blobs)
+        yield env
+        if verify:
+            check = assert_invocation_holds if verify is True else verify
+            for workflow_id in started.ids:
+                await check(env.client.invocation(workflow_id))
+
+
+class _Started(Interceptor):
+    """Notes which workflows a client starts."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """Stand before the client's own calls."""
+        started = self.ids
+
+        class Noting(OutboundInterceptor):
+            async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+                started.append(input.id)
+                return await super().start_workflow(input)
+
+        return Noting(next)
+
+
+@contextlib.contextmanager
+def shared_server() -> Iterator[EmbeddedServer]:
+    """Run a server that belongs to no event loop of a test: each may have its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="waystation-server", daemon=True)
+    thread.start()
+    server = EmbeddedServer()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+        try:
+            yield server
+        finally:
+            asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -6,7 +6,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from waystation.core.budget import Usage
 from waystation.core.event import parts_of, text_of
 from waystation.core.payload import JsonObject
 from waystation.core.quoted import BEGIN
@@ -107,9 +106,3 @@ def responses(request: LlmRequest) -> list[tuple[str, JsonObject]]:
         for content in request.contents
         for part in parts_of(content, "functionResponse")
     ]
-
-
-def words(text: str) -> Usage:
-    """Return a usage that counts words, for tests that add usage up."""
-    count = len(text.split())
-    return Usage(output_tokens=count, total_tokens=count)

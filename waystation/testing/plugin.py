@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def waystation_server() -> Iterator[EmbeddedServer]:
     """A Temporal server, shared by all tests of the process; for it the extra `embedded` is needed."""
-    from waystation.testing.serving import shared_server
+    from waystation.testing.environment import shared_server
 
     with shared_server() as server:
         yield server
@@ -47,7 +47,7 @@ def waystation_serve(
     Afterwards every invocation that was started is replayed, and compared with what its workflow held; `verify=False`
     leaves that out. Other options are those of `AgentEnvironment`.
     """
-    from waystation.testing.serving import serving
+    from waystation.testing.environment import serving
 
     def serve(*agents: BaseAgent | App, **options: Any) -> AbstractAsyncContextManager[AgentEnvironment]:
         return serving(*agents, **{"server": waystation_server, "store": waystation_store, **options})

@@ -17,7 +17,7 @@ from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core.answer import Answer
 from waystation.core.errors import NotAllowed
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 
 DOCS = (ROOT / "docs" / "approvals.md").read_text()
 NODE = ROOT / ".node" / "node_modules"

@@ -21,7 +21,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.review import Review
 from waystation.testing import AgentEnvironment
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

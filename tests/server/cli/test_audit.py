@@ -14,7 +14,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, cut, ignored, waiting
 from tests.unit.identity.conftest import installed
 from waystation.core.policy import ApprovalPolicy
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 from waystation.tools.function_tool import FunctionTool
 
 

@@ -22,7 +22,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.wire import ANSWER_SIGNAL, ANSWER_UPDATE
 from waystation.testing import AgentEnvironment
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 from waystation.tools import FunctionTool
 
 FINANCE = ApprovalPolicy(approvers=("dana@example.com", "role:finance"))

@@ -29,7 +29,7 @@ from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.identity import Links
-from waystation.testing.receiver import Received, WebhookReceiver
+from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from waystation.tools import FunctionTool
 
 TELLS = ApprovalPolicy(notify=("finance",))

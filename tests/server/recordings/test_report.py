@@ -17,7 +17,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.core import ids, prompt
-from waystation.core.budget import Budget, Price
+from waystation.core.budget import Budget, Price, Usage
 from waystation.core.entry import Began, CallReturned, Ended, ModelCalled, ModelReplied
 from waystation.core.event import EventActions
 from waystation.core.log import Log
@@ -30,7 +30,6 @@ from waystation.models import LlmResponse
 from waystation.presentation.report import page_content
 from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says
-from waystation.testing.models import words
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -83,7 +82,7 @@ class Page(html.parser.HTMLParser):
 
 def used(response: LlmResponse) -> LlmResponse:
     """Return a response that says how many tokens it took."""
-    return response.model_copy(update={"usage": words("one two three")})
+    return response.model_copy(update={"usage": Usage(output_tokens=3, total_tokens=3)})
 
 
 async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: Serve) -> None:

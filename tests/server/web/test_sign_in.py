@@ -17,7 +17,7 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity import Configuration, Links
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 from waystation.web.security import NotSafeToServe, check_place
 from waystation.web.sign_in import own_path
 from waystation.web.vouching import Gatekeeper

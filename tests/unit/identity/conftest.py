@@ -14,7 +14,7 @@ from waystation.core.answer import Answer
 from waystation.core.policy import Verified
 from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
 from waystation.identity.init import write
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)

@@ -9,7 +9,7 @@ import pytest
 from tests.paths import ROOT
 from waystation.activities.channels import Channels
 from waystation.identity import Configuration, answer_digest
-from waystation.testing.receiver import WebhookReceiver
+from tests.fakes.webhook_receiver import WebhookReceiver
 
 APPROVALS = (ROOT / "docs" / "approvals.md").read_text()
 CONTRACT = (ROOT / "docs" / "contract.md").read_text()

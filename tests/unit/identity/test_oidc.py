@@ -13,7 +13,7 @@ from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, Inv
 from waystation.core.policy import Verified
 from waystation.identity import Configuration
 from waystation.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 
 BACK = "https://approvals.example.com/oidc"
 

@@ -21,7 +21,7 @@ from waystation.core.errors import InvalidConfiguration, NotAllowed
 from waystation.core.policy import Verified
 from waystation.identity import Configuration, answer_digest
 from waystation.identity.worker import WorkerIdentity
-from waystation.testing.fake_openid import FakeOpenId
+from tests.fakes.openid import FakeOpenId
 
 JWE = ["ECDH-ES", "A256GCM"]
 

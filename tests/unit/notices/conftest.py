@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waystation.activities.channels import Channels
-from waystation.testing.receiver import WebhookReceiver
+from tests.fakes.webhook_receiver import WebhookReceiver
 
 
 @pytest.fixture

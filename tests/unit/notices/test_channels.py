@@ -9,7 +9,7 @@ from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
 from waystation.activities.notices import Notice
 from waystation.core.errors import InvalidConfiguration
-from waystation.testing.receiver import WebhookReceiver
+from tests.fakes.webhook_receiver import WebhookReceiver
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
 NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
