@@ -13,9 +13,9 @@ import structlog
 from structlog.testing import capture_logs
 from temporalio.worker._workflow import _WorkflowWorker
 
+from tests.fakes.openid import FakeOpenId
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
-from tests.fakes.openid import FakeOpenId
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 SetZone: TypeAlias = Callable[[str], None]

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from waystation.core.settings import Settings as Settings
-    from waystation.worker.plugin import WORKER_OPTIONS as WORKER_OPTIONS
-    from waystation.worker.plugin import WaystationPlugin as WaystationPlugin
-    from waystation.worker.plugin import create_worker as create_worker
+    from waystation.core.settings import Settings
+    from waystation.worker.plugin import WORKER_OPTIONS, WaystationPlugin, create_worker
 
 __all__ = ["WORKER_OPTIONS", "Settings", "WaystationPlugin", "create_worker"]
 

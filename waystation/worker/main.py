@@ -18,35 +18,36 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import WorkerDeploymentConfig
 
 from waystation.activities.channels import Channels, channels_of
 from waystation.activities.identity import Verifies
-from waystation.activities.model_choice import DEMO, Models, has_key
+from waystation.activities.model_choice import DEMO, Models, foreign_names, has_key, unanswered
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client import connect, connection_problem
 from waystation.core.errors import WaystationError
 from waystation.core.settings import Settings, Stores
+from waystation.core.wire import TASK_QUEUE
 from waystation.logs import configure_logs, open_standard_streams
-from waystation.worker.identity import identity_of, links_of
-from waystation.worker.model_check import foreign_names, unanswered
-from waystation.worker.options import parse_options, settings_of
 from waystation.worker.plugin import create_worker
-from waystation.worker.policy_check import lacking
-from waystation.worker.services import check_stores, lasting_services
+from waystation.worker.services import check_stores, identity_of, lasting_services, links_of, settings_warnings
 
 log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
 """How long threads may take to end once no tool is waited for."""
+_DEFAULTS = Settings()
 
 
 def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
@@ -193,7 +194,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         settings = settings_of(options)
         check_stores(settings.stores)
         identity, channels = identity_of(options.identity), channels_of(options.channels)
-        for lack in lacking(registry, channels, verifies=identity is not None):
+        for lack in settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=lack)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
@@ -220,3 +221,143 @@ def _run(coroutine: Any) -> None:
         asyncio.run(coroutine)
     else:
         uvloop.run(coroutine)
+
+
+def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
+    """Parse the command line; end the process with exit code 2 where it is wrong."""
+    grammar = _parser(program)
+    options = grammar.parse_args(arguments)
+    if not options.agents and options.only != "workflows":  # workflows need no agents
+        grammar.error("--agents is required, except with --only workflows")
+    if options.embedded and options.address:
+        grammar.error(
+            "--embedded starts a server of its own, at a port that it says; leave --address out, or --embedded"
+        )
+    return options
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings that the command line says."""
+    stores = Stores(
+        payloads=options.store,
+        offload_over=options.offload_over,
+        artifacts=options.artifacts,
+        memory=options.memory,
+        credentials=options.credentials,
+    )
+    return Settings(
+        stores=stores, drain=options.drain, allow_overrides=bool(options.allow_overrides or options.embedded)
+    )
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    # Not typer: the process should poll as soon as it can.
+    result = argparse.ArgumentParser(prog=program, description="Serve agents from a Temporal task queue.")
+    result.add_argument(
+        "command", nargs="?", choices=["run", "check"], default="run", help="check: only look for mistakes"
+    )
+    result.add_argument("--agents", nargs="+", type=Path, default=(), metavar="DIR", help="folders with agent packages")
+    result.add_argument(
+        "--only", choices=["workflows", "activities"], help="serve these; a process of another kind serves the others"
+    )
+    result.add_argument(
+        "--drain",
+        type=_seconds,
+        default=_DEFAULTS.drain,
+        metavar="SECONDS",
+        help=f"how long running tools may go on after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
+    )
+    result.add_argument("--task-queue", default=TASK_QUEUE)
+    result.add_argument("--address", help="HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile")
+    result.add_argument("--namespace", help="Temporal's namespace; default: likewise")
+    result.add_argument("--profile", help="a profile of Temporal's client configuration; default: TEMPORAL_PROFILE")
+    result.add_argument("--embedded", action="store_true", help="start a Temporal server too")
+    result.add_argument("--db", type=Path, help="with --embedded: keep the server's data in this file")
+    result.add_argument("--model", choices=[DEMO], help="demo: use the packages' offline stand-ins")
+    result.add_argument(
+        "--artifacts",
+        default=str(_DEFAULTS.stores.artifacts),
+        metavar="URL",
+        help="keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
+    )
+    result.add_argument(
+        "--memory",
+        type=Path,
+        default=Path(_DEFAULTS.stores.memory),
+        metavar="FILE",
+        help="keep memories here; default: %(default)s",
+    )
+    result.add_argument(
+        "--credentials",
+        default=str(_DEFAULTS.stores.credentials),
+        metavar="STORE",
+        help="keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of your "
+        "own; default: %(default)s",
+    )
+    result.add_argument("--store", metavar="URL", help="folder or object store of large payloads; clients need it too")
+    over = "size of a payload from which it goes there; default: %(default)s"
+    result.add_argument("--offload-over", type=int, default=_DEFAULTS.stores.offload_over, metavar="BYTES", help=over)
+    result.add_argument(
+        "--identity",
+        type=Path,
+        metavar="FILE",
+        help="who may say who answers, and the key that opens what they say; default: the variable WAYSTATION_IDENTITY",
+    )
+    result.add_argument(
+        "--channels",
+        type=Path,
+        metavar="FILE",
+        help="how people are told that something waits; default: the variable WAYSTATION_CHANNELS",
+    )
+    result.add_argument(
+        "--allow-overrides",
+        action="store_true",
+        help="take instructions and models that forks bring; for development, and with --embedded always",
+    )
+    result.add_argument(
+        "--deployment-version",
+        type=_deployment,
+        metavar="NAME.BUILD",
+        help="take part in Temporal's worker versioning as this build of a deployment; default: do not",
+    )
+    result.add_argument("--version", action=_Version, nargs=0, help="print the versions and exit")
+    result.add_argument("--log-format", choices=["console", "json"], help="default: console in a terminal")
+    return result
+
+
+class _Version(argparse.Action):
+    """As argparse's own, which would look the versions up at every start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print them and end."""
+        from waystation.version import versions
+
+        sys.stdout.write(f"{versions()}\n")
+        parser.exit()
+
+
+def _seconds(text: str) -> timedelta:
+    """Read a duration of the command line."""
+    try:
+        result = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        result = timedelta(-1)
+    if result < timedelta():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return result
+
+
+def _deployment(text: str) -> WorkerDeploymentConfig:
+    """Read which build of which deployment a worker is.
+
+    What is open moves to the build that is current. Kept to the build that began it, a session, which never ends, would
+    stay with that for good, and all invocations that it begins with it.
+    """
+    name, _, build = text.partition(".")
+    if not name or not build:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a deployment's name, a dot and a build id")
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(name, build),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+    )

@@ -1,18 +1,26 @@
-"""The services of a worker, as its settings say."""
+"""What a worker uses as it is configured: stores, identities of approvers; and what its agents need beyond that."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from waystation.activities.channels import Channels
+from waystation.activities.identity import SignsLinks, Verifies
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.registry import Registry
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import store_at
-from waystation.core.errors import WaystationError
+from waystation.core.errors import InvalidConfiguration, WaystationError
+from waystation.core.policy import ApprovalPolicy
+from waystation.core.sealed import IDENTITY_ENV
 from waystation.core.settings import Stores
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.storage.blobs import STORE_VARIABLE, Blobs
 from waystation.storage.object_files import ObjectFiles, unusable
+from waystation.tools.authoring import tools_of
 from waystation.tools.services import Services
 
 
@@ -67,3 +75,64 @@ def temporary_services() -> Services:
     return Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
+
+
+def links_of(file: Path | None, *, namespace: str) -> SignsLinks | None:
+    """Return what signs links by the configuration that `identity_of` reads; None when it has no key for that.
+
+    Raises:
+        InvalidConfiguration: It cannot be used.
+    """
+    name = file or os.environ.get(IDENTITY_ENV)
+    if not name:
+        return None
+    from waystation.identity import Configuration, Links
+
+    configuration = Configuration.read(name)
+    return Links.of(configuration, namespace=namespace).sign if configuration.links else None
+
+
+def identity_of(file: Path | None) -> Verifies | None:
+    """Return what a file configures, or the one that the environment names; None when there is none.
+
+    Raises:
+        InvalidConfiguration: It cannot be used.
+    """
+    name = file or os.environ.get(IDENTITY_ENV)
+    if not name:
+        return None
+    try:
+        from waystation.identity import WorkerIdentity
+    except ModuleNotFoundError as error:
+        problem = f"needs {error.name!r}; install it with: pip install 'waystation[identity]'"
+        raise InvalidConfiguration(name, "", problem) from None
+    return WorkerIdentity.load(name)
+
+
+def settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
+    """Yield a sentence for each policy that cannot be kept here; `verifies` is whether identities can be proven."""
+    for where, policy in _policies(registry):
+        if policy.must_verify and not verifies:
+            yield (
+                f"{where} takes only answers with a verified identity, and nobody can prove theirs here; name a file "
+                "with --identity (`waystation identity init` writes one)."
+            )
+        named = {*policy.notify, *(name for level in policy.escalation for name in level.notify)}
+        if unknown := sorted(name for name in named if channels is None or channels.get(name) is None):
+            yield (
+                f"{where} has channels told that are not configured here: {', '.join(unknown)}; add them to the file "
+                "that --channels names."
+            )
+
+
+def _policies(registry: Registry) -> Iterator[tuple[str, ApprovalPolicy]]:
+    for root in registry.roots.values():
+        for agent in root.tree.values():
+            if isinstance(agent, LlmAgent):
+                for tool in tools_of(agent).values():
+                    if tool.approval is not None:
+                        yield f"The policy of tool {tool.name!r} of agent {agent.name!r}", tool.approval
+                for number, rule in enumerate(agent.approval_rules, 1):
+                    yield f"Approval rule {number} of agent {agent.name!r}", rule.policy
+        for number, rule in enumerate(root.approval_rules, 1):
+            yield f"Approval rule {number} of the app of {root.agent.name!r}", rule.policy

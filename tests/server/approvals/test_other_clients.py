@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.openid import FakeOpenId
 from tests.paths import ROOT
 from tests.server.approvals.asking import asker, asks_once, listed
 from tests.server.cli.shell import Shell
@@ -17,7 +18,6 @@ from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core.answer import Answer
 from waystation.core.errors import NotAllowed
-from tests.fakes.openid import FakeOpenId
 
 DOCS = (ROOT / "docs" / "approvals.md").read_text()
 NODE = ROOT / ".node" / "node_modules"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
@@ -21,7 +22,6 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.review import Review
 from waystation.testing import AgentEnvironment
-from tests.fakes.openid import FakeOpenId
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import OKPKey
 
+from tests.fakes.openid import FakeOpenId
 from tests.programs import command
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
@@ -14,7 +15,6 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, cut, ignored, waiting
 from tests.unit.identity.conftest import installed
 from waystation.core.policy import ApprovalPolicy
-from tests.fakes.openid import FakeOpenId
 from waystation.tools.function_tool import FunctionTool
 
 

@@ -21,7 +21,7 @@ from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
-from waystation.worker.options import parse_options
+from waystation.worker.main import parse_options
 
 KEY = APIKey(in_=APIKeyIn.header, name="X-Key")
 API_KEY = "key-9d0b81aa5e"

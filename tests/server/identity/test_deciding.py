@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 
+from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until
@@ -22,7 +23,6 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.wire import ANSWER_SIGNAL, ANSWER_UPDATE
 from waystation.testing import AgentEnvironment
-from tests.fakes.openid import FakeOpenId
 from waystation.tools import FunctionTool
 
 FINANCE = ApprovalPolicy(approvers=("dana@example.com", "role:finance"))

@@ -14,6 +14,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from temporalio import activity
 
+from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until
@@ -29,7 +30,6 @@ from waystation.core.notice import NoticeReport
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.identity import Links
-from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from waystation.tools import FunctionTool
 
 TELLS = ApprovalPolicy(notify=("finance",))

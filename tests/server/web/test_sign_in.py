@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 import httpx2 as httpx
 import pytest
 
+from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import Browser, hidden, path_of, site
@@ -17,7 +18,6 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity import Configuration, Links
-from tests.fakes.openid import FakeOpenId
 from waystation.web.security import NotSafeToServe, check_place
 from waystation.web.sign_in import own_path
 from waystation.web.vouching import Gatekeeper

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from waystation.activities.model_choice import DEMO, KEY_VARIABLES
+from waystation.activities.model_choice import DEMO, KEY_VARIABLES, foreign_names, may_be_gemini, unanswered
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
@@ -14,7 +14,6 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.testing import ScriptedModel, says
 from waystation.worker.main import check
-from waystation.worker.model_check import foreign_names, may_be_gemini, unanswered
 
 
 @pytest.fixture(autouse=True)

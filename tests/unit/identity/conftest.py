@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from joserfc.jwk import OctKey
 
+from tests.fakes.openid import FakeOpenId
 from waystation.core.answer import Answer
 from waystation.core.policy import Verified
 from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
 from waystation.identity.init import write
-from tests.fakes.openid import FakeOpenId
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.paths import ROOT
 from waystation.activities.channels import Channels
 from waystation.identity import Configuration, answer_digest
-from tests.fakes.webhook_receiver import WebhookReceiver
 
 APPROVALS = (ROOT / "docs" / "approvals.md").read_text()
 CONTRACT = (ROOT / "docs" / "contract.md").read_text()

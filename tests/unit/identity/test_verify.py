@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, RSAKey
 
+from tests.fakes.openid import FakeOpenId
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
 from waystation.core.answer import Answer
 from waystation.core.errors import InvalidConfiguration, NotAllowed
 from waystation.core.policy import Verified
 from waystation.identity import Configuration, answer_digest
 from waystation.identity.worker import WorkerIdentity
-from tests.fakes.openid import FakeOpenId
 
 JWE = ["ECDH-ES", "A256GCM"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.channels import Channels
 from tests.fakes.webhook_receiver import WebhookReceiver
+from waystation.activities.channels import Channels
 
 
 @pytest.fixture

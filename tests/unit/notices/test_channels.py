@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
 from waystation.activities.notices import Notice
 from waystation.core.errors import InvalidConfiguration
-from tests.fakes.webhook_receiver import WebhookReceiver
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
 NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
