@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from waystation.activities.log_cache import LogCache
 from waystation.activities.model_choice import DEMO, Models
-from waystation.activities.scopes import ScopeKeeper
-from waystation.activities.sessions import Sessions
-from waystation.activities.view import Views
+from waystation.activities.scope_delivery import ScopeKeeper
+from waystation.activities.session_history import Sessions
 from waystation.cli.asking import edited_into
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
@@ -122,7 +122,9 @@ async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
 
 
 def _sessions(client: AgentClient) -> Sessions:
-    return Sessions(client.temporal, client.blobs, ScopeKeeper(client.temporal, Views(client.temporal, client.blobs)))
+    return Sessions(
+        client.temporal, client.blobs, ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
+    )
 
 
 def _is_model_call(recording: Recording, wanted: Wanted) -> bool:

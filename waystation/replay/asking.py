@@ -6,10 +6,10 @@ from pathlib import Path
 
 from temporalio.testing import ActivityEnvironment
 
+from waystation.activities.available_tools import tools_for
+from waystation.activities.callbacks import Hooks
 from waystation.activities.contexts import Contexts
-from waystation.activities.definition import definition_digest
-from waystation.activities.hooks import Hooks
-from waystation.activities.request import request_of, speakers, tools_for
+from waystation.activities.model_call.request import definition_digest, request_of, speakers
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
 from waystation.core import ids

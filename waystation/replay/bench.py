@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from waystation.activities.call_model import ModelCaller
-from waystation.activities.call_tool import ToolCaller
+from waystation.activities.available_tools import tools_for
+from waystation.activities.callbacks import close_plugins
 from waystation.activities.contexts import Contexts
-from waystation.activities.hooks import close_plugins
+from waystation.activities.model_call.model_caller import ModelCaller
 from waystation.activities.model_choice import Models
-from waystation.activities.request import tools_for
-from waystation.activities.sessions import Conversations
+from waystation.activities.session_history import Conversations
+from waystation.activities.tool_call.tool_caller import ToolCaller
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core.compaction import Compaction

@@ -27,7 +27,7 @@ from waystation.replay.steps import ModelStep, NoSuchStep, ToolStep, calls_in, m
 from waystation.worker.services import lasting_services
 
 if TYPE_CHECKING:
-    from waystation.activities.sessions import Conversations
+    from waystation.activities.session_history import Conversations
     from waystation.tools.services import Services
 
 _EARLIER = "What was said before in its session was not read, so a model sees only this invocation."

@@ -10,20 +10,16 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.activities.archive import Archiver
-from waystation.activities.call_model import ModelCaller
-from waystation.activities.call_tool import ToolCaller
-from waystation.activities.channels import Channels
-from waystation.activities.child_outcome import ChildWatcher
-from waystation.activities.compaction import Compactor
-from waystation.activities.fork import Forker
-from waystation.activities.identity import SignsLinks, Verifies
+from waystation.activities.approval_checks import Reviewer, Verifies
+from waystation.activities.carry_over import CarryOver
+from waystation.activities.log_cache import LogCache
+from waystation.activities.model_call.compaction import Compactor
+from waystation.activities.model_call.model_caller import ModelCaller
 from waystation.activities.model_choice import Models
-from waystation.activities.notify import Notifier
-from waystation.activities.review import Reviewer
-from waystation.activities.scopes import ScopeKeeper
-from waystation.activities.sessions import Sessions
-from waystation.activities.view import Views
+from waystation.activities.notifications import Channels, Notifier, SignsLinks
+from waystation.activities.scope_delivery import ScopeKeeper
+from waystation.activities.session_history import Sessions
+from waystation.activities.tool_call.tool_caller import ToolCaller
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
 from waystation.core.continued import ArchiveInput, ChildInput
@@ -31,9 +27,17 @@ from waystation.core.fork import TAKE_OVER_ACTIVITY
 from waystation.core.model_call import ModelCallInput, Position
 from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
 from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
+from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
+from waystation.core.session_data import CollectInput, SessionArchiveInput
 from waystation.core.settings import Settings
 from waystation.core.tool_call import ToolCallInput
-from waystation.core.wire import ARCHIVE_ACTIVITY, CHILD_ACTIVITY, MODEL_ACTIVITY
+from waystation.core.wire import (
+    ARCHIVE_ACTIVITY,
+    CHILD_ACTIVITY,
+    COLLECT_ACTIVITY,
+    MODEL_ACTIVITY,
+    SESSION_ARCHIVE_ACTIVITY,
+)
 from waystation.storage import Blobs
 from waystation.tools.services import Services
 from waystation.workflows.ports import data_of, raw
@@ -62,13 +66,13 @@ class EngineActivities:
 
     def __init__(self, client: Client, use: Collaborators, settings: Settings) -> None:
         self._client = client
-        self.views = Views(client, use.blobs)
-        scopes = ScopeKeeper(client, self.views)
+        self.logs = LogCache(client, use.blobs)
+        scopes = ScopeKeeper(client, self.logs)
         sessions = Sessions(client, use.blobs, scopes)
         limits = settings.activity
         self._models = ModelCaller(
             use.registry,
-            self.views,
+            self.logs,
             sessions,
             use.models,
             services=use.services,
@@ -77,21 +81,22 @@ class EngineActivities:
             compactor=Compactor(use.models, limits=limits),
             limits=limits,
         )
-        self._tools = ToolCaller(use.registry, self.views, sessions, services=use.services, limits=limits)
+        self._tools = ToolCaller(use.registry, self.logs, sessions, services=use.services, limits=limits)
         reviewer = Reviewer(
-            use.registry, self.views, sessions, services=use.services, identity=use.identity, limits=limits
+            use.registry, self.logs, sessions, services=use.services, identity=use.identity, limits=limits
         )
-        forker = Forker(client, use.registry, self.views, use.blobs, overrides=settings.allow_overrides)
+        carry_over = CarryOver(client, use.registry, self.logs, use.blobs, overrides=settings.allow_overrides)
         self.served: Sequence[Activity] = [
             _engine_activity(MODEL_ACTIVITY, ModelCallInput, self._models.call),
-            _engine_activity(ARCHIVE_ACTIVITY, ArchiveInput, Archiver(client, self.views, use.blobs).archive),
-            _engine_activity(CHILD_ACTIVITY, ChildInput, ChildWatcher(client).outcome),
-            _engine_activity(TAKE_OVER_ACTIVITY, Position, forker.take_over),
-            _engine_activity(NOTIFY_ACTIVITY, NotifyInput, Notifier(self.views, use.channels, use.sign_link).notify),
+            _engine_activity(ARCHIVE_ACTIVITY, ArchiveInput, carry_over.archive),
+            _engine_activity(CHILD_ACTIVITY, ChildInput, carry_over.child_outcome),
+            _engine_activity(TAKE_OVER_ACTIVITY, Position, carry_over.take_over),
+            _engine_activity(NOTIFY_ACTIVITY, NotifyInput, Notifier(self.logs, use.channels, use.sign_link).notify),
             _engine_activity(REVIEW_ACTIVITY, ReviewInput, reviewer.review),
             _tool_activity(self._tools.call),
-            scopes.apply,
-            *sessions.activities,
+            _engine_activity(DELIVERY_ACTIVITY, ScopeDelivery, scopes.apply),
+            _engine_activity(COLLECT_ACTIVITY, CollectInput, sessions.collect),
+            _engine_activity(SESSION_ARCHIVE_ACTIVITY, SessionArchiveInput, sessions.archive),
         ]
 
     async def start(self) -> None:

@@ -14,11 +14,11 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
-from waystation.activities.channels import Channels
-from waystation.activities.hooks import close_plugins
-from waystation.activities.identity import SignsLinks, Verifies
+from waystation.activities.approval_checks import Verifies
+from waystation.activities.callbacks import close_plugins
+from waystation.activities.log_cache import HandOver
 from waystation.activities.model_choice import Models
-from waystation.activities.view import HandOver
+from waystation.activities.notifications import Channels, SignsLinks
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.apps import App
@@ -134,7 +134,7 @@ class WaystationPlugin(SimplePlugin):
             self._engines.append(engine)
             config["activities"] = [*(config.get("activities") or ()), *engine.served]
             # Without activities a process would store what nothing reads.
-            interceptors.append(HandOver(engine.views))
+            interceptors.append(HandOver(engine.logs))
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
 

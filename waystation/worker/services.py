@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.activities.channels import Channels
-from waystation.activities.identity import SignsLinks, Verifies
+from waystation.activities.approval_checks import Verifies
+from waystation.activities.notifications import Channels, SignsLinks
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService

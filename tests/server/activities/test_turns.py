@@ -12,7 +12,7 @@ from temporalio.client import Client
 from tests.server.activities.conftest import Pages
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
-from waystation.activities.turns import TurnReader
+from waystation.activities.session_history import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import Entry

@@ -21,8 +21,7 @@ from tests.server.workflows.outside import until
 from tests.server.workflows.said import failure
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.channels import Channel, Channels
-from waystation.activities.notices import Notice
+from waystation.activities.notifications import Channel, Channels, Notice
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import Notified

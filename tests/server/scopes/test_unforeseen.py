@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent, commands, model_of, recall, remember
-from waystation.activities.scopes import ScopeKeeper
+from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.apps import App
 from waystation.testing import calls, responses, says
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till
-from waystation.activities import call_model, call_tool
+from waystation.activities.model_call import model_caller
+from waystation.activities.tool_call import tool_caller
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 
@@ -23,8 +24,8 @@ async def test_a_log_that_cannot_be_written_repeats_neither_model_nor_tool(
     """Their results were on their way before."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
-    monkeypatch.setattr(call_model, "events", Broken())
-    monkeypatch.setattr(call_tool, "events", Broken())
+    monkeypatch.setattr(model_caller, "events", Broken())
+    monkeypatch.setattr(tool_caller, "events", Broken())
     async with serve(Agent(name="payer", model=model, tools=[till.pay])) as env:
         invocation = await env.client.start("payer", "pay 5")
         assert (await invocation.result()).text == "Paid."

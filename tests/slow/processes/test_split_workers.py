@@ -14,8 +14,8 @@ from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterc
 
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan, until
+from waystation.activities.log_cache import LogCache
 from waystation.activities.model_choice import Models
-from waystation.activities.view import Views
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -114,8 +114,8 @@ class Silent(Interceptor):
         return Inbound(next)
 
 
-class WatchedViews(Views):
-    """Views that note the references of the results that were made in their process."""
+class WatchedViews(LogCache):
+    """LogCache that note the references of the results that were made in their process."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -137,7 +137,7 @@ async def test_a_result_that_came_too_late_is_not_used(
         views.append(WatchedViews(client))
         return views[-1]
 
-    monkeypatch.setattr("waystation.worker.engine_activities.Views", watched)
+    monkeypatch.setattr("waystation.worker.engine_activities.LogCache", watched)
     begun, given_up, taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> dict[str, str]:

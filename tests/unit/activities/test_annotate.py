@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.annotate import problem_of
+from waystation.activities.model_call.annotate import problem_of
 
 
 @pytest.mark.parametrize(

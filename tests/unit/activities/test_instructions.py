@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.instructions import InstructionFailed, filled_in, instructions_of
+from waystation.activities.model_call.instructions import InstructionFailed, filled_in, instructions_of
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.log import Log

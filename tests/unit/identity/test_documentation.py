@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.paths import ROOT
-from waystation.activities.channels import Channels
+from waystation.activities.notifications import Channels
 from waystation.identity import Configuration, answer_digest
 
 APPROVALS = (ROOT / "docs" / "approvals.md").read_text()

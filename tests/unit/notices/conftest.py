@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
-from waystation.activities.channels import Channels
+from waystation.activities.notifications import Channels
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.channels import Channels, NotDelivered, WebhookTarget, channels_of
-from waystation.activities.notices import Notice
+from waystation.activities.notifications import Channels, NotDelivered, Notice, WebhookTarget, channels_of
 from waystation.core.errors import InvalidConfiguration
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'

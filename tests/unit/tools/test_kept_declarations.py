@@ -4,8 +4,9 @@ import functools
 
 import pytest
 
+from waystation.activities.available_tools import tools_for
 from waystation.activities.contexts import Contexts
-from waystation.activities.request import request_of, tools_for
+from waystation.activities.model_call.request import request_of
 from waystation.agents import Agent
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject

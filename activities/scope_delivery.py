@@ -1,24 +1,22 @@
-"""Read scopes when an invocation begins, and tell them what its events wrote."""
+"""Read `user:` and `app:` state when an invocation begins, and deliver to it what the invocation writes."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import structlog
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.heartbeat import beating
-from waystation.activities.view import Views
+from waystation.activities.log_cache import LogCache
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.scope import (
     APPLY_SIGNAL,
-    DELIVERY_ACTIVITY,
     MAX_SCOPE_BYTES,
     USER,
     WORKFLOW,
@@ -32,7 +30,6 @@ from waystation.core.scope import (
 from waystation.core.wire import InvocationInput
 from waystation.history import ScopeReader
 from waystation.storage.driver import inline
-from waystation.workflows.ports import data_of, raw
 
 events = structlog.get_logger("waystation.activities")
 
@@ -52,8 +49,8 @@ class ReadsScopes(Protocol):
 class ScopeKeeper:
     """Reads the scopes of an invocation, and carries out the activity `apply_scopes`."""
 
-    def __init__(self, client: Client, views: Views) -> None:
-        self._views = views
+    def __init__(self, client: Client, logs: LogCache) -> None:
+        self._logs = logs
         # State is the fold of these signals for whoever reads it, with whatever store; each fits into a history.
         self._client = inline(client)
         self.scopes = ScopeReader(client)
@@ -69,62 +66,61 @@ class ScopeKeeper:
         app, user = await asyncio.gather(*map(self.scopes.read, ids))
         return {**app.state, **user.state}
 
-    @activity.defn(name=DELIVERY_ACTIVITY)
-    async def apply(self, data: RawValue) -> RawValue:
-        """Take a `ScopeDelivery`, return a `ScopeReport`.
+    async def apply(self, params: ScopeDelivery) -> bytes:
+        """Return an encoded `ScopeReport`.
 
         Raises:
             ApplicationError: The server refuses what is sent, or another attempt may succeed.
         """
-        given = ScopeDelivery.model_validate_json(data_of(data.payload))
         info = activity.info()
         run = info.workflow_run_id or ""
-        with beating():  # so that whoever waits for it hears soon when this process is gone
+        with beating():  # so that the workflow learns soon when this process is lost
             try:
-                log = await self._views.at(info.workflow_id or "", run, given)
+                log = await self._logs.at(info.workflow_id or "", run, params)
             except ForeignHistory as error:
                 raise _failed(error) from None
-            refused = await self._tell(log, run, given.after, given.last)
-        return raw(ScopeReport(refused=tuple(refused)).encode())
+            refused = await self._deliver(log, run, params.after, params.last)
+        return ScopeReport(refused=tuple(refused)).encode()
 
-    async def tell_rest(self, log: Log, run: str) -> None:
-        """Tell scopes what an invocation wrote and did not tell: one that was terminated cannot.
+    async def deliver_rest(self, log: Log, run: str) -> None:
+        """Deliver what an invocation wrote and did not deliver: one that was terminated cannot.
 
         Raises:
             ApplicationError: As for `apply`.
         """
         if (last := log.scopes_untold()) is not None:
-            await self._tell(log, run, log.scopes_told, last)
+            await self._deliver(log, run, log.scopes_told, last)
 
-    async def _tell(self, log: Log, run: str, after: int, last: int) -> list[RefusedDelta]:
+    async def _deliver(self, log: Log, run: str, after: int, last: int) -> list[RefusedDelta]:
         refused: list[RefusedDelta] = []
         deltas = log.scope_deltas(run, after, last)
         for prefix in dict.fromkeys(prefix for prefix, _ in deltas):
-            refused.extend(await self._tell_one(log, prefix, [delta for found, delta in deltas if found == prefix]))
+            refused += await self._deliver_to(prefix, log, [delta for scope, delta in deltas if scope == prefix])
         for delta in refused:
             events.warning("scope_delta.refused", delta=delta.id, reason=delta.reason, invocation_id=log.invocation_id)
         events.info("scopes.told", invocation_id=log.invocation_id, deltas=len(deltas), refused=len(refused), last=last)
         return refused
 
-    async def _tell_one(self, log: Log, prefix: str, deltas: Sequence[ScopeDelta]) -> Iterable[RefusedDelta]:
+    async def _deliver_to(self, prefix: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
         started = log.input
         assert started is not None
         try:
             scope_id = user_scope(started.app, started.user_id) if prefix == USER else app_scope(started.app)
         except ScopeNameTooLong as error:
-            return [RefusedDelta(id=delta.id, reason=str(error)) for delta in deltas]
-        large = [delta for delta in deltas if len(delta.encode()) > MAX_SCOPE_BYTES]
-        fitting = [delta for delta in deltas if delta not in large]
+            return _refuse(deltas, str(error))
+        refused: list[RefusedDelta] = []
+        fitting: list[ScopeDelta] = []
+        for delta in deltas:
+            if (size := len(delta.encode())) > MAX_SCOPE_BYTES:
+                refused += _refuse([delta], f"It is {size} bytes; at most {MAX_SCOPE_BYTES} are kept.")
+            else:
+                fitting.append(delta)
         for signal in _signals(fitting):
             await self._send(scope_id, signal)
-        refused = [
-            RefusedDelta(id=delta.id, reason=f"It is {len(delta.encode())} bytes; at most {MAX_SCOPE_BYTES} are kept.")
-            for delta in large
-        ]
         try:
             return [*refused, *(await self._refused(scope_id, log, fitting))] if fitting else refused
         except ForeignHistory as error:
-            return [*refused, *(RefusedDelta(id=delta.id, reason=str(error)) for delta in fitting)]
+            return [*refused, *_refuse(fitting, str(error))]
 
     async def _send(self, scope_id: str, deltas: Sequence[ScopeDelta]) -> None:
         try:
@@ -152,6 +148,10 @@ class ScopeKeeper:
                 StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s"), retry=True
             )
         return [refused for refused in fold.refused if (refused.id, refused.run) in names]
+
+
+def _refuse(deltas: Sequence[ScopeDelta], reason: str) -> list[RefusedDelta]:
+    return [RefusedDelta(id=delta.id, reason=reason) for delta in deltas]
 
 
 def _signals(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:

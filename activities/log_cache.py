@@ -1,6 +1,6 @@
-"""The log, as activities see it: rebuilt from history, kept between calls.
+"""The logs of invocations as activities read them: rebuilt from history, cached between calls.
 
-Activities are told positions, not content. In the process that made the previous results nothing has to be read; any
+Activities are given positions, not content. In the process that made the previous results nothing has to be read; any
 other process reads the part of the history that it has not seen. Never a query: it waits for the workflow's worker.
 """
 
@@ -55,7 +55,7 @@ class Logs(Protocol):
         """Remember a result that this process made."""
 
 
-class Views:
+class LogCache:
     """The logs of the runs that this process works for."""
 
     def __init__(
@@ -198,9 +198,9 @@ class Views:
 class HandOver(Interceptor):
     """Lets workflows of this process say what they were given from outside: it saves reading it back, 2 to 3 ms."""
 
-    def __init__(self, views: Views) -> None:
-        """Deliver to `views`, whose event loop is the running one."""
-        self._views, self._loop = views, asyncio.get_running_loop()
+    def __init__(self, logs: LogCache) -> None:
+        """Deliver to `logs`, whose event loop is the running one."""
+        self._logs, self._loop = logs, asyncio.get_running_loop()
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         """Give workflows the function by which they say it."""
@@ -208,4 +208,4 @@ class HandOver(Interceptor):
 
     def _deliver(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
         # Workflows run in threads.
-        self._loop.call_soon_threadsafe(self._views.expect, workflow_id, run_id, ref, body, size)
+        self._loop.call_soon_threadsafe(self._logs.expect, workflow_id, run_id, ref, body, size)

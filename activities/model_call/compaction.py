@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import structlog
 from pydantic import ValidationError
 
-from waystation.activities.annotate import problem_of
+from waystation.activities.model_call.annotate import problem_of
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.approved import asking, refusal
+from waystation.activities.approval_checks import bind_approval, refusal
 from waystation.agents import ApprovalRule
 from waystation.core.call import CallState
 from waystation.core.event import EventActions, ToolConfirmation
@@ -135,13 +135,13 @@ def test_a_tool_that_asks_from_inside_is_bound_too() -> None:
     """To its policy, its parameters, and the arguments with which it ran when callbacks had changed them."""
     call, _ = unasked({"amount": 5})
     tool = FunctionTool(pay, approval=POLICY, require_confirmation=lambda: False)
-    outcome = asking(call, tool, {"amount": 5}, asks("fc-1"))
+    outcome = bind_approval(call, tool, {"amount": 5}, asks("fc-1"))
     assert (outcome.approval, outcome.declared, outcome.args) == (POLICY, parameters_digest(TOOL), None)
-    assert asking(call, tool, {"amount": 6}, asks("fc-1")).args == {"amount": 6}
+    assert bind_approval(call, tool, {"amount": 6}, asks("fc-1")).args == {"amount": 6}
 
 
 def test_a_tool_that_does_not_ask_records_nothing_of_it() -> None:
     """Nor one that asks about another call, which nobody can."""
     call, _ = unasked({"amount": 5})
     for outcome in (ToolOutcome(function_call_id="fc-1"), asks("fc-2")):
-        assert asking(call, FunctionTool(pay, approval=POLICY), {"amount": 6}, outcome) == outcome
+        assert bind_approval(call, FunctionTool(pay, approval=POLICY), {"amount": 6}, outcome) == outcome

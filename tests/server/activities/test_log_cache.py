@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from tests.server.activities.conftest import Pages
 from tests.server.conftest import Serve
-from waystation.activities.view import Views
+from waystation.activities.log_cache import LogCache
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.entry import CallReturned
@@ -47,7 +47,7 @@ class Recorded:
         self.positions = positions
         """What its activities were told, oldest first."""
 
-    async def at(self, views: Views, position: Position) -> Log:
+    async def at(self, views: LogCache, position: Position) -> Log:
         """Look at it."""
         return await views.at(self.invocation.id, self.run_id, position)
 
@@ -91,7 +91,7 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
     env: AgentEnvironment, temporal: Client, pages: Pages
 ) -> None:
     """A process that has never seen the run asks the server once, and then knows each earlier position too."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     log = await run.at(views, run.positions[-1])
     refs = [entry.ref.partition(".")[0] for entry in log.entries]
     assert refs == ["start", ">1", "m1", *sorted(("fc-1", "fc-2"), key=refs.index), ">2", "m2", "fc-3"]
@@ -103,13 +103,13 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
 
 async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """After an answer only the tail of the history is asked for, and the log is that of a fresh reader."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     await run.at(views, run.positions[-1])
     await run.invocation.respond({"said": "yes"})
     await run.invocation.result()
     later = await recorded(run.invocation)
     followed = await later.at(views, later.positions[-1])
-    fresh = await later.at(Views(env.temporal), later.positions[-1])
+    fresh = await later.at(LogCache(env.temporal), later.positions[-1])
     assert [(each.ref, each.body) for each in followed.entries] == [(each.ref, each.body) for each in fresh.entries]
     assert followed.entries[-1].ref == "u1"
     assert (views.reads, pages.cold, pages.tail) == (2, 1, 1)
@@ -121,7 +121,7 @@ async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Clie
     model = ScriptedModel(calls(("ask", {})), says("asked"), *(calls(("note", {"word": word})) for word in words))
     agent = Agent(name="asker", model=model, tools=[note, LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
-        views, run = Views(temporal), await recorded(await waits(env))
+        views, run = LogCache(temporal), await recorded(await waits(env))
         await run.at(views, run.positions[-1])
         await run.invocation.respond({"said": "yes"})
         await run.invocation.result()
@@ -133,19 +133,19 @@ async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Clie
 
 
 @pytest.fixture
-def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[Views]:
+def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
     """The views of the workers that this test starts."""
-    made: list[Views] = []
+    made: list[LogCache] = []
 
-    def remembered(client: Client, *given: Any) -> Views:
-        made.append(Views(client, *given))
+    def remembered(client: Client, *given: Any) -> LogCache:
+        made.append(LogCache(client, *given))
         return made[-1]
 
-    monkeypatch.setattr("waystation.worker.engine_activities.Views", remembered)
+    monkeypatch.setattr("waystation.worker.engine_activities.LogCache", remembered)
     return made
 
 
-async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_workers: list[Views]) -> None:
+async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_workers: list[LogCache]) -> None:
     """A single worker rebuilds nothing that it made itself, however many calls an invocation makes."""
     # One at a time: of two at once the second may be taken first, and then reads what only the first one names.
     turns = [calls(("note", {"word": f"{turn}"})) for turn in range(10)]
@@ -157,7 +157,7 @@ async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_wor
 
 @pytest.mark.parametrize(("signal", "reads"), [(False, 1), (True, 0)], ids=["update", "signal"])
 async def test_an_answer_costs_at_most_one_read(
-    serve: Serve, in_workers: list[Views], signal: bool, reads: int
+    serve: Serve, in_workers: list[LogCache], signal: bool, reads: int
 ) -> None:
     """An update may yet be undone, so it is read from history; what was made here is not kept a second time by that."""
     model = ScriptedModel(calls(("ask", {})), says("asked"), says("done"))
@@ -175,7 +175,7 @@ async def test_looks_at_one_run_at_the_same_time_share_one_read(
     env: AgentEnvironment, temporal: Client, pages: Pages
 ) -> None:
     """Parallel tools of a cold process do not each read the history."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     logs = await asyncio.gather(*(run.at(views, position) for position in (*run.positions, *run.positions)))
     assert len({id(log) for log in logs}) == 1
     assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
@@ -183,7 +183,7 @@ async def test_looks_at_one_run_at_the_same_time_share_one_read(
 
 async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:
     """Each run has its own log."""
-    views = Views(temporal)
+    views = LogCache(temporal)
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs))
     assert [log.invocation_id for log in logs] == [run.invocation.id for run in runs]
@@ -196,8 +196,8 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
 ) -> None:
     """The process made a result for an attempt that the server had given up; the recorded one is read and used."""
     run = await recorded(await waits(env))
-    bodies = {entry.ref: entry.body for entry in (await run.at(Views(temporal), run.positions[-1])).entries}
-    views = Views(temporal)
+    bodies = {entry.ref: entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
+    views = LogCache(temporal)
     views.expect(run.invocation.id, run.run_id, "start", bodies["start"], 100)
     for ref, body in bodies.items():
         if ref.startswith(("m1.", "fc-2.")):
@@ -214,7 +214,7 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
 
 async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, temporal: Client) -> None:
     """With room for two runs, looking at a third costs the one that nobody looked at."""
-    views = Views(temporal, max_runs=2)
+    views = LogCache(temporal, max_runs=2)
     one, two, three = [await recorded(await waits(env)) for _ in range(3)]
     for run in (one, two, one, three):
         await run.at(views, run.positions[-1])
@@ -228,7 +228,7 @@ async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, tempor
 
 async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> None:
     """Runs are dropped until what is left fits; the one in use always stays."""
-    views = Views(temporal, max_bytes=1)
+    views = LogCache(temporal, max_bytes=1)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, one, two, two, one):
         assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
@@ -237,7 +237,7 @@ async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> No
 
 async def test_results_made_here_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
     """A large result drops other runs at the next look."""
-    views = Views(temporal, max_bytes=1_000_000)
+    views = LogCache(temporal, max_bytes=1_000_000)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, two):
         await run.at(views, run.positions[-1])
@@ -250,7 +250,7 @@ async def test_results_made_here_count_as_content(env: AgentEnvironment, tempora
 
 async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
     """With room for one run, several are looked at side by side; afterwards only what is kept is counted."""
-    views = Views(temporal, max_runs=1)
+    views = LogCache(temporal, max_runs=1)
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs * 4))
     assert [log.invocation_id for log in logs] == [run.invocation.id for run in runs * 4]
@@ -259,7 +259,7 @@ async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: Agent
 
 async def test_a_result_for_an_unknown_run_is_not_kept(env: AgentEnvironment, temporal: Client) -> None:
     """A run that was dropped while its tool ran is read again when it is needed."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     views.put(run.run_id, "m1.cccccc", CallReturned(ToolOutcome(function_call_id="fc-1")), 100)
     assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
     assert views.reads == 1
@@ -270,7 +270,7 @@ async def test_a_reference_to_nothing_is_refused_and_forgotten(
     env: AgentEnvironment, temporal: Client, ref: str
 ) -> None:
     """What the history does not hold is an error for whoever asked, and the next one finds a whole log."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     last = run.positions[-1]
     wrong = Position(at=last.at + len(last.new), new=(ref,))
     refusals = await asyncio.gather(*(run.at(views, wrong) for _ in range(3)), return_exceptions=True)
@@ -282,14 +282,14 @@ async def test_a_reference_to_nothing_is_refused_and_forgotten(
 
 async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, temporal: Client) -> None:
     """A position that starts after the end of the log cannot be reached."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     with pytest.raises(ForeignHistory):
         await run.at(views, Position(at=99, new=("m9.dddddd",)))
 
 
 async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment, temporal: Client) -> None:
     """A command may take it that entries were named which were not; then the whole history is read, as others do."""
-    views, run = Views(temporal), await recorded(await waits(env))
+    views, run = LogCache(temporal), await recorded(await waits(env))
     last = run.positions[-1]
     beyond = Position(at=last.at + len(last.new) + 2, new=())
     log = await run.at(views, beyond)
@@ -303,7 +303,7 @@ async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment
 async def test_a_foreign_history_is_refused_every_time(server: EmbeddedServer, temporal: Client) -> None:
     """A workflow of another kind has no log, however often one asks for it."""
     handle = await temporal.start_workflow("Elsewhere", {"agent": "x"}, id="foreign", task_queue="nobody")
-    views = Views(temporal)
+    views = LogCache(temporal)
     for _ in range(2):
         with pytest.raises(ForeignHistory, match="'Elsewhere'"):
             await views.at("foreign", handle.result_run_id or "", Position(at=0, new=("start",)))

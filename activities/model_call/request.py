@@ -1,20 +1,20 @@
 """Put together what a model is asked, as the agent declares it.
 
-Until somebody looks at it a request is plain JSON; see `waystation.activities.shaped` for those who do.
+Until somebody looks at it a request is plain JSON; see `waystation.activities.model_call.conversion` for those who do.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.instructions import TRANSFER, InstructionFailed, instructions_of
+from waystation.activities.model_call.instructions import InstructionFailed, instructions_of
 from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.tree import transfer_targets
 from waystation.core import prompt
 from waystation.core.compaction import Compaction
-from waystation.core.payload import JsonObject, decode, encode
+from waystation.core.payload import JsonObject, decode, digest, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
 from waystation.tools.base_tool import BaseTool
@@ -23,34 +23,9 @@ from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTo
 from waystation.tools.declaration import declare
 from waystation.tools.json_schema import json_schema
 from waystation.tools.native_tool import NativeTool
-from waystation.tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool
-from waystation.tools.toolbox import toolbox
-from waystation.tools.transfer import TransferToAgentTool
+from waystation.tools.output_schema import SET_MODEL_RESPONSE
 
 WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
-
-
-async def tools_for(
-    agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
-) -> dict[str, BaseTool]:
-    """Return all that the agent's model may call at this moment: ADK's own tools first, then the agent's.
-
-    `wanted` and `failed` are as for `toolbox`.
-    """
-    limit = contexts.limits.toolset_timeout
-    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
-
-
-def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
-    """Return the tools that ADK gives to an agent."""
-    schema = agent.output_schema if agent.tools else None
-    targets = [target.name for target in transfer_targets(agent)]
-
-    def make() -> dict[str, BaseTool]:
-        tools: dict[str, BaseTool] = {SET_MODEL_RESPONSE: SetModelResponseTool(schema)} if schema else {}
-        return tools | ({TRANSFER: TransferToAgentTool(targets)} if targets else {})
-
-    return kept(agent, "_adk_tools", (schema, targets), make)
 
 
 async def request_of(
@@ -140,3 +115,20 @@ def speakers(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | 
     """Return the toolsets and tools that change the request, in the order in which they do."""
     toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and has_say(entry)]
     return [*toolsets, *(tool for tool in tools.values() if has_say(tool))]
+
+
+def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
+    """Return a digest of all that the agent's declaration contributed to a request, so that histories show a change."""
+    native = [list(request.native_tools)] if request.native_tools else []
+    declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
+    # Writing it costs a tenth of sorting it first, and it rarely differs from one call to the next.
+    return kept(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
+
+
+def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
+    """Return the instruction as it is declared: what state fills in is no change of the agent."""
+    texts = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
+    if all(isinstance(text, str) and "{" not in text for text in texts):
+        return request.system_instruction
+    named = [text if isinstance(text, str) else getattr(text, "__qualname__", type(text).__name__) for text in texts]
+    return [*named, agent.description]

@@ -8,10 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from waystation.activities.approved import recordable
-from waystation.activities.around_tool import Attempt, callback_failed, performed, with_transfer
+from waystation.activities.approval_checks import recordable
+from waystation.activities.available_tools import callable_tools, unknown_tool
+from waystation.activities.callbacks import CallbackRaised, Hooks
 from waystation.activities.contexts import Contexts
-from waystation.activities.hooks import CallbackRaised, Hooks
+from waystation.activities.tool_call.tool_runner import (
+    Attempt,
+    ask_before,
+    raised_outcome,
+    run_with_callbacks,
+    with_transfer,
+)
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions
@@ -24,7 +31,6 @@ from waystation.core.work import Work
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.approval import judged
 from waystation.tools.base_tool import BaseTool
-from waystation.tools.native_tool import NativeTool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
 from waystation.tools.parameters import parameters_digest
@@ -55,31 +61,33 @@ def problem_of(content: object) -> str | None:
     return None
 
 
-class Asking(NamedTuple):
-    """What decides about which calls people are asked, besides the tools themselves."""
+class Approvals(NamedTuple):
+    """What decides which calls need approval, besides the tools themselves."""
 
     rules: Sequence[ApprovalRule] = ()
     """Those of the agent, then those of its app."""
-    standing: Sequence[StandingApproval] = ()
-    """Approvals that hold for further calls, as far as they are in force."""
+    remembered: Sequence[StandingApproval] = ()
+    """Approvals that cover further calls, as far as they are in force."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
-        """Return where the approval comes from under which a call that waits for one may run unasked."""
-        if not (self.standing and call.confirmation and call.approval):
+        """Return the origin of the remembered approval under which a call that needs approval may run."""
+        if not (self.remembered and call.confirmation and call.approval):
             return None
-        found = covering(self.standing, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval)
+        found = covering(
+            self.remembered, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval
+        )
         return found.origin if found else None
 
 
 @dataclass(slots=True)
 class Annotator:
-    """Annotates the calls of one reply, and collects what came of asking author code about them."""
+    """Annotates the calls of one reply, and collects the results of asking author code about them."""
 
     work: Work
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
-    asking: "Asking"
+    approvals: Approvals
     calls: list[Call] = field(default_factory=list)
     """One for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
@@ -90,8 +98,8 @@ class Annotator:
     """Whether one did."""
     _several: bool = False
     """Whether the reply makes more than one call."""
-    _given: list[int] = field(default_factory=list)
-    """How many bytes the called agents are given."""
+    _given_bytes: int = 0
+    """How much the called agents are given."""
 
     async def annotate(self, content: JsonObject) -> JsonObject:
         """Return the content with the engine's ids in its function calls, each of which is then in `calls`."""
@@ -99,45 +107,51 @@ class Annotator:
         self._several = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
             if "functionCall" in part:
-                said = part["functionCall"]
+                requested = part["functionCall"]
                 call_id = ids.function_call(self.work.calls_made + len(self.calls) + 1, self.work.index)
-                self.calls.append(await self._call(call_id, said))
-                args = said.get("args")
+                self.calls.append(await self._call(call_id, requested))
+                args = requested.get("args")
                 usable: JsonObject = {} if isinstance(args, dict | None) else {"args": {}}
-                part = {**part, "functionCall": {**said, "id": call_id, **usable}}
+                part = {**part, "functionCall": {**requested, "id": call_id, **usable}}
             parts.append(part)
         return {**content, "parts": parts}
 
-    async def _call(self, call_id: str, said: JsonObject) -> Call:
-        call = Call(id=call_id, model_id=said.get("id"))
-        name, args = said.get("name") or "", said.get("args") or {}
+    async def _call(self, call_id: str, requested: JsonObject) -> Call:
+        call = Call(id=call_id, model_id=requested.get("id"))
+        name, args = requested.get("name") or "", requested.get("args") or {}
         tool = callable_tools(self.tools).get(name)
-        if not isinstance(args, dict) and tool is not None:
-            return _told(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
         if tool is None:
             # With callbacks around tools the activity asks them.
-            return call if self.hooks.around_tools else _told(call, unknown_tool(name, self.tools), "UnknownTool")
+            return call if self.hooks.around_tools else _answered(call, {"error": unknown_tool(name, self.tools)})
+        if not isinstance(args, dict):
+            return _refused(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
         args = copy_json(args)
         context = self.contexts.proposed(call_id, name)
         match tool:
             case SetModelResponseTool():
                 return await self._respond(call, tool, args, context)
             case TransferToAgentTool() if not self.hooks.around_tools:
-                return await self._transfer(call, tool, args, context)
+                # Nothing has to be run for that.
+                outcome = outcome_of(await tool.run_async(args=args, tool_context=context), context=context)
+                return _settled(call, with_transfer(outcome, self.hooks.agent, self.hooks))
             case AgentTool():
-                return await self._agent(call, tool, args, context)
-        found = await judged(tool, args, context, self.asking.rules)
-        confirmation, given = found.confirmation, copy_json(args)
+                return await self._agent(call, tool, args)
+        return await self._function(call, tool, args, context)
+
+    async def _function(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
+        """Annotate the call of a tool that an activity runs."""
+        judgement = await judged(tool, args, context, self.approvals.rules)
+        confirmation, original = judgement.confirmation, copy_json(args)
         if confirmation is not None and (answered := await self._before(call, tool, args)):
             return answered
-        asked = confirmation is not None or tool.is_long_running or found.policy is not None
+        asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
-                "args": None if args == given else recordable(args),
+                "args": None if args == original else recordable(args),
                 "confirmation": confirmation,
-                "approval": found.policy,
-                "declared": parameters_digest(tool) if asked else None,
+                "approval": judgement.policy,
+                "declared": parameters_digest(tool) if asks else None,
                 "response_schema": tool.answer_schema() if tool.is_long_running else None,
                 "effect": tool.effect_when(confirmed=confirmation is not None),
                 "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
@@ -147,24 +161,19 @@ class Annotator:
                 "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
             }
         )
-        origin = self.asking.covering(self.work.agent, tool.name, call, call.args or given)
+        origin = self.approvals.covering(self.work.agent, tool.name, call, call.args or original)
         return call.model_copy(update={"standing": origin}) if origin else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
         """Take the model's structured answer."""
 
-        async def run(args: JsonObject) -> Attempt:
+        async def run() -> Attempt:
             value = await tool.run_async(args=args, tool_context=context)
             if not isinstance(value, ResponseRefused):
                 self.answer, self.answered = value, True
             return Attempt(context, value)
 
-        return _answered(call, await performed(self.hooks, tool, args, context, run))
-
-    async def _transfer(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Hand the conversation over; nothing has to be run for that."""
-        value = await tool.run_async(args=args, tool_context=context)
-        return _answered(call, with_transfer(outcome_of(value, context=context), self.hooks.agent, self.hooks))
+        return _settled(call, await run_with_callbacks(self.hooks, tool, args, context, run))
 
     async def _before(self, call: Call, tool: BaseTool, args: JsonObject) -> Call | None:
         """Ask the callbacks before a call that waits, or that no activity runs; return the call when they answer it."""
@@ -172,20 +181,16 @@ class Annotator:
             return None
         context = self.contexts.proposed(call.id, tool.name)
         try:
-            value = await self.hooks.before_tool(tool, args, context)
-            if value is not None:
-                changed = await self.hooks.after_tool(tool, args, context, value)
-                return _answered(call, outcome_of(value if changed is None else changed, context=context))
+            outcome = await ask_before(self.hooks, tool, args, context)
         except CallbackRaised as error:
-            return _answered(call, callback_failed(error, tool, context))
-        self._keep(outcome_of(None, context=context))
+            outcome = raised_outcome(tool, error.cause, context)
+        if outcome is not None:
+            return _settled(call, outcome)
+        if actions := outcome_of(None, context=context).actions:
+            self.written.append(actions)
         return None
 
-    def _keep(self, outcome: ToolOutcome) -> None:
-        if outcome.actions is not None:
-            self.written.append(outcome.actions)
-
-    async def _agent(self, call: Call, tool: AgentTool, args: JsonObject, context: ToolContext) -> Call:
+    async def _agent(self, call: Call, tool: AgentTool, args: JsonObject) -> Call:
         """Have another agent called, in an invocation of its own."""
         request = args.get("request")
         if answered := await self._before(call, tool, args):
@@ -193,21 +198,18 @@ class Annotator:
         started = self.contexts.log.input
         if started and started.depth >= MAX_DEPTH:
             text = f"Agents may call one another {MAX_DEPTH} deep; `{tool.name}` was not called."
-            return _told(call, text, "TooDeep")
+            return _refused(call, text, "TooDeep")
         try:
             message = tool.message_for(args)
         except ValueError as error:
-            return _answered(
-                call,
-                ToolOutcome(function_call_id=call.id, response={"error": str(error)}, error_type="InvalidArguments"),
-            )
+            return _answered(call, {"error": str(error)})
         state = self.contexts.after(merge_actions(self.written) if self.written else None).state
         size = len(encode([responses.inherited_state(state), message]))
-        limit = min(MAX_VALUE_BYTES, MAX_GIVEN_BYTES - sum(self._given))
+        limit = min(MAX_VALUE_BYTES, MAX_GIVEN_BYTES - self._given_bytes)
         if size > limit:
             text = f"`{tool.name}` was not called: its input would be {size} bytes, over the limit of {limit}."
-            return _told(call, text, "TooLarge")
-        self._given.append(size)
+            return _refused(call, text, "TooLarge")
+        self._given_bytes += size
         return call.model_copy(
             update={
                 "kind": "agent",
@@ -223,32 +225,14 @@ class Annotator:
         )
 
 
-def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
-    """Return the tools that a model may call by name, without those that its provider runs."""
-    return {name: tool for name, tool in tools.items() if not isinstance(tool, NativeTool)}
+def _settled(call: Call, outcome: ToolOutcome) -> Call:
+    """Return a call whose outcome is known already."""
+    return _answered(call, outcome.response or {}, actions=outcome.actions, transfer=outcome.transfer)
 
 
-def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
-    """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
-    known = ", ".join(callable_tools(tools)) or "none"
-    return (
-        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {known}. "
-        "You could retry, but it is IMPORTANT that you only call a tool from that list."
-    )
+def _refused(call: Call, text: str, error_type: str) -> Call:
+    return _answered(call, {"error": text, "error_type": error_type})
 
 
-def _answered(call: Call, outcome: ToolOutcome) -> Call:
-    """Return a call whose response is clear already."""
-    return call.model_copy(
-        update={
-            "kind": "answered",
-            "response": outcome.response or {},
-            "actions": outcome.actions,
-            "transfer": outcome.transfer,
-        }
-    )
-
-
-def _told(call: Call, text: str, error_type: str) -> Call:
-    response = {"error": text} if error_type == "UnknownTool" else {"error": text, "error_type": error_type}
-    return call.model_copy(update={"kind": "answered", "response": response})
+def _answered(call: Call, response: JsonObject, **fields: Any) -> Call:
+    return call.model_copy(update={"kind": "answered", "response": response, **fields})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.hooks import CallbackRaised, Hooks, close_plugins
+from waystation.activities.callbacks import CallbackRaised, Hooks, close_plugins
 from waystation.agents import Agent
 from waystation.core.errors import StoreFailed
 from waystation.models import LlmResponse
@@ -61,7 +61,7 @@ async def test_the_first_that_answers_ends_the_chain() -> None:
     )
     own = Hooks(agent, [])
     assert await own.around_agent("before_agent_callback", CallbackContext()) == "x"
-    assert await own.before_tool(BaseTool(name="t", description=""), {}, ToolContext()) == {}
+    assert await own.around_tool("before_tool_callback", BaseTool(name="t", description=""), {}, ToolContext()) == {}
     assert seen == ["empty", "full", "none", "dict"]
 
 
@@ -71,7 +71,7 @@ async def test_a_model_callback_that_returns_something_else_is_told_so() -> None
     with pytest.raises(
         CallbackRaised, match="`after_model_callback` returned a value of type str; return an LlmResponse"
     ):
-        await own.after_model(CallbackContext(), LlmResponse())
+        await own.around_model("after_model_callback", CallbackContext(), llm_response=LlmResponse())
 
 
 async def test_a_callback_that_never_returns_fails_typed() -> None:

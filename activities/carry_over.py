@@ -1,0 +1,225 @@
+"""What a run takes from other runs, or leaves to the next: archived logs, forks, results of called agents."""
+
+from collections.abc import Sequence
+
+import structlog
+from temporalio import activity
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistoryEventFilterType
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.activities.heartbeat import beating
+from waystation.activities.log_cache import LogCache
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.registry import Registry
+from waystation.core import fork, segment
+from waystation.core.continued import Archived, ArchiveInput, ChildInput, ChildOutcome
+from waystation.core.entry import Entry, Failure, ModelReplied
+from waystation.core.errors import ForeignHistory, InvalidInput, StoreFailed
+from waystation.core.facts import Started
+from waystation.core.lineage import Fork
+from waystation.core.log import Log
+from waystation.core.model_call import Position
+from waystation.core.projection import Projection
+from waystation.core.snapshot import Snapshot
+from waystation.core.wire import InvocationInput
+from waystation.history import (
+    HistoryReader,
+    continued_as,
+    decode_events,
+    decode_histories,
+    fetch_log_before,
+    log_of,
+    outcome_of,
+    run_id_of,
+)
+from waystation.storage import Blobs
+
+events = structlog.get_logger("waystation.activities")
+
+MAX_INLINE_BYTES = 64_000
+MAX_BYTES = 1_500_000
+"""As for what a run carries over."""
+MAX_CHILD_RUNS = 1_000
+"""How many runs a child may have had since the look before."""
+
+
+class CarryOver:
+    """Carries out the activities `archive`, `take_over` and `child_outcome`."""
+
+    def __init__(self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, overrides: bool) -> None:
+        """`overrides`: whether forks may bring instructions and models of their own."""
+        self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
+        self._overrides = overrides
+
+    async def archive(self, params: ArchiveInput) -> bytes:
+        """Put the log of a run into the store, before the run is continued as new; return an encoded `Archived`.
+
+        The entries come from the history and not from a cached log: when each was applied is part of it.
+
+        Raises:
+            ApplicationError: The store, or the history, cannot be had.
+        """
+        info = activity.info()
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        upto = params.at + len(params.new)
+        try:
+            with beating():
+                history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+                read = await decode_events(history.events, self._client.data_converter)
+                data = segment.pack(_entries_of(workflow_id, read, params.since, upto))
+                # So that the next run finds the whole log in this process.
+                await self._logs.at(workflow_id, run_id, params)
+                if len(data) <= params.inline:
+                    return Archived(upto=upto).encode()
+                digest = await self._blobs.put(data)
+        except (ForeignHistory, StoreFailed) as error:
+            events.warning("archive.failed", invocation_id=workflow_id, attempt=info.attempt, problem=str(error))
+            raise ApplicationError(str(error), type=type(error).__name__) from None
+        ref = segment.SegmentRef(digest=digest, size=len(data), entries=upto - params.since)
+        events.info("archive.completed", invocation_id=workflow_id, entries=ref.entries, size=ref.size)
+        return Archived(upto=upto, segment=ref).encode()
+
+    async def take_over(self, position: Position) -> bytes:
+        """Return an encoded `TakenOver`: what a fork takes from its source.
+
+        Raises:
+            ApplicationError: The source cannot be had, or not be forked so.
+        """
+        info = activity.info()
+        with beating():
+            try:
+                log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", position)
+                assert log.input is not None
+                assert log.input.fork is not None
+                return (await self._taken(log.input, log.input.fork)).encode()
+            except (InvalidInput, ForeignHistory) as error:
+                raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
+            except StoreFailed as error:
+                events.warning("fork.failed", invocation_id=info.workflow_id, attempt=info.attempt, problem=str(error))
+                raise ApplicationError(str(error), type="StoreFailed") from None
+
+    async def _taken(self, started: InvocationInput, wanted: Fork) -> fork.TakenOver:
+        overrides = wanted.instruction is not None or wanted.model is not None
+        if overrides and not self._overrides:
+            raise InvalidInput(
+                "This worker takes no instruction or model from a fork; start it with --allow-overrides, or leave them "
+                "out."
+            )
+        source, run_id = await self._source(wanted)
+        # By the clock of the server, as the workflow's.
+        now = activity.info().current_attempt_scheduled_time.timestamp()
+        entries = fork.taken(source, wanted.model_copy(update={"run_id": run_id}), started, now)
+        built = Log(activity.info().workflow_id or "").extend(entries)
+        assert built.input is not None
+        if overrides:
+            self._check_overridden(built.root, built.input.agent, wanted.agent or built.input.agent)
+        signals, updates = fork.counted(entries)
+        taken = fork.TakenOver(
+            input=built.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
+            snapshot=Snapshot.of(built),
+            signals=signals,
+            updates=updates,
+            search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in entries),
+        )
+        packed = segment.pack(entries)
+        if len(packed) <= MAX_INLINE_BYTES:
+            taken = taken.model_copy(update={"tail": tuple(segment.to_json(entries))})
+        else:
+            ref = segment.SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
+            taken = taken.model_copy(update={"segments": (ref,)})
+        if (size := len(taken.encode())) > MAX_BYTES:
+            raise InvalidInput(f"State and open calls are {size} bytes; at most {MAX_BYTES} can be taken over.")
+        events.info("fork.taken_over", source=wanted.invocation_id, at=wanted.event, entries=len(entries))
+        return taken
+
+    def _check_overridden(self, root_name: str, top: str, agent: str) -> None:
+        """Check that an agent takes an instruction or a model: `overridden` passes over all others.
+
+        Raises:
+            InvalidInput: It does not.
+        """
+        root = self._registry.roots.get(root_name)
+        if root is None or top not in root.tree:
+            return  # the fork's own first step reports that
+        below = [each for each in root.tree.values() if root.tree[top].find_agent(each.name)]
+        asked = [each.name for each in below if isinstance(each, LlmAgent)]
+        if agent not in asked:
+            raise InvalidInput(
+                f"{agent!r} asks no model in an invocation of {top!r}, so a fork can give it no instruction or model; "
+                f"`agent` may name: {', '.join(asked) or 'none'}. Agents that are called have invocations of their own."
+            )
+
+    async def _source(self, wanted: Fork) -> tuple[Log, str]:
+        """Return the log of the source, and the id of the run that was read last."""
+        handle = self._client.get_workflow_handle(wanted.invocation_id, run_id=wanted.run_id or None)
+        try:
+            [latest] = await decode_histories([await handle.fetch_history()], self._client.data_converter)
+        except RPCError as error:
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                raise
+            raise InvalidInput(f"There is no invocation {wanted.invocation_id!r} to fork.") from None
+        before = await fetch_log_before(self._client, wanted.invocation_id, latest.events[0], self._blobs.get)
+        log = log_of([latest], before)
+        if log.entries_before:
+            raise InvalidInput(f"The beginning of {wanted.invocation_id!r} is lost; it cannot be forked.")
+        return log, run_id_of(latest.events)
+
+    async def child_outcome(self, params: ChildInput) -> bytes:
+        """Return an encoded `ChildOutcome`: how an agent ended that an earlier run called.
+
+        Raises:
+            ApplicationError: The child is still at work; the server repeats the activity.
+        """
+        run_id = params.run_id
+        closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        for _ in range(MAX_CHILD_RUNS):
+            handle = self._client.get_workflow_handle(params.workflow_id, run_id=run_id)
+            try:
+                found = [event async for event in handle.fetch_history_events(event_filter_type=closing)]
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                failure = Failure(kind="error", error_type="UnknownInvocation", message="Its history is gone.")
+                return ChildOutcome(failure=failure).encode()
+            (last,) = await decode_events(found[-1:], self._client.data_converter)
+            if outcome := outcome_of(last):
+                return outcome.encode()
+            if (following := continued_as(last)) is None:
+                break
+            run_id = following
+        benign = ApplicationErrorCategory.BENIGN
+        raise ApplicationError(f"{activity.info().activity_id} is still at work.", type="StillAtWork", category=benign)
+
+
+def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, upto: int) -> list[Entry]:
+    """Return entries of one run's history, those that it has from earlier runs in its input included.
+
+    Raises:
+        ForeignHistory: It does not hold them.
+    """
+    projection = Projection(workflow_id)
+    inherited: list[Entry] = []
+    for fact in HistoryReader().read(history):
+        projection.feed([fact])
+        if isinstance(fact, Started) and (carried := fact.carried()):
+            inherited = segment.from_json(carried[1].tail)
+    projection.flush()
+    log = projection.log
+    entries = [*inherited, *log.entries]
+    first = log.entries_before - len(inherited)
+    if not first <= since <= upto <= log.length:
+        raise ForeignHistory(f"The history of {workflow_id!r} does not hold entries {since} to {upto}.")
+    return entries[since - first : upto - first]
+
+
+def overridden(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
+    """Return an agent with the instruction and the model that a fork has for it; others as they are."""
+    wanted = started.fork if started else None
+    if wanted is None or started is None or agent.name != (wanted.agent or started.agent):
+        return agent
+    overrides = {"instruction": wanted.instruction, "model": wanted.model}
+    update = {name: value for name, value in overrides.items() if value is not None}
+    return agent.model_copy(update=update) if update and isinstance(agent, LlmAgent) else agent

@@ -1,0 +1,317 @@
+"""Ask an agent's model once, with the callbacks and tools that may change request and response, and annotate its reply.
+
+What a structured answer has to be, and under which key an answer is stored: adk-semantics 9.3.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from waystation.activities.callbacks import CallbackRaised, Hooks, recorded
+from waystation.activities.contexts import Contexts
+from waystation.activities.model_call.annotate import Annotator, Approvals, problem_of
+from waystation.agents.llm_agent import LlmAgent
+from waystation.core import summary
+from waystation.core.errors import ModelOverloaded, ModelRefused, NotJson
+from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
+from waystation.core.model_call import ModelReply, Said
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
+from waystation.core.work import Work
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
+from waystation.tools.places import place_of
+from waystation.tools.tool_context import CallbackContext
+
+events = structlog.get_logger("waystation.activities")
+
+MAX_RETRY_DELAY_S = 300.0
+MAX_FAILURE_CHARS = 500
+MAX_ERROR_CHARS = 4_000
+AROUND = "a callback around the model"
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTurn:
+    """One model call of one agent."""
+
+    agent: LlmAgent
+    work: Work
+    contexts: Contexts
+    hooks: Hooks
+    approvals: Approvals
+    model: BaseLlm
+    request: LlmRequest
+    """As the agent's declaration makes it."""
+    tools: dict[str, BaseTool]
+    """What the model may call."""
+    changing: Sequence[BaseTool | BaseToolset]
+    """The toolsets and tools that change the request, in this order."""
+    on_text: Callable[[str], None] | None
+    """What the model calls with pieces of its text."""
+
+    async def reply(self, entered: ModelReply) -> ModelReply:
+        """Return `entered` with what the model said.
+
+        Raises:
+            ApplicationError: The model raised; or callbacks put something into the request or response that is none.
+            CallbackRaised: A callback raised, or what it wrote cannot be recorded.
+        """
+        context = self.contexts.callback("model") if self.changing or self.hooks.around_models else None
+        if context is None:
+            try:
+                response = _checked(await self.model.generate(self.request, on_text=self.on_text))
+            except Exception as error:  # noqa: BLE001  # adapters raise anything
+                raise model_failed(self.agent, error) from None
+        else:
+            response = await self._ask_with_callbacks(context)
+        try:
+            content = _content_of(response)
+        except _Unusable as error:
+            # What callbacks wrote is not kept with it; whether it could be is reported too.
+            return unusable(error.code, f"{error}{_lost(context)}", response, entered)
+        actions = NO_ACTIONS if context is None else recorded(context, AROUND)
+        return await self._annotated(response, content, actions, entered)
+
+    async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
+        """Ask the model with the callbacks around it, and the tools that change the request."""
+        from waystation.activities.model_call.conversion import ShapedRequest, shaped_response
+
+        try:
+            shaped = ShapedRequest(self.request, self.tools)
+            for each in self.changing:
+                await self._change(each, context, shaped.editable)
+            answer = await self.hooks.around_model("before_model_callback", context, llm_request=shaped.editable)
+            if answer is not None:
+                return self._plain(answer)
+            request = shaped.plain()
+        except ValidationError as error:
+            raise failed(self.agent.name, "ValidationError", explained(error)) from None
+        except (NotJson, TypeError, ValueError) as error:
+            # Of what callbacks put into the request; the text names places, not values.
+            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+        try:
+            response = await self.model.generate(request, on_text=self.on_text)
+        except Exception as error:  # noqa: BLE001  # adapters raise anything
+            answer = await self.hooks.around_model(
+                "on_model_error_callback", context, llm_request=shaped.editable, error=error
+            )
+            if answer is None:
+                raise model_failed(self.agent, error) from None
+            response = self._plain(answer)
+        if response.content is not None and problem_of(response.content):
+            return response  # it has no form in which callbacks could be shown it
+        shown = shaped_response(response)
+        answer = await self.hooks.around_model("after_model_callback", context, llm_response=shown)
+        return _checked(self._plain(shown if answer is None else answer, response))
+
+    async def _change(self, tool: Any, context: CallbackContext, editable: Any) -> None:
+        try:
+            await tool.process_llm_request(tool_context=context, llm_request=editable)
+        except Exception as error:
+            raise CallbackRaised(f"{type(tool).__name__}.process_llm_request", error) from error
+
+    def _plain(self, response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
+        from waystation.activities.model_call.conversion import plain_response
+
+        try:
+            result = plain_response(response, original)
+            if result.content is not None and (problem := problem_of(result.content)):
+                raise TypeError(f"A callback gave what is no content for the model's reply: {problem}")
+        except (NotJson, TypeError) as error:
+            # Of what callbacks put into the response; another attempt would meet the same.
+            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+        return result
+
+    async def _annotated(
+        self, response: LlmResponse, content: JsonObject | None, actions: EventActions, entered: ModelReply
+    ) -> ModelReply:
+        """Return `entered` with what the model said and wants done; `actions` are those of the callbacks around it."""
+        if content is not None and response.error_code:
+            # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
+            content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
+        contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
+        annotator = Annotator(self.work, contexts, self.tools, self.hooks, self.approvals)
+        content = await annotator.annotate(content) if content else None
+        message = response.error_message
+        update: JsonObject = {
+            "content": content,
+            "calls": tuple(annotator.calls),
+            "finish_reason": response.finish_reason,
+            "error_code": response.error_code,
+            "error_message": summary.clip(message, MAX_ERROR_CHARS) if message else None,
+            "usage": response.usage,
+            "model_version": response.model_version,
+            "grounding_metadata": _metadata(response.grounding_metadata),
+            "citation_metadata": _metadata(response.citation_metadata),
+        }
+        state = self._stored(content)
+        text = text_of(content)
+        if self.agent.output_schema and not annotator.calls and not response.error_code and text.strip():
+            try:
+                value = parsed(self.agent.output_schema, text)
+            except ValueError as error:
+                problem = f"The answer of {self.agent.name!r} does not fit its output_schema: {error}"
+                update |= {"error_code": OUTPUT_SCHEMA, "error_message": problem}
+            else:
+                update |= {"output": _output_of(value)}
+                if self.agent.output_key:
+                    state = {self.agent.output_key: value}
+        if annotator.answered:
+            update |= {"closing": self._closing(annotator.answer), "output": _output_of(annotator.answer)}
+        actions = merge_actions([actions, *annotator.written, EventActions(state_delta=state) if state else NO_ACTIONS])
+        if actions != NO_ACTIONS:
+            update |= {"actions": actions}
+        return entered.model_copy(update=update)
+
+    def _stored(self, content: JsonObject | None) -> JsonObject:
+        """Return what `output_key` stores when the agent says `content`: all that it said in this turn, joined.
+
+        Once it has said something without calling anything, only a late answer makes it go on, and that is a new turn.
+        """
+        agent, work = self.agent, self.work
+        if not agent.output_key or agent.output_schema or not (text := text_of(content)):
+            return {}
+        events = self.contexts.log.events[work.entered_at :]
+        own = [event for event in events if event.author == agent.name and event.branch == work.branch]
+        # Not function responses: the text beside one is what a called agent said.
+        spoken = [event for event in own if text_of(event.content) and not event.function_responses()]
+        ends = [i for i, event in enumerate(spoken) if not event.function_calls()]
+        before = "".join(text_of(event.content) for event in spoken[ends[-1] + 1 if ends else 0 :])
+        return {agent.output_key: before + text}
+
+    def _closing(self, value: Any) -> Said:
+        """Return the text event by which a structured answer ends the agent's turn."""
+        key, text = self.agent.output_key, json.dumps(value, ensure_ascii=False)
+        actions = EventActions(state_delta={key: value}) if key else None
+        return Said(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
+
+
+class _Unusable(Exception):
+    """What a model said cannot be recorded, or is no content."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+def _content_of(response: LlmResponse) -> JsonObject | None:
+    """Return what a model said as it is recorded.
+
+    Raises:
+        _Unusable: It cannot be recorded.
+    """
+    if not response.content:
+        return None
+    try:
+        content: JsonObject = plain(response.content)
+    except NotJson as error:
+        raise _Unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}") from None
+    if problem := problem_of(content):
+        raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a content: {problem}")
+    if (size := len(encode(content))) > MAX_VALUE_BYTES:
+        raise _Unusable("MODEL_REPLY_TOO_LARGE", too_large(size, MAX_VALUE_BYTES))
+    return content
+
+
+def _lost(context: CallbackContext | None) -> str:
+    """Return what is wrong with what callbacks around a model wrote, to be told after what is wrong with its reply."""
+    try:
+        if context is not None:
+            recorded(context, AROUND)
+    except CallbackRaised as error:
+        return f" Besides, {error}"
+    return ""
+
+
+def _checked(response: LlmResponse) -> LlmResponse:
+    """Return a response, with an error in it when the model stopped and said nothing. Source: adk-semantics 9.4."""
+    if response.error_code or response.finish_reason != "STOP" or _says_something(response.content):
+        return response
+    parts = response.content.get("parts") if isinstance(response.content, dict) else None
+    what = (
+        "actionable content (finish_reason=STOP with thought-only or whitespace-only parts)"
+        if parts
+        else ("content (finish_reason=STOP with empty parts)")
+    )
+    response.error_code, response.error_message = NO_CONTENT, f"The model returned no {what}."
+    return response
+
+
+def _metadata(value: Any) -> JsonObject | None:
+    """Return what an answer rests on as JSON, whatever a model gave it as; None when it has no such form."""
+    try:
+        found = plain(value) if value else None
+    except NotJson:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _says_something(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
+        return False
+    silent = {"text", "thought", "thoughtSignature"}
+    return any(
+        not isinstance(part, dict)
+        or part.keys() - silent
+        or (not part.get("thought") and str(part.get("text") or "").strip())
+        for part in content["parts"]
+    )
+
+
+def too_large(size: int, limit: int) -> str:
+    return f"The model's reply is {size} bytes; at most {limit} can be recorded."
+
+
+def _output_of(value: Any) -> JsonObject:
+    """Return a structured answer as the object that a caller reads; others are wrapped as a tool's result is."""
+    return value if isinstance(value, dict) else {"result": value}
+
+
+def model_failed(agent: LlmAgent, error: Exception) -> ApplicationError:
+    """Return the failure of an attempt in which the model raised. Never chain it: histories record causes."""
+    match error:
+        case ModelRefused():
+            return failed(agent.name, "ModelFailed", str(error))
+        case ModelOverloaded():
+            return failed(agent.name, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
+        case _:
+            # The text may quote the conversation.
+            text = f"The model raised {type(error).__name__} at {place_of(error)}."
+            return failed(agent.name, "ModelUnavailable", text, retry=True)
+
+
+def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None) -> ApplicationError:
+    """Log a failed attempt and return how Temporal is told; short, because it is kept."""
+    info = activity.info()
+    events.warning(
+        "model_call.failed",
+        agent=agent,
+        invocation_id=info.workflow_id,
+        error_type=kind,
+        problem=text[:MAX_FAILURE_CHARS],
+        attempt=info.attempt,
+        retry=retry,
+    )
+    return ApplicationError(
+        text[:MAX_FAILURE_CHARS],
+        type=kind,
+        non_retryable=not retry,
+        next_retry_delay=None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S)),
+        # It is logged above; the SDK would add a stack trace, and with it content.
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply | None = None) -> ModelReply:
+    told = {"error_code": code, "error_message": text, "usage": response.usage, "model_version": response.model_version}
+    return (entered or ModelReply()).model_copy(update=told)
