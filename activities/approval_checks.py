@@ -21,8 +21,7 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
 from waystation.activities.session_history import Sessions
-from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids, responses
 from waystation.core.answer import Answer
@@ -46,13 +45,11 @@ from waystation.core.policy import Verified, call_digest
 from waystation.core.review import Review, ReviewInput
 from waystation.core.settings import ActivitySettings
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judged
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.function_tool import FunctionTool
 from waystation.tools.json_schema import mistakes
 from waystation.tools.parameters import parameters_digest
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.tool_context import ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

@@ -19,12 +19,11 @@ from waystation.core.payload import JsonObject
 from waystation.core.settings import ActivitySettings
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides
+from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.agent_mistakes import CALLBACKS
 from waystation.tools.awaited import NotAwaited
-from waystation.tools.base_tool import BaseTool
 from waystation.tools.calling import invoke
 from waystation.tools.places import place_of
-from waystation.tools.tool_context import CallbackContext, ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

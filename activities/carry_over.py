@@ -11,8 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import fork, segment
 from waystation.core.continued import Archived, ArchiveInput, ChildInput, ChildOutcome

@@ -8,7 +8,6 @@ import base64
 import logging
 import os
 import secrets
-import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import structlog
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from waystation.activities.heartbeat import Heart, beating
 from waystation.activities.log_cache import LogCache
-from waystation.configuration import PREFIX, Section, first_fault, take
+from waystation.configuration import PREFIX, Section, read_configuration, read_secret
 from waystation.core import ids, summary
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory, InvalidConfiguration, StoreFailed, WaystationError
@@ -147,14 +146,7 @@ class Channels:
             InvalidConfiguration: It cannot be used. The message holds no address.
         """
         path = Path(file)
-        try:
-            content = _File.model_validate(tomllib.loads(path.read_text()))
-        except ValidationError as error:
-            raise InvalidConfiguration(path, *first_fault(error)) from None
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidConfiguration(path, "", f"is not TOML: {error}.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfiguration(path, "", f"cannot be read ({type(error).__name__}).") from None
+        content = read_configuration(path, _File)
         for name in content.default:
             if name not in content.channels:
                 raise InvalidConfiguration(path, "default", f"names {name!r}, but there is no [channels.{name}].")
@@ -227,7 +219,7 @@ def _channel(file: Path, key: str, section: ChannelSection) -> Channel:
     targets: list[Target] = [
         AppriseTarget(_apprise(file, f"{key}.urls.{number}", url))
         for number, given in enumerate(section.urls)
-        for url in _secret(file, f"{key}.urls.{number}", given).split()
+        for url in (read_secret(file, f"{key}.urls.{number}", given) if given.startswith(PREFIX) else given).split()
     ]
     if section.webhook is not None:
         targets.append(_webhook(file, f"{key}.webhook", section.webhook))
@@ -260,15 +252,7 @@ def _webhook(file: Path, key: str, section: WebhookSection) -> WebhookTarget:
         raise InvalidConfiguration(file, key, _NEEDED.format(name=error.name)) from None
     if not trusted(section.url):
         raise InvalidConfiguration(file, f"{key}.url", "is no https address; others would read what waits.")
-    name = section.secret_file
-    if name.startswith(PREFIX):
-        secret = _secret(file, f"{key}.secret_file", name)
-    else:
-        try:
-            secret = (file.parent / Path(name).expanduser()).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            problem = f"{name} cannot be read ({type(error).__name__})."
-            raise InvalidConfiguration(file, f"{key}.secret_file", problem) from None
+    secret = read_secret(file, f"{key}.secret_file", section.secret_file)
     try:
         # The library's own reading passes over whatever is no base64.
         key_bytes = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -278,15 +262,6 @@ def _webhook(file: Path, key: str, section: WebhookSection) -> WebhookTarget:
         problem = f"holds no base64 of {MIN_SECRET_BYTES} bytes or more, such as `openssl rand -base64 32` makes."
         raise InvalidConfiguration(file, f"{key}.secret_file", problem)
     return WebhookTarget(section.url, Webhook(key_bytes))
-
-
-def _secret(file: Path, key: str, given: str) -> str:
-    if not given.startswith(PREFIX):
-        return given
-    text = (take(given.removeprefix(PREFIX)) or "").strip()
-    if not text:
-        raise InvalidConfiguration(file, key, f"the variable {given.removeprefix(PREFIX)} is not set.")
-    return text
 
 
 class Notifier:

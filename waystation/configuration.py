@@ -1,10 +1,15 @@
 """Configuration: tables of configuration files, and secrets from the environment."""
 
 import os
-from typing import Any, ClassVar
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from waystation.core.errors import InvalidConfiguration
+
+MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
 """How a configuration says that a secret is in a variable: `env:NAME`."""
 
@@ -26,7 +31,54 @@ class Section(BaseModel):
         return given
 
 
-def first_fault(error: ValidationError) -> tuple[str, str]:
+SectionType = TypeVar("SectionType", bound=Section)
+
+
+def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
+    """Read a TOML file.
+
+    Raises:
+        InvalidConfiguration: It cannot be used; the error says which key, and what to change, and holds no value.
+    """
+    try:
+        return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
+    except ValidationError as error:
+        raise InvalidConfiguration(file, *_first_fault(error)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
+
+
+def read_secret(file: Path, key: str, name: str) -> str:
+    """Return what a file beside the configuration `file` holds, or with `env:NAME` a variable, which then is removed:
+    child processes inherit it.
+
+    Raises:
+        InvalidConfiguration: It is not there, or empty.
+    """
+    if name.startswith(PREFIX):
+        text = take(name.removeprefix(PREFIX)) or ""
+        problem = f"the variable {name.removeprefix(PREFIX)} is not set."
+    else:
+        text = _read_text(file.parent / Path(name).expanduser(), file, key)
+        problem = f"the file {name} is empty."
+    if not text.strip():
+        raise InvalidConfiguration(file, key, problem)
+    return text.strip()
+
+
+def _read_text(path: Path, file: Path, key: str) -> str:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InvalidConfiguration(file, key, f"{path} has more than {MAX_FILE_BYTES} bytes.")
+        return path.read_text()
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."
+    except UnicodeDecodeError:
+        problem = f"{path} is no text." if key else "is no text."
+    raise InvalidConfiguration(file, key, problem)
+
+
+def _first_fault(error: ValidationError) -> tuple[str, str]:
     """Return where the first mistake is, with dots between keys, and what it is. That holds no value."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."

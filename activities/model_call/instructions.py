@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from waystation.activities.contexts import Contexts
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.tree import transfer_targets
 from waystation.core.errors import ScopesNotRead, WaystationError
 from waystation.core.naming import a

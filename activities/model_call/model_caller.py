@@ -30,8 +30,7 @@ from waystation.activities.model_call.request import definition_digest, model_na
 from waystation.activities.model_choice import Models
 from waystation.activities.scope_delivery import ReadsScopes
 from waystation.activities.session_history import Conversations
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.agents.tree import shape_of
 from waystation.core import ids

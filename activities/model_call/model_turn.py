@@ -25,11 +25,9 @@ from waystation.core.model_call import ModelReply, Said
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.work import Work
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.base_toolset import BaseToolset
+from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
 from waystation.tools.places import place_of
-from waystation.tools.tool_context import CallbackContext
 
 events = structlog.get_logger("waystation.activities")
 

@@ -17,9 +17,7 @@ from waystation.core.compaction import Compaction
 from waystation.core.payload import JsonObject, decode, digest, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
+from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.declaration import declare
 from waystation.tools.json_schema import json_schema
 from waystation.tools.native_tool import NativeTool

@@ -33,8 +33,7 @@ from waystation.activities.tool_call.tool_runner import (
     run_without_tool,
     with_transfer,
 )
-from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids
 from waystation.core.call import CallState
@@ -46,12 +45,10 @@ from waystation.core.naming import a
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.settings import ActivitySettings
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool
+from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.outcome import not_kept
 from waystation.tools.places import place_of
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.tool_context import ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from waystation.activities.callbacks import CallbackRaised, Hooks
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.tree import shape_of, transfer_target
 from waystation.core.event import merge_actions
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
-from waystation.tools.base_tool import BaseTool
+from waystation.tools import BaseTool, ToolContext
 from waystation.tools.outcome import describe, failure_of, outcome_of
-from waystation.tools.tool_context import ToolContext
 
 
 @dataclass(frozen=True, slots=True)

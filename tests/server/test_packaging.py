@@ -161,7 +161,12 @@ def test_the_wheel_installs_nothing_but_waystation(built: Path) -> None:
     [wheel] = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {PurePosixPath(name).parts[0] for name in names} == {"waystation", "waystation-0.1.0.dist-info"}
-    for module in ("tools/function_tool.py", "workflows/invocation.py", "activities/call_tool.py", "py.typed"):
+    for module in (
+        "tools/function_tool.py",
+        "workflows/invocation.py",
+        "activities/tool_call/tool_caller.py",
+        "py.typed",
+    ):
         assert f"waystation/{module}" in names
 
 

@@ -3,14 +3,13 @@
 Workers, clients and the gateway each have what they need and no more: who can read a worker's file cannot sign.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from waystation.configuration import PREFIX, Section, first_fault, take
+from waystation.configuration import Section, read_configuration, read_secret
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import decode
 
@@ -18,7 +17,6 @@ ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "
 """For signatures of identity providers. None of them takes a key that a verifier also has."""
 MIN_RSA_BITS = 2048
 MIN_HMAC_BYTES = 32
-MAX_FILE_BYTES = 1_000_000
 DEFAULT_AUDIENCE = "waystation"
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
@@ -113,13 +111,7 @@ class Configuration:
             InvalidConfiguration: It cannot be used; the error says which key, and what to change.
         """
         path = Path(file)
-        try:
-            content = _File.model_validate(tomllib.loads(_text(path, path, "")))
-        except ValidationError as error:
-            raise InvalidConfiguration(path, *first_fault(error)) from None
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidConfiguration(path, "", f"is not TOML: {error}.") from None
-        return cls(path, content)
+        return cls(path, read_configuration(path, _File))
 
     def fault(self, key: str, problem: str) -> InvalidConfiguration:
         """Return the error for a key that cannot be used."""
@@ -139,15 +131,7 @@ class Configuration:
         Raises:
             InvalidConfiguration: It is not there, or empty.
         """
-        if name.startswith(PREFIX):
-            text = take(name.removeprefix(PREFIX)) or ""
-            problem = f"the variable {name.removeprefix(PREFIX)} is not set."
-        else:
-            text = _text(self.path(name), self.file, key)
-            problem = f"the file {name} is empty."
-        if not text.strip():
-            raise self.fault(key, problem)
-        return text.strip()
+        return read_secret(self.file, key, name)
 
     def signing_key(self, key: str, name: str) -> ECKey | OKPKey:
         """Return a private key for signatures.
@@ -209,15 +193,3 @@ def key_of(text: str) -> Key:
 
 def _is_for(key: ECKey | OKPKey, use: str, curve: str) -> bool:
     return key.get("use", use) == use and (isinstance(key, ECKey) or key.curve_name == curve)
-
-
-def _text(path: Path, file: Path, key: str) -> str:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidConfiguration(file, key, f"{path} has more than {MAX_FILE_BYTES} bytes.")
-        return path.read_text()
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."
-    except UnicodeDecodeError:
-        problem = f"{path} is no text." if key else "is no text."
-    raise InvalidConfiguration(file, key, problem)

@@ -31,20 +31,29 @@ class FunctionModel(BaseLlm):
     """A model that is a function of the request; the same conversation gives the same reply in every process."""
 
     def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]], *, pace_s: float = 0.0) -> None:
-        """`pace_s` is how long it takes to say a word to those who want to see its text grow."""
+        """`pace_s` is how long a word takes when somebody reads the growing text."""
         self._function, self._pace_s = function, pace_s
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return what the function returns."""
+        """Return what the function returns; `on_text` gets the text word by word."""
         reply = self._function(request)
-        response = _response(await reply if inspect.isawaitable(reply) else reply)
-        return await _said(response, on_text, self._pace_s)
+        if inspect.isawaitable(reply):
+            reply = await reply
+        if isinstance(reply, Exception):
+            raise reply
+        response = says(reply) if isinstance(reply, str) else reply
+        if on_text is not None:
+            for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text_of(response.content)):
+                on_text(word)
+                await asyncio.sleep(self._pace_s)
+        return response
 
 
-class ScriptedModel(BaseLlm):
-    """A model that gives prepared replies, one a call, and remembers what it was asked."""
+class ScriptedModel(FunctionModel):
+    """A model that gives prepared replies, one a call, and records the requests."""
 
     def __init__(self, *replies: Reply) -> None:
+        super().__init__(self._next)
         self._replies = list(replies)
         self.requests: list[LlmRequest] = []
 
@@ -52,31 +61,9 @@ class ScriptedModel(BaseLlm):
         """Prepare further replies."""
         self._replies.extend(replies)
 
-    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return the next prepared reply."""
+    def _next(self, request: LlmRequest) -> Reply:
         self.requests.append(request)
-        if not self._replies:
-            return says("(The script has no further reply.)")
-        return await _said(_response(self._replies.pop(0)), on_text, 0.0)
-
-
-async def _said(response: LlmResponse, on_text: Callable[[str], None] | None, pace_s: float) -> LlmResponse:
-    """Say the text of a response word by word to whoever listens, and return it."""
-    if on_text is not None:
-        for word in re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text_of(response.content)):
-            on_text(word)
-            await asyncio.sleep(pace_s)
-    return response
-
-
-def _response(reply: Reply) -> LlmResponse:
-    match reply:
-        case LlmResponse():
-            return reply
-        case str():
-            return says(reply)
-        case Exception():
-            raise reply
+        return self._replies.pop(0) if self._replies else "(The script has no further reply.)"
 
 
 def user_text(request: LlmRequest) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from waystation.client import Invocation
     from waystation.embedded import EmbeddedServer
     from waystation.replay import Recording
-    from waystation.testing import AgentEnvironment, ScriptedHuman
+    from waystation.testing.environment import AgentEnvironment
+    from waystation.testing.human import ScriptedHuman
 
 
 @pytest.fixture(scope="session")
