@@ -14,10 +14,10 @@ from typing import Protocol
 
 import structlog
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from waystation.activities.available_tools import tools_for
 from waystation.activities.contexts import Contexts
+from waystation.activities.failures import failing_as
 from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
 from waystation.activities.session_history import Sessions
@@ -30,7 +30,6 @@ from waystation.core.call import CallState
 from waystation.core.errors import (
     AnswerRefused,
     DigestMismatch,
-    ForeignHistory,
     IdentityUnavailable,
     InvalidAnswer,
     NotAllowed,
@@ -108,14 +107,9 @@ class Reviewer:
     async def review(self, params: ReviewInput) -> bytes:
         """Return an encoded `Review`."""
         info = activity.info()
-        with beating():
-            try:
-                log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-                review = await self._reviewed(params, log, info.namespace)
-            except ForeignHistory as error:
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
-            except (StoreFailed, IdentityUnavailable) as error:
-                raise ApplicationError(str(error), type=type(error).__name__) from None
+        with beating(), failing_as("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable)):
+            log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
+            review = await self._reviewed(params, log, info.namespace)
         events.info(
             "answer.reviewed",
             function_call_id=params.call,

@@ -9,6 +9,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.activities.failures import failing_as
 from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
 from waystation.agents import BaseAgent, LlmAgent
@@ -64,19 +65,16 @@ class CarryOver:
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         upto = params.at + len(params.new)
-        try:
-            with beating():
-                history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
-                read = await decode_events(history.events, self._client.data_converter)
-                data = segment.pack(_entries_of(workflow_id, read, params.since, upto))
-                # So that the next run finds the whole log in this process.
-                await self._logs.at(workflow_id, run_id, params)
-                if len(data) <= params.inline:
-                    return Archived(upto=upto).encode()
-                digest = await self._blobs.put(data)
-        except (ForeignHistory, StoreFailed) as error:
-            events.warning("archive.failed", invocation_id=workflow_id, attempt=info.attempt, problem=str(error))
-            raise ApplicationError(str(error), type=type(error).__name__) from None
+        # Also after a ForeignHistory: the next attempt reads the history anew.
+        with beating(), failing_as("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
+            history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+            read = await decode_events(history.events, self._client.data_converter)
+            data = segment.pack(_entries_of(workflow_id, read, params.since, upto))
+            # So that the next run finds the whole log in this process.
+            await self._logs.at(workflow_id, run_id, params)
+            if len(data) <= params.inline:
+                return Archived(upto=upto).encode()
+            digest = await self._blobs.put(data)
         ref = segment.SegmentRef(digest=digest, size=len(data), entries=upto - params.since)
         events.info("archive.completed", invocation_id=workflow_id, entries=ref.entries, size=ref.size)
         return Archived(upto=upto, segment=ref).encode()
@@ -88,17 +86,14 @@ class CarryOver:
             ApplicationError: The source cannot be had, or not be forked so.
         """
         info = activity.info()
-        with beating():
+        with beating(), failing_as("fork.failed", final=(InvalidInput,)):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", position)
                 assert log.input is not None
                 assert log.input.fork is not None
                 return (await self._taken(log.input, log.input.fork)).encode()
-            except (InvalidInput, ForeignHistory) as error:
-                raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
-            except StoreFailed as error:
-                events.warning("fork.failed", invocation_id=info.workflow_id, attempt=info.attempt, problem=str(error))
-                raise ApplicationError(str(error), type="StoreFailed") from None
+            except ForeignHistory as error:
+                raise InvalidInput(str(error)) from None
 
     async def _taken(self, started: InvocationInput, wanted: Fork) -> fork.TakenOver:
         overrides = wanted.instruction is not None or wanted.model is not None

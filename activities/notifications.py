@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import structlog
 from pydantic import BeforeValidator, Field
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
+from waystation.activities.failures import activity_failure, failing_as
 from waystation.activities.heartbeat import Heart, beating
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, Section, read_configuration, read_secret
 from waystation.core import ids, summary
 from waystation.core.call import CallState
-from waystation.core.errors import ForeignHistory, InvalidConfiguration, StoreFailed, WaystationError
+from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall, WaystationError
 from waystation.core.log import Log
 from waystation.core.notice import NoticeReport, NotifyInput, Occasion, address
 from waystation.core.payload import JsonObject, digest, encode
@@ -290,15 +290,11 @@ class Notifier:
         """
         info = activity.info()
         with beating() as heart:
-            try:
+            with failing_as("notice.failed", final=(ForeignHistory, UnknownCall)):
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-                call = log.calls[params.function_call_id]
-            except (ForeignHistory, KeyError) as error:
-                raise ApplicationError(
-                    "The call is not found.", type=type(error).__name__, non_retryable=True
-                ) from None
-            except StoreFailed as error:
-                raise ApplicationError(str(error), type=type(error).__name__) from None
+                call = log.calls.get(params.function_call_id)
+                if call is None:
+                    raise UnknownCall("The call is not found.")
             deliveries = _Deliveries(heart, *info.heartbeat_details)
             notifying = asyncio.gather(*(self._notify(name, params, log, call, deliveries) for name in params.channels))
             try:
@@ -313,7 +309,7 @@ class Notifier:
         again = datetime.now(UTC) - info.scheduled_time < self._give_up_after and not _is_over()
         if again and any(error.passing for error in failed.values()):
             names = ", ".join(f"{name} ({error})" for name, error in failed.items())
-            raise ApplicationError(f"Not delivered to: {names}.", type="NotDelivered")
+            raise activity_failure("notice.failed", "NotDelivered", f"Not delivered to: {names}.", retry=True)
         report = NoticeReport(
             delivered=tuple(name for name in params.channels if name not in failed),
             failed={name: str(error) for name, error in failed.items()},

@@ -7,9 +7,9 @@ from typing import Protocol
 import structlog
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.activities.failures import activity_failure, failing_as
 from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
@@ -74,11 +74,11 @@ class ScopeKeeper:
         """
         info = activity.info()
         run = info.workflow_run_id or ""
-        with beating():  # so that the workflow learns soon when this process is lost
-            try:
-                log = await self._logs.at(info.workflow_id or "", run, params)
-            except ForeignHistory as error:
-                raise _failed(error) from None
+        with (
+            beating(),
+            failing_as("scopes.failed"),
+        ):  # beating, so that the workflow learns soon when this process is lost
+            log = await self._logs.at(info.workflow_id or "", run, params)
             refused = await self._deliver(log, run, params.after, params.last)
         return ScopeReport(refused=tuple(refused)).encode()
 
@@ -86,7 +86,8 @@ class ScopeKeeper:
         """Deliver what an invocation wrote and did not deliver: one that was terminated cannot.
 
         Raises:
-            ApplicationError: As for `apply`.
+            ApplicationError: The server refuses what is sent.
+            StoreFailed: A scope did not take it in time.
         """
         if (last := log.scopes_untold()) is not None:
             await self._deliver(log, run, log.scopes_told, last)
@@ -133,7 +134,7 @@ class ScopeKeeper:
             )
         except RPCError as error:
             final = error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
-            raise _failed(error, retry=not final) from None
+            raise activity_failure("scopes.failed", type(error).__name__, str(error), retry=not final) from None
 
     async def _refused(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
         """Wait until the deltas stand in the scope's history; return those that do not count there."""
@@ -144,9 +145,7 @@ class ScopeKeeper:
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(pause * 2, 1.0)
         if fold.heard(*teller) < last:
-            raise _failed(
-                StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s"), retry=True
-            )
+            raise StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s")
         return [refused for refused in fold.refused if (refused.id, refused.run) in names]
 
 
@@ -167,14 +166,3 @@ def _signals(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
         size += own
     if signal:
         yield signal
-
-
-def _failed(error: Exception, *, retry: bool = False) -> ApplicationError:
-    """Log a failed attempt and return how Temporal is told."""
-    events.warning("scopes.failed", error_type=type(error).__name__, attempt=activity.info().attempt, retry=retry)
-    return ApplicationError(
-        str(error)[:500],
-        type=type(error).__name__,
-        non_retryable=not retry,
-        category=ApplicationErrorCategory.BENIGN,
-    )

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import structlog
 from temporalio import activity
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.activities.failures import failing_as
 from waystation.activities.heartbeat import beating
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import ids, segment
@@ -39,8 +39,6 @@ from waystation.history import (
 )
 from waystation.recent import Recent
 from waystation.storage import Blobs
-
-events = structlog.get_logger("waystation.activities")
 
 MAX_SESSIONS = 200
 """Transcripts kept in memory, and logs of their invocations; what goes is read again when needed."""
@@ -125,8 +123,8 @@ class Sessions:
         """
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", params.number)
         turn = self._turns.of(invocation_id)
-        try:
-            with beating():
+        with beating(), failing_as("session.collect_failed"):
+            try:
                 async with turn.lock:
                     log = await turn.log()
                     # Only its own history counts: anybody may send a signal that announces the end, and the session may
@@ -135,14 +133,10 @@ class Sessions:
                         await _closed(self._client.get_workflow_handle(invocation_id))
                         log = await turn.log()
                     collected = await self._report(log, turn, params)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return Collected(number=params.number, status="failed").encode()
-        except ForeignHistory as error:
-            raise ApplicationError(str(error), type="ForeignHistory", non_retryable=True) from None
-        except StoreFailed as error:
-            raise _store_failed("collect", error) from None
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                return Collected(number=params.number, status="failed").encode()
         if collected.status not in OPEN:
             self._turns.drop(invocation_id)
         return collected.encode()
@@ -207,26 +201,17 @@ class Sessions:
         """
         info = activity.info()
         known = self._known.of(info.workflow_id or "")
-        try:
-            with beating():
-                async with known.lock:
-                    reader = await self._read(info.workflow_id or "", info.workflow_run_id or "", known)
-                    assert reader.given
-                    for ref in params.reports:
-                        reader.transcript.apply(ref)
-                    segments = reader.given.segments
-                    items = reader.transcript.items[sum(ref.entries for ref in segments) :]
-                    if len(data := encode(items)) > MAX_INLINE_BYTES:
-                        return KeptTranscript(segments=(*segments, await self._put(data, len(items)))).encode()
-                    return KeptTranscript(segments=segments, items=tuple(items)).encode()
-        except StoreFailed as error:
-            raise _store_failed("archive", error) from None
-
-
-def _store_failed(what: str, error: StoreFailed) -> ApplicationError:
-    info = activity.info()
-    events.warning(f"session.{what}_failed", session=info.workflow_id, attempt=info.attempt, problem=str(error))
-    return ApplicationError(str(error), type="StoreFailed")
+        with beating(), failing_as("session.archive_failed", final=()):
+            async with known.lock:
+                reader = await self._read(info.workflow_id or "", info.workflow_run_id or "", known)
+                assert reader.given
+                for ref in params.reports:
+                    reader.transcript.apply(ref)
+                segments = reader.given.segments
+                items = reader.transcript.items[sum(ref.entries for ref in segments) :]
+                if len(data := encode(items)) > MAX_INLINE_BYTES:
+                    return KeptTranscript(segments=(*segments, await self._put(data, len(items)))).encode()
+                return KeptTranscript(segments=segments, items=tuple(items)).encode()
 
 
 async def _closed(handle: WorkflowHandle[Any, Any]) -> None:

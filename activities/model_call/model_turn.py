@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
-from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
 from waystation.activities.callbacks import CallbackRaised, Hooks, recorded
 from waystation.activities.contexts import Contexts
+from waystation.activities.failures import activity_failure
 from waystation.activities.model_call.annotate import Annotator, Approvals, problem_of
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core import summary
@@ -29,10 +28,7 @@ from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
 from waystation.tools.places import place_of
 
-events = structlog.get_logger("waystation.activities")
-
 MAX_RETRY_DELAY_S = 300.0
-MAX_FAILURE_CHARS = 500
 MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
@@ -289,25 +285,9 @@ def model_failed(agent: LlmAgent, error: Exception) -> ApplicationError:
 
 
 def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None) -> ApplicationError:
-    """Log a failed attempt and return how Temporal is told; short, because it is kept."""
-    info = activity.info()
-    events.warning(
-        "model_call.failed",
-        agent=agent,
-        invocation_id=info.workflow_id,
-        error_type=kind,
-        problem=text[:MAX_FAILURE_CHARS],
-        attempt=info.attempt,
-        retry=retry,
-    )
-    return ApplicationError(
-        text[:MAX_FAILURE_CHARS],
-        type=kind,
-        non_retryable=not retry,
-        next_retry_delay=None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S)),
-        # It is logged above; the SDK would add a stack trace, and with it content.
-        category=ApplicationErrorCategory.BENIGN,
-    )
+    """Log a failed attempt at a model call, and return the error to raise."""
+    delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
+    return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
 
 
 def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply | None = None) -> ModelReply:
