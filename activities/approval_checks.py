@@ -15,10 +15,9 @@ from typing import Protocol
 import structlog
 from temporalio import activity
 
+from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.available_tools import tools_for
 from waystation.activities.contexts import Contexts
-from waystation.activities.failures import failing_as
-from waystation.activities.heartbeat import beating
 from waystation.activities.log_cache import LogCache
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent

@@ -6,23 +6,34 @@ Within a kind the first that answers ends the chain. Sources: adk-semantics 1.6 
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import structlog
 
-from waystation.agents.base_agent import BaseAgent, listed
+from waystation.activities.contexts import Contexts
+from waystation.activities.model_call.conversion import content_json
+from waystation.agents import BaseAgent, LlmAgent
+from waystation.agents.base_agent import listed
+from waystation.agents.tree import shape_of, transfer_target
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
-from waystation.core.event import EventActions
+from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
+from waystation.core.model_call import ModelReply, Said
 from waystation.core.payload import JsonObject
 from waystation.core.settings import ActivitySettings
+from waystation.core.shape import AgentShape
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.work import Work
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.agent_mistakes import CALLBACKS
 from waystation.tools.awaited import NotAwaited
 from waystation.tools.calling import invoke
+from waystation.tools.outcome import describe, failure_of, outcome_of
+from waystation.tools.output_schema import parsed
 from waystation.tools.places import place_of
 
 events = structlog.get_logger("waystation.activities")
@@ -61,6 +72,16 @@ class CallbackRaised(WaystationError):
         else:
             text = f"{told} {type(error).__name__}{f' at {place}' if (place := place_of(error)) else ''}."
         super().__init__(text)
+
+
+class UserMessageChanged(WaystationError):
+    """A plugin wants to replace the message that an invocation was started with, which is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A plugin's `on_user_message_callback` returned a message, but the one that began the invocation is "
+            "recorded; return None, and change what the model is shown in `before_model_callback`."
+        )
 
 
 def recorded(context: CallbackContext, name: str) -> EventActions:
@@ -194,3 +215,205 @@ class Hooks:
 
 def _is_given(answer: Any) -> bool:
     return answer is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCallbacks:
+    """Enters and leaves one agent, with the callbacks around it. Both raise CallbackRaised."""
+
+    agent: BaseAgent
+    work: Work
+    hooks: Hooks
+    contexts: Contexts
+
+    @property
+    def _first(self) -> bool:
+        """Whether the invocation began with this agent."""
+        return self.work.index == 0
+
+    async def enter(self) -> ModelReply:
+        """Report the agent's shape, and run the callbacks before it.
+
+        Raises:
+            UserMessageChanged: A plugin wants the user's message to be another one.
+        """
+        shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
+        if shape == AgentShape(name=self.agent.name):
+            shape = None  # the workflow takes an agent to be that by default
+        if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
+            return ModelReply(shape=shape)
+        context = self.contexts.callback("agent")
+        if self._first and self.hooks.plugins:
+            message = context.user_content
+            params = {"invocation_context": context, "user_message": message}
+            if await self.hooks.run_plugins("on_user_message_callback", **params) is not None:
+                raise UserMessageChanged
+            answer = await self.hooks.run_plugins("before_run_callback", invocation_context=context)
+            if answer:
+                await self.hooks.run_plugins("after_run_callback", invocation_context=context)
+                said = _said(_content(answer, "before_run_callback"), recorded(context, "before_run_callback"))
+                return ModelReply(shape=shape, before=said, skipped=True, ends_invocation=True)
+        name = "before_agent_callback"
+        content = _content(await self.hooks.around_agent(name, context), name)
+        if content is not None:
+            self._store(context.state, content)
+            # An agent that was spoken for is not left: only plugins are told that the invocation is over.
+            after = self._first and self.hooks.has("after_run_callback")
+            shape = (shape or AgentShape(name=self.agent.name)).model_copy(update={"after": after})
+        return ModelReply(shape=shape, before=_said(content, recorded(context, name)), skipped=content is not None)
+
+    async def leave(self) -> Said | None:
+        """Run the callbacks after the agent; return what they said and wrote."""
+        name, answer = "after_agent_callback", None
+        context = self.contexts.callback("agent")
+        if not self.work.spoken_for:
+            answer = await self.hooks.around_agent(name, context)
+        if self._first:
+            await self.hooks.run_plugins("after_run_callback", invocation_context=context)
+        return _said(_content(answer, name), recorded(context, name))
+
+    def _store(self, state: Any, content: JsonObject) -> None:
+        """Store what callbacks said for an LLM agent as if its model had said it."""
+        text = text_of(content)
+        if not (isinstance(self.agent, LlmAgent) and self.agent.output_key and text):
+            return
+        if not self.agent.output_schema:
+            state[self.agent.output_key] = text
+        elif text.strip():
+            try:
+                state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+            except ValueError as error:
+                raise CallbackRaised("before_agent_callback", error) from error
+
+
+def _content(answer: Any, name: str) -> JsonObject | None:
+    """Return what a callback returned as a Content in JSON."""
+    try:
+        return content_json(answer) if answer else None
+    except NotJson as error:
+        raise CallbackRaised(name, error) from error
+    except TypeError:
+        raise CallbackRaised(name, Misreturned(answer, "a genai Content")) from None
+
+
+def _said(content: JsonObject | None, actions: EventActions) -> Said | None:
+    if content is None and actions == NO_ACTIONS:
+        return None
+    return Said(content=content, actions=None if actions == NO_ACTIONS else actions)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The result of one try to run a tool."""
+
+    context: ToolContext
+    value: Any = None
+    """What the tool returned, unchanged."""
+    raised: BaseException | None = None
+    outcome: ToolOutcome | None = None
+    """Recorded instead of a value. Callbacks may replace it only where the tool raised: otherwise it was not allowed to
+    run."""
+    repeatable: bool = False
+    """Whether the tool may be tried again."""
+
+
+async def run_with_callbacks(
+    hooks: Hooks,
+    tool: BaseTool,
+    args: JsonObject,
+    context: ToolContext,
+    run: Callable[[], Awaitable[Attempt]],
+) -> ToolOutcome:
+    """Run a tool with the callbacks around it, which may change `args`, answer in its place and change its answer."""
+    try:
+        answered = await ask_before(hooks, tool, args, context, long_running=tool.is_long_running)
+        if answered is not None:
+            return answered
+        attempt = await run()
+        value, context = attempt.value, attempt.context
+        if attempt.raised is not None:
+            value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=attempt.raised)
+        if attempt.outcome is not None and value is None:
+            return attempt.outcome
+        return await _ask_after(hooks, tool, args, context, value, long_running=tool.is_long_running)
+    except CallbackRaised as error:
+        return raised_outcome(tool, error.cause, context)
+
+
+async def run_without_tool(
+    hooks: Hooks, name: str, args: JsonObject, context: ToolContext, problem: str
+) -> ToolOutcome | None:
+    """Return what callbacks answer to a call of a tool that does not exist; None when none of them answers."""
+    tool = BaseTool(name=name or "<unnamed>", description="Tool not found")
+    try:
+        answered = await ask_before(hooks, tool, args, context)
+        if answered is not None:
+            return answered
+        # No `after_tool`: nothing ran.
+        value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=ValueError(problem))
+    except CallbackRaised as error:
+        return raised_outcome(tool, error.cause, context)
+    return None if value is None else outcome_of(value, context=context)
+
+
+async def run_after_agent(
+    hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, child: ToolOutcome
+) -> ToolOutcome:
+    """Return the outcome of a called agent, passed through the callbacks for errors and results."""
+    response = child.response or {}
+    # What an AgentTool returns is its text; only the response has it in an object.
+    value: Any = response["result"] if response.keys() == {"result"} else response
+    try:
+        if child.error_type is not None:
+            error = RuntimeError(str(response.get("error", "")))
+            value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=error)
+            if value is None:
+                return child
+        changed = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
+    except CallbackRaised as raised:
+        return raised_outcome(tool, raised.cause, context)
+    if changed is None and child.error_type is None:
+        own = outcome_of(response, context=context)
+        outcome = child
+    else:
+        outcome = own = outcome_of(value if changed is None else changed, context=context)
+    actions = [each.actions for each in (child, own) if each.actions is not None]
+    return outcome.model_copy(update={"actions": merge_actions(actions) if actions else None})
+
+
+async def ask_before(
+    hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, *, long_running: bool = False
+) -> ToolOutcome | None:
+    """Return what the callbacks before a tool answer in its place; None when it is to run.
+
+    Raises:
+        CallbackRaised: One of them raised, or one of those after the tool.
+    """
+    value = await hooks.around_tool("before_tool_callback", tool, args, context)
+    return None if value is None else await _ask_after(hooks, tool, args, context, value, long_running=long_running)
+
+
+async def _ask_after(
+    hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, value: Any, *, long_running: bool
+) -> ToolOutcome:
+    changed = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
+    return outcome_of(value if changed is None else changed, context=context, long_running=long_running)
+
+
+def raised_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:
+    """Return the outcome of a call in which the tool, or a callback around it, raised."""
+    return failure_of(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
+
+
+def with_transfer(outcome: ToolOutcome, agent: BaseAgent, hooks: Hooks) -> ToolOutcome:
+    """Return an outcome with the shape of the agent that it transfers to; or an error, when it may not."""
+    name = outcome.actions.transfer_to_agent if outcome.actions else None
+    if outcome.actions is None or name is None or not isinstance(agent, LlmAgent):
+        return outcome
+    try:
+        target = transfer_target(agent, name)
+    except ValueError as error:
+        response = {"error": describe(error), "error_type": "ValueError"}
+        actions = outcome.actions.model_copy(update={"transfer_to_agent": None, "transfer_reason": None})
+        return outcome.model_copy(update={"response": response, "error_type": "ValueError", "actions": actions})
+    return outcome.model_copy(update={"transfer": shape_of(target, hooks.plugins)})

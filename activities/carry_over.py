@@ -9,8 +9,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.failures import failing_as
-from waystation.activities.heartbeat import beating
+from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry

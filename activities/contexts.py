@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from waystation.activities.heartbeat import Heart
+from waystation.activities.activity_attempt import Heart
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids

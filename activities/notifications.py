@@ -20,8 +20,7 @@ import structlog
 from pydantic import BeforeValidator, Field
 from temporalio import activity
 
-from waystation.activities.failures import activity_failure, failing_as
-from waystation.activities.heartbeat import Heart, beating
+from waystation.activities.activity_attempt import Heart, activity_failure, beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, Section, read_configuration, read_secret
 from waystation.core import ids, summary

@@ -9,8 +9,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.failures import activity_failure, failing_as
-from waystation.activities.heartbeat import beating
+from waystation.activities.activity_attempt import activity_failure, beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
 from waystation.core.log import Log

@@ -14,8 +14,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.failures import failing_as
-from waystation.activities.heartbeat import beating
+from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import ids, segment
 from waystation.core.continued import Fetch

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 from waystation.activities.approval_checks import recordable
 from waystation.activities.available_tools import callable_tools, unknown_tool
-from waystation.activities.callbacks import CallbackRaised, Hooks
-from waystation.activities.contexts import Contexts
-from waystation.activities.tool_call.tool_runner import (
+from waystation.activities.callbacks import (
     Attempt,
+    CallbackRaised,
+    Hooks,
     ask_before,
     raised_outcome,
     run_with_callbacks,
     with_transfer,
 )
+from waystation.activities.contexts import Contexts
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import ids, responses
 from waystation.core.event import EventActions, merge_actions

@@ -1,42 +1,49 @@
 """The activity `call_model`: enter and leave agents, have their models asked, and record the reply.
 
-Source of what happens around an agent: adk-semantics 9.4.
+Sources: adk-semantics 9.4 for callbacks around agents and models, 9.3 for structured answers and `output_key`.
 """
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import structlog
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from waystation.activities.activity_attempt import Heart, activity_failure, beating
 from waystation.activities.available_tools import tools_for
-from waystation.activities.callbacks import CallbackRaised, Hooks, Misreturned, recorded
+from waystation.activities.callbacks import (
+    AgentCallbacks,
+    CallbackRaised,
+    Hooks,
+    UserMessageChanged,
+    recorded,
+)
 from waystation.activities.carry_over import overridden
 from waystation.activities.contexts import Contexts
-from waystation.activities.heartbeat import Heart, beating
 from waystation.activities.log_cache import Logs
-from waystation.activities.model_call.annotate import Approvals
+from waystation.activities.model_call.annotate import Annotator, Approvals, problem_of
 from waystation.activities.model_call.compaction import Compactor, Compacts
-from waystation.activities.model_call.conversion import content_json
 from waystation.activities.model_call.instructions import InstructionFailed
-from waystation.activities.model_call.model_turn import ModelTurn, failed, model_failed, too_large, unusable
 from waystation.activities.model_call.request import definition_digest, model_name, request_of, speakers
 from waystation.activities.model_choice import Models
 from waystation.activities.scope_delivery import ReadsScopes
 from waystation.activities.session_history import Conversations
-from waystation.agents import BaseAgent, LlmAgent
+from waystation.agents import LlmAgent
 from waystation.agents.registry import Registry, Root
-from waystation.agents.tree import shape_of
-from waystation.core import ids
+from waystation.core import ids, summary
 from waystation.core.entry import ModelReplied
 from waystation.core.errors import (
     ForeignHistory,
+    ModelOverloaded,
     ModelRefused,
     NotJson,
     ScopeNameTooLong,
@@ -44,37 +51,32 @@ from waystation.core.errors import (
     UnknownAgent,
     WaystationError,
 )
-from waystation.core.event import NO_ACTIONS, EventActions, text_of
+from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Said
 from waystation.core.naming import a
 from waystation.core.partial import TextWindow
-from waystation.core.payload import JsonObject
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.settings import ActivitySettings
-from waystation.core.shape import AgentShape
 from waystation.core.work import Work
-from waystation.models import BaseLlm, LlmRequest
-from waystation.tools.output_schema import parsed
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.tools import BaseTool, BaseToolset, CallbackContext
+from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
+from waystation.tools.places import place_of
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
 
+MAX_RETRY_DELAY_S = 300.0
+MAX_ERROR_CHARS = 4_000
+AROUND = "a callback around the model"
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
 """Content and annotations together. The server fails, and then repeats, an activity whose result is over 2 MiB."""
 _KEPT = ("shape", "compaction", "attempt", "model", "scopes")
 """What is recorded of a reply that is larger."""
 
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
-
-
-class UserMessageChanged(WaystationError):
-    """A plugin wants to replace the message that an invocation was started with, which is recorded."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A plugin's `on_user_message_callback` returned a message, but the one that began the invocation is "
-            "recorded; return None, and change what the model is shown in `before_model_callback`."
-        )
 
 
 class ModelCaller:
@@ -181,9 +183,9 @@ class ModelCaller:
         with beating() as heart:
             reply = ModelReply()
             if params.phase == "leave":
-                reply = ModelReply(after=await _Boundary(agent, work, hooks, contexts).leave())
+                reply = ModelReply(after=await AgentCallbacks(agent, work, hooks, contexts).leave())
             elif params.phase == "enter":
-                reply = await _Boundary(agent, work, hooks, contexts).enter()
+                reply = await AgentCallbacks(agent, work, hooks, contexts).enter()
                 contexts = contexts.after(reply.before.actions if reply.before else None)
             if isinstance(agent, LlmAgent) and params.phase != "leave" and not reply.skipped:
                 compaction = await self._compactor.compaction(root, agent, work, conversation, contexts.step)
@@ -250,86 +252,262 @@ def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt
     return on_text
 
 
-@dataclass(frozen=True, slots=True)
-class _Boundary:
-    """Enters and leaves one agent. Both raise CallbackRaised."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTurn:
+    """One model call of one agent."""
 
-    agent: BaseAgent
+    agent: LlmAgent
     work: Work
-    hooks: Hooks
     contexts: Contexts
+    hooks: Hooks
+    approvals: Approvals
+    model: BaseLlm
+    request: LlmRequest
+    """As the agent's declaration makes it."""
+    tools: dict[str, BaseTool]
+    """What the model may call."""
+    changing: Sequence[BaseTool | BaseToolset]
+    """The toolsets and tools that change the request, in this order."""
+    on_text: Callable[[str], None] | None
+    """What the model calls with pieces of its text."""
 
-    @property
-    def _first(self) -> bool:
-        """Whether the invocation began with this agent."""
-        return self.work.index == 0
-
-    async def enter(self) -> ModelReply:
-        """Report the agent's shape, and run the callbacks before it.
+    async def reply(self, entered: ModelReply) -> ModelReply:
+        """Return `entered` with what the model said.
 
         Raises:
-            UserMessageChanged: A plugin wants the user's message to be another one.
+            ApplicationError: The model raised; or callbacks put something into the request or response that is none.
+            CallbackRaised: A callback raised, or what it wrote cannot be recorded.
         """
-        shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
-        if shape == AgentShape(name=self.agent.name):
-            shape = None  # the workflow takes an agent to be that by default
-        if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
-            return ModelReply(shape=shape)
-        context = self.contexts.callback("agent")
-        if self._first and self.hooks.plugins:
-            message = context.user_content
-            params = {"invocation_context": context, "user_message": message}
-            if await self.hooks.run_plugins("on_user_message_callback", **params) is not None:
-                raise UserMessageChanged
-            answer = await self.hooks.run_plugins("before_run_callback", invocation_context=context)
-            if answer:
-                await self.hooks.run_plugins("after_run_callback", invocation_context=context)
-                said = _said(_content(answer, "before_run_callback"), recorded(context, "before_run_callback"))
-                return ModelReply(shape=shape, before=said, skipped=True, ends_invocation=True)
-        name = "before_agent_callback"
-        content = _content(await self.hooks.around_agent(name, context), name)
-        if content is not None:
-            self._store(context.state, content)
-            # An agent that was spoken for is not left: only plugins are told that the invocation is over.
-            after = self._first and self.hooks.has("after_run_callback")
-            shape = (shape or AgentShape(name=self.agent.name)).model_copy(update={"after": after})
-        return ModelReply(shape=shape, before=_said(content, recorded(context, name)), skipped=content is not None)
-
-    async def leave(self) -> Said | None:
-        """Run the callbacks after the agent; return what they said and wrote."""
-        name, answer = "after_agent_callback", None
-        context = self.contexts.callback("agent")
-        if not self.work.spoken_for:
-            answer = await self.hooks.around_agent(name, context)
-        if self._first:
-            await self.hooks.run_plugins("after_run_callback", invocation_context=context)
-        return _said(_content(answer, name), recorded(context, name))
-
-    def _store(self, state: Any, content: JsonObject) -> None:
-        """Store what callbacks said for an LLM agent as if its model had said it."""
-        text = text_of(content)
-        if not (isinstance(self.agent, LlmAgent) and self.agent.output_key and text):
-            return
-        if not self.agent.output_schema:
-            state[self.agent.output_key] = text
-        elif text.strip():
+        context = self.contexts.callback("model") if self.changing or self.hooks.around_models else None
+        if context is None:
             try:
-                state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+                response = _checked(await self.model.generate(self.request, on_text=self.on_text))
+            except Exception as error:  # noqa: BLE001  # adapters raise anything
+                raise model_failed(self.agent, error) from None
+        else:
+            response = await self._ask_with_callbacks(context)
+        try:
+            content = _content_of(response)
+        except _Unusable as error:
+            # What callbacks wrote is not kept with it; whether it could be is reported too.
+            return unusable(error.code, f"{error}{_lost(context)}", response, entered)
+        actions = NO_ACTIONS if context is None else recorded(context, AROUND)
+        return await self._annotated(response, content, actions, entered)
+
+    async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
+        """Ask the model with the callbacks around it, and the tools that change the request."""
+        from waystation.activities.model_call.conversion import ShapedRequest, shaped_response
+
+        try:
+            shaped = ShapedRequest(self.request, self.tools)
+            for each in self.changing:
+                await self._change(each, context, shaped.editable)
+            answer = await self.hooks.around_model("before_model_callback", context, llm_request=shaped.editable)
+            if answer is not None:
+                return self._plain(answer)
+            request = shaped.plain()
+        except ValidationError as error:
+            raise failed(self.agent.name, "ValidationError", explained(error)) from None
+        except (NotJson, TypeError, ValueError) as error:
+            # Of what callbacks put into the request; the text names places, not values.
+            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+        try:
+            response = await self.model.generate(request, on_text=self.on_text)
+        except Exception as error:  # noqa: BLE001  # adapters raise anything
+            answer = await self.hooks.around_model(
+                "on_model_error_callback", context, llm_request=shaped.editable, error=error
+            )
+            if answer is None:
+                raise model_failed(self.agent, error) from None
+            response = self._plain(answer)
+        if response.content is not None and problem_of(response.content):
+            return response  # it has no form in which callbacks could be shown it
+        shown = shaped_response(response)
+        answer = await self.hooks.around_model("after_model_callback", context, llm_response=shown)
+        return _checked(self._plain(shown if answer is None else answer, response))
+
+    async def _change(self, tool: Any, context: CallbackContext, editable: Any) -> None:
+        try:
+            await tool.process_llm_request(tool_context=context, llm_request=editable)
+        except Exception as error:
+            raise CallbackRaised(f"{type(tool).__name__}.process_llm_request", error) from error
+
+    def _plain(self, response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
+        from waystation.activities.model_call.conversion import plain_response
+
+        try:
+            result = plain_response(response, original)
+            if result.content is not None and (problem := problem_of(result.content)):
+                raise TypeError(f"A callback gave what is no content for the model's reply: {problem}")
+        except (NotJson, TypeError) as error:
+            # Of what callbacks put into the response; another attempt would meet the same.
+            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+        return result
+
+    async def _annotated(
+        self, response: LlmResponse, content: JsonObject | None, actions: EventActions, entered: ModelReply
+    ) -> ModelReply:
+        """Return `entered` with what the model said and wants done; `actions` are those of the callbacks around it."""
+        if content is not None and response.error_code:
+            # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
+            content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
+        contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
+        annotator = Annotator(self.work, contexts, self.tools, self.hooks, self.approvals)
+        content = await annotator.annotate(content) if content else None
+        message = response.error_message
+        update: JsonObject = {
+            "content": content,
+            "calls": tuple(annotator.calls),
+            "finish_reason": response.finish_reason,
+            "error_code": response.error_code,
+            "error_message": summary.clip(message, MAX_ERROR_CHARS) if message else None,
+            "usage": response.usage,
+            "model_version": response.model_version,
+            "grounding_metadata": _metadata(response.grounding_metadata),
+            "citation_metadata": _metadata(response.citation_metadata),
+        }
+        state = self._stored(content)
+        text = text_of(content)
+        if self.agent.output_schema and not annotator.calls and not response.error_code and text.strip():
+            try:
+                value = parsed(self.agent.output_schema, text)
             except ValueError as error:
-                raise CallbackRaised("before_agent_callback", error) from error
+                problem = f"The answer of {self.agent.name!r} does not fit its output_schema: {error}"
+                update |= {"error_code": OUTPUT_SCHEMA, "error_message": problem}
+            else:
+                update |= {"output": _output_of(value)}
+                if self.agent.output_key:
+                    state = {self.agent.output_key: value}
+        if annotator.answered:
+            update |= {"closing": self._closing(annotator.answer), "output": _output_of(annotator.answer)}
+        actions = merge_actions([actions, *annotator.written, EventActions(state_delta=state) if state else NO_ACTIONS])
+        if actions != NO_ACTIONS:
+            update |= {"actions": actions}
+        return entered.model_copy(update=update)
+
+    def _stored(self, content: JsonObject | None) -> JsonObject:
+        """Return what `output_key` stores when the agent says `content`: all that it said in this turn, joined.
+
+        Once it has said something without calling anything, only a late answer makes it go on, and that is a new turn.
+        """
+        agent, work = self.agent, self.work
+        if not agent.output_key or agent.output_schema or not (text := text_of(content)):
+            return {}
+        events = self.contexts.log.events[work.entered_at :]
+        own = [event for event in events if event.author == agent.name and event.branch == work.branch]
+        # Not function responses: the text beside one is what a called agent said.
+        spoken = [event for event in own if text_of(event.content) and not event.function_responses()]
+        ends = [i for i, event in enumerate(spoken) if not event.function_calls()]
+        before = "".join(text_of(event.content) for event in spoken[ends[-1] + 1 if ends else 0 :])
+        return {agent.output_key: before + text}
+
+    def _closing(self, value: Any) -> Said:
+        """Return the text event by which a structured answer ends the agent's turn."""
+        key, text = self.agent.output_key, json.dumps(value, ensure_ascii=False)
+        actions = EventActions(state_delta={key: value}) if key else None
+        return Said(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
 
 
-def _content(answer: Any, name: str) -> JsonObject | None:
-    """Return what a callback returned as a Content in JSON."""
-    try:
-        return content_json(answer) if answer else None
-    except NotJson as error:
-        raise CallbackRaised(name, error) from error
-    except TypeError:
-        raise CallbackRaised(name, Misreturned(answer, "a genai Content")) from None
+class _Unusable(Exception):
+    """What a model said cannot be recorded, or is no content."""
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        super().__init__(text)
 
 
-def _said(content: JsonObject | None, actions: EventActions) -> Said | None:
-    if content is None and actions == NO_ACTIONS:
+def _content_of(response: LlmResponse) -> JsonObject | None:
+    """Return what a model said as it is recorded.
+
+    Raises:
+        _Unusable: It cannot be recorded.
+    """
+    if not response.content:
         return None
-    return Said(content=content, actions=None if actions == NO_ACTIONS else actions)
+    try:
+        content: JsonObject = plain(response.content)
+    except NotJson as error:
+        raise _Unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}") from None
+    if problem := problem_of(content):
+        raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a content: {problem}")
+    if (size := len(encode(content))) > MAX_VALUE_BYTES:
+        raise _Unusable("MODEL_REPLY_TOO_LARGE", too_large(size, MAX_VALUE_BYTES))
+    return content
+
+
+def _lost(context: CallbackContext | None) -> str:
+    """Return what is wrong with what callbacks around a model wrote, to be told after what is wrong with its reply."""
+    try:
+        if context is not None:
+            recorded(context, AROUND)
+    except CallbackRaised as error:
+        return f" Besides, {error}"
+    return ""
+
+
+def _checked(response: LlmResponse) -> LlmResponse:
+    """Return a response, with an error in it when the model stopped and said nothing. Source: adk-semantics 9.4."""
+    if response.error_code or response.finish_reason != "STOP" or _says_something(response.content):
+        return response
+    parts = response.content.get("parts") if isinstance(response.content, dict) else None
+    what = (
+        "actionable content (finish_reason=STOP with thought-only or whitespace-only parts)"
+        if parts
+        else ("content (finish_reason=STOP with empty parts)")
+    )
+    response.error_code, response.error_message = NO_CONTENT, f"The model returned no {what}."
+    return response
+
+
+def _metadata(value: Any) -> JsonObject | None:
+    """Return what an answer rests on as JSON, whatever a model gave it as; None when it has no such form."""
+    try:
+        found = plain(value) if value else None
+    except NotJson:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _says_something(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
+        return False
+    silent = {"text", "thought", "thoughtSignature"}
+    return any(
+        not isinstance(part, dict)
+        or part.keys() - silent
+        or (not part.get("thought") and str(part.get("text") or "").strip())
+        for part in content["parts"]
+    )
+
+
+def too_large(size: int, limit: int) -> str:
+    return f"The model's reply is {size} bytes; at most {limit} can be recorded."
+
+
+def _output_of(value: Any) -> JsonObject:
+    """Return a structured answer as the object that a caller reads; others are wrapped as a tool's result is."""
+    return value if isinstance(value, dict) else {"result": value}
+
+
+def model_failed(agent: LlmAgent, error: Exception) -> ApplicationError:
+    """Return the failure of an attempt in which the model raised. Never chain it: histories record causes."""
+    match error:
+        case ModelRefused():
+            return failed(agent.name, "ModelFailed", str(error))
+        case ModelOverloaded():
+            return failed(agent.name, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
+        case _:
+            # The text may quote the conversation.
+            text = f"The model raised {type(error).__name__} at {place_of(error)}."
+            return failed(agent.name, "ModelUnavailable", text, retry=True)
+
+
+def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None) -> ApplicationError:
+    """Log a failed attempt at a model call, and return the error to raise."""
+    delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
+    return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
+
+
+def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply | None = None) -> ModelReply:
+    told = {"error_code": code, "error_message": text, "usage": response.usage, "model_version": response.model_version}
+    return (entered or ModelReply()).model_copy(update=told)

@@ -164,7 +164,7 @@ def test_the_wheel_installs_nothing_but_waystation(built: Path) -> None:
     for module in (
         "tools/function_tool.py",
         "workflows/invocation.py",
-        "activities/tool_call/tool_caller.py",
+        "activities/tool_caller.py",
         "py.typed",
     ):
         assert f"waystation/{module}" in names

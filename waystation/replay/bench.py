@@ -19,7 +19,7 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.model_caller import ModelCaller
 from waystation.activities.model_choice import Models
 from waystation.activities.session_history import Conversations
-from waystation.activities.tool_call.tool_caller import ToolCaller
+from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core.compaction import Compaction

@@ -19,7 +19,7 @@ from waystation.activities.model_choice import Models
 from waystation.activities.notifications import Channels, Notifier, SignsLinks
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import Sessions
-from waystation.activities.tool_call.tool_caller import ToolCaller
+from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
 from waystation.core.continued import ArchiveInput, ChildInput

@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, until
-from waystation.activities.heartbeat import beating
+from waystation.activities.activity_attempt import beating
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool

@@ -4,8 +4,8 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till
+from waystation.activities import tool_caller
 from waystation.activities.model_call import model_caller
-from waystation.activities.tool_call import tool_caller
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 

@@ -30,7 +30,7 @@ NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked"
         ("[channels.x]\n" + HOOK.replace("https", "http"), "channels.x.webhook.url", "is no https address"),
         ("[channels.x]\n" + HOOK, "channels.x.webhook.secret_file", "cannot be read"),
         ("[channels.x]\n" + HOOK.replace("KEY", "bad.key"), "channels.x.webhook.secret_file", "no base64 of 24 bytes"),
-        ("[channels.x]\n" + HOOK.replace("KEY", "empty"), "channels.x.webhook.secret_file", "no base64 of 24 bytes"),
+        ("[channels.x]\n" + HOOK.replace("KEY", "empty"), "channels.x.webhook.secret_file", "the file empty is empty"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, problem: str) -> None:

@@ -1,14 +1,21 @@
-"""Signs of life for the server while a tool or a model works.
+"""One attempt of an activity: its heartbeats, and how it fails.
 
-Without them a lost worker is noticed only when the time is up, and a cancellation never arrives.
+Without heartbeats a lost worker is noticed only when the time is up, and a cancellation never arrives.
 """
 
 import asyncio
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
+import structlog
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from waystation.core.errors import ForeignHistory, StoreFailed
+
+events = structlog.get_logger("waystation.activities")
 
 INTERVAL_S = 1.0
 """Also how soon a running tool hears that it was cancelled. Quick tools end before the first beat."""
@@ -17,6 +24,7 @@ NEWS_INTERVAL_S = 0.1
 TOOL_NEWS_INTERVAL_S = 0.5
 """And one that a tool asks for. Nobody reads what it tells before its next attempt, and fifty tools that beat all the
 time would take a sixth of a core of the server at a tenth of a second, and a quarter of one of the worker."""
+MAX_FAILURE_CHARS = 500
 
 
 class Heart:
@@ -83,3 +91,29 @@ def beating(news_interval_s: float = NEWS_INTERVAL_S) -> Iterator[Heart]:
         raise
     finally:
         heart.stop()
+
+
+def activity_failure(
+    event: str, kind: str, text: str, *, retry: bool = False, delay: timedelta | None = None, **fields: str
+) -> ApplicationError:
+    """Log a failed attempt as `event`, and return the error to raise. Never chain it: histories record causes."""
+    info, text = activity.info(), text[:MAX_FAILURE_CHARS]
+    about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
+    events.warning(event, **about, retry=retry, **fields)
+    # Benign: it is logged here; the SDK would add a stack trace, and with it content.
+    benign = ApplicationErrorCategory.BENIGN
+    return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
+
+
+@contextmanager
+def failing_as(
+    event: str,
+    *,
+    final: tuple[type[Exception], ...] = (ForeignHistory,),
+    retried: tuple[type[Exception], ...] = (StoreFailed,),
+) -> Iterator[None]:
+    """Have these errors fail the activity: for good, or so that the server repeats it."""
+    try:
+        yield
+    except (*final, *retried) as error:
+        raise activity_failure(event, type(error).__name__, str(error), retry=isinstance(error, retried)) from None

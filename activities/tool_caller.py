@@ -18,21 +18,21 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
+from waystation.activities.activity_attempt import TOOL_NEWS_INTERVAL_S, Heart, beating
 from waystation.activities.approval_checks import bind_approval, refusal
 from waystation.activities.available_tools import tools_for, unknown_tool
-from waystation.activities.callbacks import Hooks
-from waystation.activities.contexts import Contexts
-from waystation.activities.heartbeat import TOOL_NEWS_INTERVAL_S, Heart, beating
-from waystation.activities.log_cache import Logs
-from waystation.activities.session_history import Conversations
-from waystation.activities.tool_call.tool_runner import (
+from waystation.activities.callbacks import (
     Attempt,
+    Hooks,
     raised_outcome,
     run_after_agent,
     run_with_callbacks,
     run_without_tool,
     with_transfer,
 )
+from waystation.activities.contexts import Contexts
+from waystation.activities.log_cache import Logs
+from waystation.activities.session_history import Conversations
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids

@@ -1,1 +1,0 @@
-"""Run one tool call: the activity `<agent>.<tool>`, and the callbacks around the tool."""
