@@ -43,7 +43,7 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
     try:
         return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
     except ValidationError as error:
-        raise InvalidConfiguration(file, *_first_fault(error)) from None
+        raise InvalidConfiguration(file, *first_fault(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
 
@@ -78,7 +78,7 @@ def _read_text(path: Path, file: Path, key: str) -> str:
     raise InvalidConfiguration(file, key, problem)
 
 
-def _first_fault(error: ValidationError) -> tuple[str, str]:
+def first_fault(error: ValidationError) -> tuple[str, str]:
     """Return where the first mistake is, with dots between keys, and what it is. That holds no value."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."

@@ -10,14 +10,15 @@ can be searched for: `secrets` has all of them.
 """
 
 import base64
+import contextlib
 import hashlib
+import http.client
 import json
 import secrets
 import threading
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -35,13 +36,13 @@ from waystation.core.payload import JsonObject
 
 REDIRECT_URI = "http://127.0.0.1:9/callback"
 """Where nobody listens: tests read the address, as a user copies it."""
+_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 @dataclass(kw_only=True)
 class _Code:
     challenge: str
     redirect_uri: str
-    used: bool = False
 
 
 @dataclass(kw_only=True)
@@ -124,16 +125,13 @@ class FakeOAuth:
 
     def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
         """Open the login page and agree, or not; return the address to which the provider sends the browser."""
-        request = urllib.request.Request(f"{auth_uri}&{urlencode({'consent': int(consent)})}")
-        opener = urllib.request.build_opener(_NoRedirect)
-        try:
-            opener.open(request, timeout=10).close()
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 302:
-                    return error.headers["Location"]
-                raise AssertionError(error.read().decode()) from None
-        raise AssertionError("The login page did not lead anywhere.")
+        parts = urlsplit(auth_uri)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        connection.request("GET", f"{parts.path}?{parts.query}&{urlencode({'consent': int(consent)})}")
+        with contextlib.closing(connection), connection.getresponse() as page:
+            if page.status != HTTPStatus.FOUND:
+                raise AssertionError(f"The login page leads nowhere: {page.read().decode()}")
+            return page.headers["Location"]
 
     def expire(self) -> None:
         """Have all access tokens expire."""
@@ -202,11 +200,9 @@ class FakeOAuth:
                 code = self._codes.get(form.get("code", ""))
                 verifier = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
                 challenge = base64.urlsafe_b64encode(verifier).rstrip(b"=").decode()
-                if code is None or code.used or code.challenge != challenge:
+                if code != _Code(challenge=challenge, redirect_uri=form.get("redirect_uri", "")):
                     return self._refused(form)
-                if code.redirect_uri != form.get("redirect_uri"):
-                    return self._refused(form)
-                code.used = True
+                del self._codes[form["code"]]
                 return self._tokens(refresh=True)
             case "refresh_token":
                 if form.get("refresh_token") not in self._refresh:
@@ -244,11 +240,3 @@ class FakeOAuth:
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(data)
-
-
-_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        """Stop at the redirect."""
