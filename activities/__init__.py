@@ -1,1 +1,1 @@
-"""Side effects: model calls, tool calls, and the view of the conversation that both need."""
+"""The activities: model calls, tool calls, and what the engine has done outside of workflows."""

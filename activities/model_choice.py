@@ -31,12 +31,12 @@ _ELSEWHERE = re.compile(
 _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
 """Behind one of one's own there may be models of any name."""
 
-_NO_STAND_IN = (
-    "its package has no offline stand-in, which `--model demo` asks for. Define `demo_model` there, or leave `--model` "
+_NO_DEMO = (
+    "its package has no demo model, which `--model demo` asks for. Define `demo_model` there, or leave `--model` "
     "out."
 )
 _NO_KEY = (
-    "there are no credentials for Gemini here, and its package has no offline stand-in. Set GOOGLE_API_KEY, or for "
+    "there are no credentials for Gemini here, and its package has no demo model. Set GOOGLE_API_KEY, or for "
     "Vertex AI GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION; or define `demo_model` "
     "there."
 )
@@ -46,7 +46,7 @@ class Models:
     """The models of one worker process; connections are shared and closed together."""
 
     def __init__(self, override: str | BaseLlm | None = None) -> None:
-        """`override` replaces the model of every agent: `demo` for the stand-ins, or a model."""
+        """`override` replaces the model of every agent: `demo` for the demo models, or a model."""
         self._override = override
         self._gemini: Gemini | None = None
 
@@ -54,7 +54,7 @@ class Models:
         """Return the model for an agent.
 
         Raises:
-            ModelRefused: The stand-in is asked for, and the agent's package has none.
+            ModelRefused: The demo model is asked for, and the agent's package has none.
         """
         if isinstance(self._override, BaseLlm):
             return self._override
@@ -73,7 +73,7 @@ class Models:
         if self._override == DEMO or (demo is not None and not has_key()):
             if not isinstance(demo, BaseLlm):
                 raise ModelRefused(
-                    f"Agent {agent!r} has no offline stand-in; its package would define `demo_model`. "
+                    f"Agent {agent!r} has no demo model; its package would define `demo_model`. "
                     "Set GOOGLE_API_KEY to use Gemini."
                 )
             return demo
@@ -93,7 +93,7 @@ def has_key() -> bool:
 
 
 def unanswered(registry: Registry, model: str | None = None) -> Iterator[Problem]:
-    """Yield a problem for each package whose agents have neither Gemini nor a stand-in in this process.
+    """Yield a problem for each package whose agents have neither Gemini nor a demo model in this process.
 
     A worker that took them up would fail whatever goes on, also what has waited for weeks. `model` is as for `Models`.
     """
@@ -101,10 +101,8 @@ def unanswered(registry: Registry, model: str | None = None) -> Iterator[Problem
         return
     for root in registry.roots.values():
         agent = next((each for each in _asking(root) if isinstance(each.canonical_model, str)), None)
-        if agent is None or root.demo_model is not None:
-            continue
-        text = _NO_STAND_IN if model == DEMO else _NO_KEY
-        yield Problem(root.place, InvalidAgent(agent.name, text))
+        if agent is not None and root.demo_model is None:
+            yield Problem(root.place, InvalidAgent(agent.name, _NO_DEMO if model == DEMO else _NO_KEY))
 
 
 def foreign_names(registry: Registry) -> Iterator[Problem]:
@@ -112,10 +110,9 @@ def foreign_names(registry: Registry) -> Iterator[Problem]:
     if _has_gateway():
         return
     for root in registry.roots.values():
-        if root.demo_model is not None and not has_key():  # which then takes the place of every name
-            continue
+        replaced = root.demo_model is not None and not has_key()
         for agent, name in _names(root):
-            if not may_be_gemini(name):
+            if not replaced and not may_be_gemini(name):
                 text = (
                     f"the model {name!r} is none of Gemini's, and names are sent there. Give a name such as "
                     "'gemini-2.5-flash', or for another provider a model of your own, a `BaseLlm`."

@@ -126,14 +126,11 @@ class Compactor:
 
     def _reason(self, error: Exception) -> str:
         """Return why there is no summary. What others wrote into errors may quote the conversation."""
-        match error:
-            case TimeoutError():
-                text = f"The summarizer took longer than {self._timeout_s:g} s."
-            case NoSummary() | ModelError():
-                text = str(error)
-            case _:
-                text = f"The summarizer raised {type(error).__name__} at {place_of(error)}."
-        return text[:MAX_REASON_CHARS]
+        if isinstance(error, NoSummary | ModelError):
+            return str(error)[:MAX_REASON_CHARS]
+        if isinstance(error, TimeoutError):
+            return f"The summarizer took longer than {self._timeout_s:g} s."
+        return f"The summarizer raised {type(error).__name__} at {place_of(error)}."[:MAX_REASON_CHARS]
 
 
 def _due(
