@@ -144,11 +144,11 @@ class Hooks:
 
     async def around_agent(self, name: str, context: CallbackContext) -> Any:
         """Run the callbacks before or after the agent; return the Content that one of them returned."""
-        return await self._first(name, bool, agent=self.agent, callback_context=context)
+        return await self._first_answer(name, bool, agent=self.agent, callback_context=context)
 
     async def around_model(self, name: str, context: CallbackContext, **params: Any) -> LlmResponse | None:
         """Run the callbacks of a kind around a model call; return the response that one of them gave instead."""
-        answer = await self._first(name, bool, callback_context=context, **params)
+        answer = await self._first_answer(name, bool, callback_context=context, **params)
         if answer is not None and not isinstance(answer, LlmResponse):
             raise CallbackRaised(name, Misreturned(answer, "an LlmResponse"))
         return answer
@@ -158,7 +158,7 @@ class Hooks:
     ) -> Any:
         """Run the callbacks of a kind around a tool call, which may change `args`; return what one of them gave instead
         of the tool's result."""
-        return await self._first(name, _is_given, tool=tool, tool_args=args, tool_context=context, **params)
+        return await self._first_answer(name, _is_given, tool=tool, tool_args=args, tool_context=context, **params)
 
     async def tool_cancelled(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> None:
         """Run every error callback of a cancelled call, so that it can clean up; what they return is ignored."""
@@ -175,7 +175,7 @@ class Hooks:
                     except Exception as error:  # noqa: BLE001  # author's code; the others have to clean up too
                         events.warning("callback.failed", callback=name, error_type=type(error).__name__)
 
-    async def _first(self, name: str, is_answer: Callable[[Any], bool], **params: Any) -> Any:
+    async def _first_answer(self, name: str, is_answer: Callable[[Any], bool], **params: Any) -> Any:
         """Return the first answer: of the plugins, then of the agent's own callbacks."""
         answer = await self.run_plugins(name, **params)
         if is_answer(answer):

@@ -32,8 +32,7 @@ _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
 """Behind one of one's own there may be models of any name."""
 
 _NO_DEMO = (
-    "its package has no demo model, which `--model demo` asks for. Define `demo_model` there, or leave `--model` "
-    "out."
+    "its package has no demo model, which `--model demo` asks for. Define `demo_model` there, or leave `--model` out."
 )
 _NO_KEY = (
     "there are no credentials for Gemini here, and its package has no demo model. Set GOOGLE_API_KEY, or for "
