@@ -114,8 +114,8 @@ class Silent(Interceptor):
         return Inbound(next)
 
 
-class WatchedViews(LogCache):
-    """LogCache that note the references of the results that were made in their process."""
+class WatchedLogs(LogCache):
+    """A cache that notes the references of the results that were made in their process."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -131,10 +131,10 @@ async def test_a_result_that_came_too_late_is_not_used(
     place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that was given up finishes its call after another one did; later it goes by what was recorded."""
-    views: list[WatchedViews] = []
+    views: list[WatchedLogs] = []
 
-    def watched(client: Client, _blobs: Blobs) -> WatchedViews:
-        views.append(WatchedViews(client))
+    def watched(client: Client, _blobs: Blobs) -> WatchedLogs:
+        views.append(WatchedLogs(client))
         return views[-1]
 
     monkeypatch.setattr("waystation.worker.engine_activities.LogCache", watched)
