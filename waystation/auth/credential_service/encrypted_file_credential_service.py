@@ -20,13 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from waystation.auth.credential_store import CredentialStore, Locks, Place
+from waystation.auth.credential_store import CredentialStore, Place
 from waystation.core.errors import CredentialStoreError
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]  # mypy looks at it as on Linux
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -34,6 +29,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "WAYSTATION_CREDENTIAL_KEY"
 KEY_BYTES = 32
 _BUSY_S = 15.0
+_POLL_S = 0.01
 _SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
 _SLOTS = 16
 """How many lock files there are at most; places that share one wait for each other now and then."""
@@ -59,7 +55,6 @@ class EncryptedFileCredentialService(CredentialStore):
         in the file `<path>.key`, which is made, readable only by its owner."""
         self.path = Path(path)
         self._given = key
-        self._locks = Locks()
         self._opening = threading.Lock()
 
     @property
@@ -89,14 +84,13 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Keep all others who want to hold the place waiting, in every process; on Windows only in this one."""
+        """Keep all others who want to hold the place waiting, in every process of this machine."""
+        from filelock import FileLock
+
         slot = _name(self._keys, place)[0] % _SLOTS
-        with self._locks.held(place), contextlib.ExitStack() as stack:
-            if fcntl is not None:
-                lock = os.open(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), os.O_CREAT | os.O_RDWR, 0o600)
-                stack.callback(os.close, lock)
-                # The system's own, so that a process that dies keeps nobody waiting.
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        # The system's own, so that a process that dies keeps nobody waiting.
+        lock = FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S)
+        with lock:
             yield
 
     @contextmanager

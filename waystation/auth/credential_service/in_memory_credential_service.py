@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from waystation.auth.credential_store import CredentialStore, Locks, Place
-
-if TYPE_CHECKING:
-    pass
 
 
 class InMemoryCredentialService(CredentialStore):

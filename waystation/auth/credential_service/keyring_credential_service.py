@@ -8,13 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waystation.auth.credential_store import CredentialStore, Locks, Place
 from waystation.core.errors import CredentialStoreError
-
-if TYPE_CHECKING:
-    pass
 
 
 class KeyringCredentialService(CredentialStore):

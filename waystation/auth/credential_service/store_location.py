@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_store import CredentialStore
 from waystation.core.errors import CredentialStoreError
 from waystation.core.naming import a
-
-if TYPE_CHECKING:
-    pass
 
 
 def store_at(place: str | Path) -> CredentialStore:
