@@ -13,8 +13,8 @@ from joserfc.jwk import OctKey
 
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import decode
+from waystation.identity.answer_token import is_time
 from waystation.identity.configuration import Configuration
-from waystation.identity.envelope import is_time
 
 AUDIENCE = "waystation-link"
 MAX_CHARS = 4_000
@@ -55,9 +55,7 @@ class Links:
         Raises:
             InvalidConfiguration: There is no such section, or its key can be guessed.
         """
-        section = configuration.links
-        if section is None:
-            raise configuration.lacks("links", "its key signs links")
+        section = configuration.need(configuration.links, "links", "its key signs links")
         key = configuration.hmac_key("links.key", section.key)
         lifetime = timedelta(days=section.lifetime_days)
         return cls(key, namespace=namespace, lifetime=lifetime, decide=section.decide)

@@ -1,25 +1,26 @@
-"""Signed tokens: whose they are, if anybody's."""
+"""Verify who answers: whose token came with an answer, if anybody's."""
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from joserfc import jws
+from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
 
+from waystation.core.answer import Answer
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, decode
 from waystation.core.policy import ROLE, Verified
+from waystation.identity.answer_token import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of
 from waystation.identity.configuration import Configuration, IssuerSection
-from waystation.identity.envelope import LEEWAY_S, MAX_JWT_CHARS, is_time, part_of
 from waystation.identity.keys import IssuerKeys
 
 MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
 MAX_AUDIENCES = 100
-BINDING = "waystation"
-"""The claim that says for which answer alone a token is."""
 _NOT_TAKEN = {"crit", "b64", "zip", "enc"}
 
 
@@ -110,53 +111,69 @@ class Issuer:
         return ", ".join(self.section.algorithms)
 
 
-class Issuers:
-    """All issuers whose word is taken."""
+class WorkerIdentity:
+    """Verifies who answers. It holds no key that could answer: one to open envelopes, and public ones."""
 
-    def __init__(self, issuers: Sequence[Issuer], *, clock: Callable[[], float] = time.time) -> None:
-        self._issuers, self._clock = issuers, clock
+    def __init__(
+        self,
+        envelope_keys: Sequence[ECKey | OKPKey],
+        issuers: Sequence[Issuer],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._envelope_keys, self._clock = envelope_keys, clock
+        self._issuers = {issuer.section.issuer: issuer for issuer in issuers}
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Issuers":
-        """Return those that `[[issuers]]` names.
+    def load(cls, file: str | Path, *, clock: Callable[[], float] = time.time) -> "WorkerIdentity":
+        """Return what the configuration of a worker allows.
 
         Raises:
-            InvalidConfiguration: There is none, or its keys cannot be used.
+            InvalidConfiguration: It cannot be used.
         """
+        configuration = Configuration.read(file)
+        names = configuration.envelope.private_key if configuration.envelope else ()
+        if not names:
+            raise configuration.lacks("envelope.private_key", "workers open with it what clients encrypt")
+        keys = [configuration.private_key("envelope.private_key", name, use="enc") for name in names]
         if not configuration.issuers:
             raise configuration.lacks("issuers", "it says whose tokens are taken")
-        names = [(each.issuer, each.audience) for each in configuration.issuers]
-        if len({issuer for issuer, _ in names}) < len(names):
+        if len({section.issuer for section in configuration.issuers}) < len(configuration.issuers):
             raise configuration.fault("issuers", "two have the same `issuer`; make them one.")
-        return cls(
-            [
-                Issuer(each, IssuerKeys.of(configuration, f"issuers.{number}", each.issuer, each.jwks))
-                for number, each in enumerate(configuration.issuers)
-            ]
-        )
+        issuers = [
+            Issuer(section, IssuerKeys.of(configuration, f"issuers.{number}", section.issuer, section.jwks))
+            for number, section in enumerate(configuration.issuers)
+        ]
+        return cls(keys, issuers, clock=clock)
 
-    async def who(self, token: str, *, binding: JsonObject, now: float) -> Verified:
-        """Return who somebody is by a signed token.
+    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
+        """Return who answers, and what makes the token usable once.
 
         Args:
-            token: The token.
-            binding: For which answer it came: `namespace`, `call` and `answer`.
-            now: Seconds since 1970.
+            token: As it came with the answer: encrypted.
+            namespace: In which the answer arrived.
+            approval_id: Of the call that is answered, see `ids.approval`.
+            answer: As it arrived.
 
         Raises:
-            NotAllowed: It proves nothing. The message holds nothing of it.
-            IdentityUnavailable: The keys of its issuer cannot be had.
+            NotAllowed: The token proves nothing, or was given for something else. The message holds nothing of it.
+            IdentityUnavailable: The keys of an issuer cannot be had now.
         """
-        if len(token) > MAX_JWT_CHARS or token.count(".") != 2:
+        now = self._clock()
+        opened = open_envelope(
+            token, self._envelope_keys, namespace=namespace, approval_id=approval_id, answer=answer, now=now
+        )
+        if len(opened.token) > MAX_JWT_CHARS or opened.token.count(".") != 2:
             raise NotAllowed("What was sent as a token is no signed token (a compact JWS), as identity providers give.")
-        named = (part_of(token, 1) or {}).get("iss")
-        issuer = next((each for each in self._issuers if each.section.issuer == named), None)
+        named = (part_of(opened.token, 1) or {}).get("iss")
+        issuer = self._issuers.get(named) if isinstance(named, str) else None
         if issuer is None:
             raise NotAllowed("The token is of none of the issuers that the workers are configured to trust.")
-        claims = await issuer.claims(token, now=now)
-        if (BINDING in claims or issuer.section.bound) and claims.get(BINDING) != binding:
+        claims = await issuer.claims(opened.token, now=now)
+        bound_to = {"namespace": namespace, "call": approval_id, "answer": opened.answer}
+        if (BINDING in claims or issuer.section.bound) and claims.get(BINDING) != bound_to:
             raise NotAllowed("The token was signed for another answer than the one with which it came.")
-        return issuer.who(claims)
+        return issuer.who(claims), opened.nonce
 
 
 def _check_times(claims: JsonObject, now: float) -> None:
