@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, suppress
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import quote, unquote
 
 import anyio
@@ -112,7 +113,7 @@ class InvocationPages:
         return self._page(request, "timeline.html", described, left_out=len(spans) - len(rows), picture=picture)
 
     def _page(
-        self, request: Request, template: str, described: WorkflowExecutionDescription, **values: object
+        self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
     ) -> Response:
         status = status_of(described)
         return page(
@@ -220,9 +221,7 @@ async def _recorded(invocation: Invocation) -> list[Event]:
 
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
     """Return events as a page shows them: when, and line by line what happened."""
-    return [
-        {"index": event.index, "time": event.timestamp, "lines": terminal.lines_of(event)} for event in events
-    ]
+    return [{"index": event.index, "time": event.timestamp, "lines": terminal.lines_of(event)} for event in events]
 
 
 async def _until(ending: anyio.Event, events: AsyncIterator[Event]) -> AsyncGenerator[Event]:

@@ -153,6 +153,7 @@ class Access:
         token: str | None = None,
         cookie: str = "waystation",
         person: str = "",
+        secure: bool = False,
         url: str | None = None,
         gatekeeper: Gatekeeper | None = None,
         limits: Limits | None = None,
@@ -164,6 +165,7 @@ class Access:
             token: What programs send as `Authorization: Bearer …`; without it none gets in.
             cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
             person: Who opens the link, as recorded with answers; by default the user of the operating system.
+            secure: Whether people reach it by https, which a proxy adds.
             url: Address under which people reach it, when that is not the one at which it listens.
             gatekeeper: Knows people; without it the name of a login is a mere claim.
             limits: How many may be logged in.
@@ -179,7 +181,7 @@ class Access:
         limits = limits or Limits()
         self.url, self.gatekeeper = url, gatekeeper or Gatekeeper(namespace="")
         self._token, self._cookie, self._told = token, cookie, told
-        self._person = person or login_name()
+        self._person, self._secure = person or login_name(), secure
         self._logins, self._visits = login_cache(limits.logins), login_cache(limits.visits)
         self._link_token = ""
         self._offer()
@@ -311,7 +313,7 @@ class Access:
     def _set_cookie(
         self, request: Request, response: Response, name: str, value: str, path: str, age_s: int | None = None
     ) -> None:
-        secure = request.url.scheme == "https" or (self.url or "").startswith("https://")
+        secure = self._secure or request.url.scheme == "https"
         # Not `strict`: whoever comes by a link in a mail would seem to be a stranger. Nothing changes by following one.
         response.set_cookie(name, value, age_s, path=path, secure=secure, httponly=True, samesite="lax")
 

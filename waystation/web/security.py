@@ -10,8 +10,8 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -85,9 +85,7 @@ class Rate:
 class Guard:
     """Serves requests of people who are logged in, from pages of this server, within limits."""
 
-    def __init__(
-        self, app: ASGIApp, access: "Access", *, names: Sequence[str] = (), limits: Limits
-    ) -> None:
+    def __init__(self, app: ASGIApp, access: "Access", *, names: Sequence[str] = (), limits: Limits) -> None:
         self._app, self._access, self._limits = app, access, limits
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(Rate, per_s=limits.window_s, clients=limits.counted)
@@ -157,12 +155,14 @@ class Guard:
 
     def _unknown_name(self, host: str) -> str:
         remedy = (
-            f"The proxy before it has to pass on the header `Host` as browsers send it, for {self._access.url}; or start it "
-            "with `--allow-host NAME` too."
-            if self._access.url
-            else "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
+            "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
             "`--allow-host NAME`."
         )
+        if url := self._access.url:
+            remedy = (
+                f"The proxy before it has to pass on the header `Host` as browsers send it, for {url}; or start it "
+                "with `--allow-host NAME` too."
+            )
         return f"This server is not known as {text_safety.line(host)!r}. {remedy}"
 
     def _check_form(self, headers: Headers) -> None:

@@ -137,6 +137,7 @@ async def serve(
         token=token,
         cookie=f"waystation-{number}",
         person=person or "",
+        secure=(url or "").startswith("https://"),
         url=url,
         gatekeeper=gatekeeper,
     )
@@ -165,7 +166,8 @@ async def serve(
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(address[:2], family=family, backlog=128)
+        both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
         raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
