@@ -47,6 +47,8 @@ Place: TypeAlias = tuple[str, ...]
 """What a value is kept under: its kind, then names. Names may be of any text and length."""
 KEEP_S = 31 * 24 * 3600.0
 """How long a login may take: a day more than a call waits unless configured."""
+_NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
+"""Of an OAuth credential. The client's secret is the author's, and is read from the tool's configuration."""
 
 
 class Bucket(NamedTuple):
@@ -111,11 +113,8 @@ class CredentialStore(BaseCredentialService):
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
         """Keep a credential; None forgets it."""
         if credential is not None and credential.oauth2 is not None:
-            credential = credential.model_copy(deep=True)
-            assert credential.oauth2 is not None
-            # The client's secret is the author's, and is read from the tool's configuration whenever it is needed.
-            credential.oauth2.__dict__.update(client_secret=None, code_verifier=None, auth_code=None, state=None)
-            credential.oauth2.__dict__.update(auth_response_uri=None, auth_uri=None)
+            tokens = credential.oauth2.model_copy(update=dict.fromkeys(_NOT_KEPT))
+            credential = credential.model_copy(update={"oauth2": tokens})
         self.write(("credential", *bucket), None if credential is None else json.dumps(credential.exposed()))
 
     async def load_credential(
@@ -163,26 +162,17 @@ class CredentialStore(BaseCredentialService):
 
 
 class Locks:
-    """One lock for each place within a process."""
+    """Locks for places within a process."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: dict[Place, tuple[threading.Lock, int]] = {}
+        # Places that share one wait for each other now and then.
+        self._slots = [threading.RLock() for _ in range(64)]
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Hold the lock of a place; forget it when nobody wants it any more."""
-        with self._guard:
-            lock, users = self._locks.get(place, (threading.Lock(), 0))
-            self._locks[place] = lock, users + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, users = self._locks.pop(place)
-                if users > 1:
-                    self._locks[place] = lock, users - 1
+        """Hold the lock of a place."""
+        with self._slots[hash(place) % len(self._slots)]:
+            yield
 
 
 class _Login(CredentialPart):

@@ -5,10 +5,9 @@ Clients encrypt a person's token for the workers (`Sealer`), workers decrypt and
 Needs the extra `identity`.
 """
 
-from waystation.identity.answer_token import Gateway, Sealer, answer_digest
 from waystation.identity.configuration import Configuration
-from waystation.identity.links import Link, Links
 from waystation.identity.oidc import LoggedIn, OidcLogin
+from waystation.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
 from waystation.identity.verification import WorkerIdentity
 
 __all__ = [

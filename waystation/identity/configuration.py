@@ -40,19 +40,14 @@ class EnvelopeSection(Section):
     """Several while one replaces another: each opens what was sealed for it."""
 
 
-class IssuerSection(Section):
-    """`[[issuers]]`: whose word workers take for who somebody is."""
+class ClaimsSection(Section):
+    """Where tokens of an issuer have what identifies a person."""
 
     issuer: Name
-    audience: OneOrMore = Field(min_length=1)
-    jwks: Name | None = None
-    """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
     """The claim's name, or the path to it, such as `realm_access.roles`."""
     algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
-    bound: bool = False
-    """Whether each token has to be for one answer only, as those of our gateway are."""
 
     @field_validator("algorithms")
     @classmethod
@@ -60,6 +55,16 @@ class IssuerSection(Section):
         if unknown := sorted(set(value) - set(ALGORITHMS)):
             raise ValueError(f"{unknown[0]!r} is not among {', '.join(ALGORITHMS)}")
         return value
+
+
+class IssuerSection(ClaimsSection):
+    """`[[issuers]]`: whose word workers take for who somebody is."""
+
+    audience: OneOrMore = Field(min_length=1)
+    jwks: Name | None = None
+    """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
+    bound: bool = False
+    """Whether each token has to be for one answer only, as those of our gateway are."""
 
 
 class GatewaySection(Section):
@@ -79,21 +84,15 @@ class LinksSection(Section):
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
-class OidcSection(Section):
+class OidcSection(ClaimsSection):
     """`[oidc]`: where people log in to `waystation web`."""
 
-    issuer: Name
     client_id: Name
     client_secret_file: Name | None = None
     """Without it the provider knows a public client."""
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     """How the secret is sent."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
-    subject_claim: Name = "sub"
-    roles_claim: Name = "roles"
-    algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
-
-    _known = field_validator("algorithms")(IssuerSection._known.__func__)  # type: ignore[attr-defined]  # a classmethod
 
 
 class Configuration(Section):

@@ -13,11 +13,10 @@ from cachetools import TTLCache
 
 from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.core.payload import JsonObject
-from waystation.core.places import trusted
 from waystation.core.policy import Verified
-from waystation.identity.answer_token import MAX_JWT_CHARS
-from waystation.identity.configuration import Configuration, IssuerSection, OidcSection
-from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discovered
+from waystation.identity.configuration import Configuration, OidcSection
+from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, endpoint
+from waystation.identity.tokens import MAX_JWT_CHARS
 from waystation.identity.verification import Issuer
 
 if TYPE_CHECKING:
@@ -64,19 +63,9 @@ class OidcLogin:
         self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._section, self._secret, self._clock = section, secret, clock
-        self._issuer = Issuer(
-            IssuerSection(
-                issuer=section.issuer,
-                audience=(section.client_id,),
-                subject_claim=section.subject_claim,
-                roles_claim=section.roles_claim,
-                algorithms=section.algorithms,
-            ),
-            keys,
-        )
+        self._issuer = Issuer(section, (section.client_id,), keys)
         self._begun: TTLCache[str, _Begun] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
-        self._published: JsonObject = {}
-        self._published_at = float("-inf")
+        self._endpoints: TTLCache[str, str] = TTLCache(2, FRESH_S, timer=clock)
 
     @classmethod
     def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "OidcLogin":
@@ -197,16 +186,13 @@ class OidcLogin:
 
     async def _endpoint(self, name: str) -> str:
         """Return an address of the provider's, as it publishes it."""
-        provider = f"The provider {self._section.issuer}"
-        if self._clock() - self._published_at >= FRESH_S:
+        found = self._endpoints.get(name)
+        if found is None:
             try:
-                self._published = await discovered(self._section.issuer)
+                found = self._endpoints[name] = await endpoint(self._section.issuer, name)
             except (OSError, ValueError) as error:
-                raise IdentityUnavailable(f"{provider} is not reached: {error}.") from None
-            self._published_at = self._clock()
-        found = self._published.get(name)
-        if not isinstance(found, str) or not trusted(found):
-            raise IdentityUnavailable(f"{provider} publishes no {name} that can be trusted.")
+                text = f"The provider {self._section.issuer} is not reached: {error}."
+                raise IdentityUnavailable(text) from None
         return found
 
 

@@ -13,9 +13,9 @@ from waystation.core.answer import Answer
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, decode
 from waystation.core.policy import ROLE, Verified
-from waystation.identity.answer_token import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of
-from waystation.identity.configuration import Configuration, IssuerSection
+from waystation.identity.configuration import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
+from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of
 
 MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
@@ -36,8 +36,11 @@ class _Registry(JWSRegistry):
 class Issuer:
     """One issuer, and what its tokens have to say."""
 
-    def __init__(self, section: IssuerSection, keys: IssuerKeys) -> None:
-        self.section, self.keys = section, keys
+    def __init__(
+        self, section: ClaimsSection, audience: Sequence[str], keys: IssuerKeys, *, bound: bool = False
+    ) -> None:
+        """`bound` is whether each token has to be for one answer only."""
+        self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
         self._registry = _Registry(section.algorithms)
 
     async def claims(self, token: str, *, now: float) -> JsonObject:
@@ -104,7 +107,7 @@ class Issuer:
         audiences = [given] if isinstance(given, str) else given
         if not isinstance(audiences, list) or len(audiences) > MAX_AUDIENCES:
             raise NotAllowed("The token lacks an audience.")
-        if not any(audience in self.section.audience for audience in audiences if isinstance(audience, str)):
+        if not any(audience in self.audience for audience in audiences if isinstance(audience, str)):
             raise NotAllowed("The token was not issued for Waystation: it has another audience than is configured.")
 
     def _signatures(self) -> str:
@@ -141,7 +144,12 @@ class WorkerIdentity:
         if len({section.issuer for section in configuration.issuers}) < len(configuration.issuers):
             raise configuration.fault("issuers", "two have the same `issuer`; make them one.")
         issuers = [
-            Issuer(section, IssuerKeys.of(configuration, f"issuers.{number}", section.issuer, section.jwks))
+            Issuer(
+                section,
+                section.audience,
+                IssuerKeys.of(configuration, f"issuers.{number}", section.issuer, section.jwks),
+                bound=section.bound,
+            )
             for number, section in enumerate(configuration.issuers)
         ]
         return cls(keys, issuers, clock=clock)
@@ -171,7 +179,7 @@ class WorkerIdentity:
             raise NotAllowed("The token is of none of the issuers that the workers are configured to trust.")
         claims = await issuer.claims(opened.token, now=now)
         bound_to = {"namespace": namespace, "call": approval_id, "answer": opened.answer}
-        if (BINDING in claims or issuer.section.bound) and claims.get(BINDING) != bound_to:
+        if (BINDING in claims or issuer.bound) and claims.get(BINDING) != bound_to:
             raise NotAllowed("The token was signed for another answer than the one with which it came.")
         return issuer.who(claims), opened.nonce
 

@@ -17,17 +17,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from temporalio.service import RPCError
 
-from waystation.client import AgentClient, Invocation
+from waystation.client import AgentClient, Invocation, Outcome
 from waystation.core import ids
 from waystation.core.answer import Action, Answer, PendingCall, usual_hint
 from waystation.core.approval import allowed
 from waystation.core.authority import check_authority, check_claim
 from waystation.core.call import CallState
 from waystation.core.errors import (
-    AnswerRefused,
-    AnswerUnconfirmed,
     ForeignHistory,
-    InvalidAnswer,
     NotAllowed,
     StoreFailed,
 )
@@ -40,7 +37,7 @@ from waystation.web import forms
 from waystation.web.forms import Field, Form, read_form
 from waystation.web.invocations import describe, id_in_path
 from waystation.web.login import Gatekeeper, Login, call_path
-from waystation.web.responses import Refused, page, unreachable
+from waystation.web.responses import Refused, page, refused, status_of
 
 log = structlog.get_logger("waystation.web")
 
@@ -158,6 +155,10 @@ class CallView:
         )
         return [sentence for applies, sentence in sentences if applies]
 
+    def showing(self, digest: str | None) -> PendingCall:
+        """Return the call as a form has shown it: an answer holds for nothing else."""
+        return self.pending.model_copy(update={"digest": digest or self.pending.digest})
+
     def response_fields(self) -> list[Field]:
         """Return the fields of the response that the call waits for, when its author says which there are."""
         schema = self.pending.response_schema
@@ -186,7 +187,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
             raise unknown
         log = await invocation.log()
     except (RPCError, StoreFailed) as error:
-        raise unreachable(error) from None
+        raise refused(error) from None
     except ForeignHistory:
         raise unknown from None
     open_now = {call.function_call_id: call for call in log.pending()} if not log.ended else {}
@@ -204,51 +205,33 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
     return CallView(invocation, log, state, was, standing)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of an answer."""
+async def send_answers(
+    client: AgentClient,
+    gatekeeper: Gatekeeper,
+    login: Login,
+    calls: Sequence[PendingCall],
+    action: Action,
+    **fields: Any,
+) -> list[Outcome]:
+    """Send the same answer of a person at a browser to some calls, each for what the call has shown."""
+    fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
+    fields |= {"by": login.subject or None, "token": gatekeeper.token_of(login)}
+    outcomes = [outcome async for outcome in client.approvals.answer_all(calls, action, **fields)]
+    for outcome in outcomes:
+        if outcome.receipt is not None:
+            log.info("answer.taken", approval_id=outcome.approval_id, action=action)
+    return outcomes
 
-    status: HTTPStatus
-    message: str = ""
-    receipt: JsonObject | None = None
 
-    @property
-    def counts(self) -> bool:
-        """Whether the answer was taken."""
-        return self.receipt is not None
-
-    @property
-    def open(self) -> bool:
-        """Whether nobody knows yet if it counts."""
-        return self.status in (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE) and not self.counts
-
-
-async def send_answer(
-    client: AgentClient, gatekeeper: Gatekeeper, login: Login, approval_id: str, action: Action, **fields: Any
-) -> Outcome:
-    """Send one answer of a person at a browser."""
-    invocation_id, call_id = ids.approved_call(approval_id)
-    answer = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
-    if name := login.verified.subject if login.verified else login.person:
-        answer["by"] = name
-    try:
-        token = gatekeeper.sign(login, approval_id, {**answer, "function_call_id": call_id, "action": action})
-        if token is not None:
-            answer["token"] = token
-        receipt = await client.invocation(invocation_id).answer(action, call_id, **answer)
-    except NotAllowed as refused:
-        return Outcome(HTTPStatus.FORBIDDEN, str(refused))
-    except InvalidAnswer as refused:
-        return Outcome(HTTPStatus.UNPROCESSABLE_ENTITY, str(refused))
-    except AnswerRefused as refused:
-        return Outcome(HTTPStatus.CONFLICT, str(refused))
-    except AnswerUnconfirmed as unconfirmed:
-        return Outcome(HTTPStatus.ACCEPTED, str(unconfirmed))
-    except RPCError as error:
+def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
+    """Return the status for an answer, and why it does not count."""
+    error = outcome.error
+    if error is None:
+        return HTTPStatus.OK, ""
+    if isinstance(error, RPCError):
         text = f"The Temporal server did not answer ({error.status.name}), so nobody knows whether this counts."
-        return Outcome(HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Look at the call before you answer it again.")
-    log.info("answer.taken", invocation_id=invocation_id, function_call_id=call_id, action=action)
-    return Outcome(HTTPStatus.OK, receipt=receipt)
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Look at the call before you answer it again."
+    return status_of(error), text_safety.line(str(error), 500)
 
 
 class Incomplete(Exception):
@@ -368,7 +351,7 @@ class CallPages:
         matters = view.pending.policy is not None and "view" in view.further_actions
         may = view.standing == "open" and matters and not self._why_not(view, login, "view")
         if may and login.sees_first(view.id):
-            await send_answer(self._client, self._gatekeeper, login, view.id, "view")
+            await send_answers(self._client, self._gatekeeper, login, [view.pending], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _arguments(self, request: Request) -> Response:
@@ -434,24 +417,26 @@ class CallPages:
         except Incomplete as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
-        fields |= {"digest": form.get("digest") or view.pending.digest, "answer_id": form["nonce"]}
+        call = view.showing(form.get("digest"))
         # Nothing was awaited since it was seen to be free, so of two at once one is the second.
         use.taken = True
         try:
-            outcome = await send_answer(self._client, self._gatekeeper, login, view.id, action, **fields)
+            (outcome,) = await send_answers(
+                self._client, self._gatekeeper, login, [call], action, answer_id=form["nonce"], **fields
+            )
         finally:
             use.done.set()
-        if outcome.counts:
+        if outcome.receipt is not None:
             done = f"?done={action}" if action in AFTERWARDS else ""
             return RedirectResponse(f"{call_path(view.id)}{done}", HTTPStatus.SEE_OTHER)
-        problem = text_safety.line(outcome.message, 500)
-        if outcome.status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
-            raise Refused(outcome.status, "NoServer", problem)
+        status, problem = problem_of(outcome)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
+            raise Refused(status, "NoServer", problem)
         view = await self._view(request)
-        if action == "edit" and outcome.status is HTTPStatus.UNPROCESSABLE_ENTITY and view.standing == "open":
+        if action == "edit" and status is HTTPStatus.UNPROCESSABLE_ENTITY and view.standing == "open":
             again, whole = forms.of_arguments(fields["args"]), forms.format_json(fields["args"])
             return self._edit_page(request, view, again, whole, problem, comment=form.get("comment", ""))
-        return self._page(request, view, code=outcome.status, problem=problem, typed=form)
+        return self._page(request, view, code=status, problem=problem, typed=form)
 
     def _page(
         self,
@@ -503,9 +488,7 @@ class CallPages:
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
-        who = self._gatekeeper.known_as(login)
-        has_approved = (who.subject if who else login.person) in view.pending.approved_by
-        left_out = {"approve", "edit"} if has_approved else set()
+        left_out = {"approve", "edit"} if login.subject in view.pending.approved_by else set()
         if login.only:
             left_out |= {"edit", "progress"}  # arguments are edited on further pages, which a link does not open
         return tuple(action for action in view.decisions if action not in left_out)
@@ -524,8 +507,8 @@ class CallPages:
         try:
             check_authority(view.state, answer, who, (input.requester or input.user_id) if input else "")
             check_claim(view.state, answer, who)
-        except NotAllowed as refused:
-            return str(refused)
+        except NotAllowed as error:
+            return str(error)
         return ""
 
     def _edit_page(

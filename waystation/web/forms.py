@@ -219,26 +219,29 @@ def _boolean(field: Field) -> Field:
 
 def _resolved(part: JsonObject, schema: JsonObject, depth: int = 0) -> JsonObject:
     """Return a schema with its reference followed, and of alternatives the only one that is not null."""
-    reference = part.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/") and depth < 10:
-        found: Any = schema
-        for step in reference[2:].split("/"):
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-        beside = {key: value for key, value in part.items() if key != "$ref"}
-        return _resolved({**found, **beside}, schema, depth + 1) if isinstance(found, dict) else beside
-    for alternatives in ("anyOf", "oneOf"):
-        listed = part.get(alternatives)
-        if isinstance(listed, list):
-            some = [each for each in listed if isinstance(each, dict) and each.get("type") != "null"]
-            if len(some) == 1 and depth < 10:
-                beside = {key: value for key, value in part.items() if key != alternatives}
-                return _resolved({**some[0], **beside}, schema, depth + 1)
+    for key in ("$ref", "anyOf", "oneOf"):
+        target = _target(part.get(key), schema)
+        if target is not None and depth < 10:
+            beside = {name: value for name, value in part.items() if name != key}
+            return _resolved({**target, **beside}, schema, depth + 1)
     kind = part.get("type")
     if isinstance(kind, list):
-        kinds = [each for each in kind if each != "null"]
+        kinds = [name for name in kind if name != "null"]
         return {**part, "type": kinds[0] if len(kinds) == 1 else None}
     # Gemini's schemas name types in capitals.
     return {**part, "type": kind.lower()} if isinstance(kind, str) else part
+
+
+def _target(value: Any, schema: JsonObject) -> JsonObject | None:
+    found = None
+    if isinstance(value, list):
+        alternatives = [part for part in value if isinstance(part, dict) and part.get("type") != "null"]
+        found = alternatives[0] if len(alternatives) == 1 else None
+    elif isinstance(value, str) and value.startswith("#/"):
+        found = schema
+        for step in value[2:].split("/"):
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
 def _parse(field: Field, text: str) -> Any:

@@ -1,9 +1,9 @@
 """The list of everything that waits for a person, and several answers at once."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 import anyio
@@ -14,23 +14,23 @@ from starlette.routing import Route
 from waystation.client import AgentClient
 from waystation.core.answer import Action, PendingCall
 from waystation.presentation import terminal, text_safety
-from waystation.web.call_page import MAX_COMMENT, CallView, Outcome, send_answer, view_call
+from waystation.web.call_page import MAX_COMMENT, CallView, problem_of, send_answers, view_call
 from waystation.web.forms import read_form
 from waystation.web.limits import Limits
 from waystation.web.login import Gatekeeper, Login
 from waystation.web.responses import Refused, page
 
 AT_ONCE = 8
-"""Calls that are read, or answered, at the same time."""
+"""Calls that are read at the same time."""
 MAX_FILTER = 300
 SEVERAL = "several"
 """What the nonce of a form that answers several calls is for."""
+UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Statuses of answers of which nobody knows yet whether they count."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
 TWICE = (
     "This form was sent before, or is older than your login. Nothing was sent now; look at what became of the calls."
 )
-
-T = TypeVar("T")
 
 
 class Inbox:
@@ -96,13 +96,7 @@ class Inbox:
             return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
         self._check_count(ids)
 
-        async def view(id: str) -> CallView | Refused:
-            try:
-                return await view_call(self._client, id)
-            except Refused as refused:
-                return refused
-
-        found = await _for_each(ids, view)
+        found = await self._view_all(ids)
         for refused in found:
             if isinstance(refused, Refused) and refused.status is HTTPStatus.SERVICE_UNAVAILABLE:
                 raise refused
@@ -135,62 +129,66 @@ class Inbox:
             raise Refused(HTTPStatus.CONFLICT, "SentBefore", TWICE)
         use.taken = True
 
-        async def send(call: tuple[str, str]) -> Outcome:
-            id, digest = call
-            try:
-                view = await view_call(self._client, id)
-            except Refused as refused:
-                return Outcome(HTTPStatus.CONFLICT, refused.message)  # nothing was sent
-            if view.standing != "open":
-                return Outcome(HTTPStatus.CONFLICT, view.decision)
-            if action not in view.decisions:
-                return Outcome(HTTPStatus.UNPROCESSABLE_ENTITY, "The call does not take this answer.")
-            if view.needs_comment and not comment:
-                return Outcome(HTTPStatus.UNPROCESSABLE_ENTITY, "This answer needs a comment.")
-            fields = {"digest": digest, "answer_id": nonce, "comment": comment}
-            return await send_answer(self._client, self._gatekeeper, login, view.id, action, **fields)
-
+        problems: dict[str, str] = {}
+        sent: list[PendingCall] = []
         try:
-            outcomes = await _for_each(calls, send)
+            for (id, digest), view in zip(calls, await self._view_all([id for id, _ in calls]), strict=True):
+                if isinstance(view, Refused):
+                    problems[id] = view.message
+                elif view.standing != "open":
+                    problems[id] = view.decision
+                elif action not in view.decisions:
+                    problems[id] = "The call does not take this answer."
+                elif view.needs_comment and not comment:
+                    problems[id] = "This answer needs a comment."
+                else:
+                    sent.append(view.showing(digest))
+            fields = {"answer_id": nonce, "comment": comment}
+            outcomes = await send_answers(self._client, self._gatekeeper, login, sent, action, **fields)
         finally:
             use.done.set()
+        results = {outcome.approval_id: problem_of(outcome) for outcome in outcomes}
+        counts = {id for id, (status, _) in results.items() if status is HTTPStatus.OK}
+        problems |= {id: text for id, (_, text) in results.items() if text}
         lines = [
             {
                 "id": id,
                 "shown": text_safety.line(id),
-                "counts": outcome.counts,
-                "text": terminal.DONE[action] if outcome.counts else text_safety.line(outcome.message, 500),
+                "counts": id in counts,
+                "text": text_safety.line(problems.get(id, terminal.DONE[action]), 500),
             }
-            for (id, _), outcome in zip(calls, outcomes, strict=True)
+            for id, _ in calls
         ]
         return page(
             "results.html",
             login=login,
             lines=lines,
-            counted=sum(outcome.counts for outcome in outcomes),
-            open=sum(outcome.open for outcome in outcomes),
+            counted=len(counts),
+            open=sum(status in UNKNOWN_OUTCOMES for status, _ in results.values()),
         )
+
+    async def _view_all(self, ids: Sequence[str]) -> list[CallView | Refused]:
+        """Return calls in the order of their ids, some read at a time; or why one cannot be shown."""
+        free = anyio.CapacityLimiter(AT_ONCE)
+        found: dict[str, CallView | Refused] = {}
+
+        async def view(id: str) -> None:
+            async with free:
+                try:
+                    found[id] = await view_call(self._client, id)
+                except Refused as refused:
+                    found[id] = refused
+
+        async with anyio.create_task_group() as tasks:
+            for id in ids:
+                tasks.start_soon(view, id)
+        return [found[id] for id in ids]
 
     def _check_count(self, calls: Sequence[object]) -> None:
         most = self._limits.calls_per_answer
         if len(calls) > most:
             text = f"At most {most} calls are answered together; tick fewer."
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
-
-
-async def _for_each(items: Iterable[Any], function: Callable[[Any], Awaitable[T]]) -> list[T]:
-    """Call a function for each item, some at a time, and return the results in their order."""
-    free = anyio.CapacityLimiter(AT_ONCE)
-    results: dict[int, T] = {}
-
-    async def call(number: int, item: Any) -> None:
-        async with free:
-            results[number] = await function(item)
-
-    async with anyio.create_task_group() as tasks:
-        for number, item in enumerate(items):
-            tasks.start_soon(call, number, item)
-    return [results[number] for number in sorted(results)]
 
 
 def _is_shown(call: PendingCall, which: str, login: Login) -> bool:

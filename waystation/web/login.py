@@ -8,11 +8,11 @@ import getpass
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from cachetools import FIFOCache, TLRUCache
@@ -22,9 +22,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
-from waystation.core.payload import JsonObject
+from waystation.core.errors import NotAllowed
 from waystation.core.policy import ROLE, Verified
+from waystation.core.sealed import Signs
 from waystation.web.forms import parse_form, read_form
 from waystation.web.limits import Limits
 from waystation.web.responses import Refused, page, refusal, wants_page
@@ -72,6 +72,11 @@ class Login:
     _forms: FIFOCache[str, FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
 
     @property
+    def subject(self) -> str:
+        """The name that is recorded with answers."""
+        return self.verified.subject if self.verified else self.person
+
+    @property
     def names(self) -> tuple[str, ...]:
         """What policies and claims may call this person, roles included."""
         if self.verified is None:
@@ -100,7 +105,6 @@ class Login:
 class Gatekeeper:
     """The parts of an identity configuration that a web server uses; each may be missing."""
 
-    namespace: str
     gateway: "Gateway | None" = None
     sealer: "Sealer | None" = None
     oidc: "OidcLogin | None" = None
@@ -122,7 +126,6 @@ class Gatekeeper:
         if configuration.oidc is not None and configuration.gateway is None:
             raise configuration.lacks("gateway", "its key tells the workers who has logged in")
         return cls(
-            namespace=namespace,
             gateway=Gateway.of(configuration) if configuration.gateway else None,
             sealer=Sealer.of(configuration) if configuration.gateway else None,
             oidc=OidcLogin.of(configuration) if configuration.oidc else None,
@@ -133,14 +136,18 @@ class Gatekeeper:
         """Return as whom the workers will know a person; None when they have only the person's own word."""
         return None if self.gateway is None else login.verified or Verified(subject=login.person)
 
-    def sign(self, login: Login, approval_id: str, answer: JsonObject) -> str | None:
-        """Return the token of one answer: who gives it, signed and then encrypted for the workers."""
+    def token_of(self, login: Login) -> Signs | None:
+        """Return what makes the token of an answer: signed for a person, and then encrypted for the workers."""
         who = self.known_as(login)
         if who is None or self.gateway is None or self.sealer is None:
             return None
-        place = {"namespace": self.namespace, "approval_id": approval_id}
-        token = self.gateway.sign(who.subject, who.roles, **place, answer=answer)
-        return self.sealer.seal(token, **place, answer=answer)
+        signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
+
+        def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
+            place = {"namespace": namespace, "approval_id": approval_id}
+            return sealer.seal(signer(**place, answer=answer), **place, answer=answer)
+
+        return make
 
 
 class Access:
@@ -179,7 +186,7 @@ class Access:
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
             )
         limits = limits or Limits()
-        self.url, self.gatekeeper = url, gatekeeper or Gatekeeper(namespace="")
+        self.url, self.gatekeeper = url, gatekeeper or Gatekeeper()
         self._token, self._cookie, self._told = token, cookie, told
         self._person, self._secure = person or login_name(), secure
         self._logins, self._visits = login_cache(limits.logins), login_cache(limits.visits)
@@ -250,10 +257,7 @@ class Access:
     async def _go_to_provider(self, request: Request, oidc: "OidcLogin") -> Response:
         here = self.url or f"{request.url.scheme}://{request.headers.get('host', '')}"
         next = own_path(request.query_params.get("next", ""))
-        try:
-            address, state = await oidc.begin(f"{here.rstrip('/')}{CALLBACK}", next)
-        except IdentityUnavailable as error:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "IdentityUnavailable", str(error)) from None
+        address, state = await oidc.begin(f"{here.rstrip('/')}{CALLBACK}", next)
         response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
         # It binds the login to the browser that began it.
         self._set_cookie(request, response, f"{self._cookie}-state", state, CALLBACK, STATE_S)
@@ -262,12 +266,7 @@ class Access:
     async def _return_from_provider(self, request: Request) -> Response:
         assert self.gatekeeper.oidc is not None
         state = request.cookies.get(f"{self._cookie}-state")
-        try:
-            found = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
-        except AuthorizationFailed as error:
-            raise Refused(HTTPStatus.FORBIDDEN, "AuthorizationFailed", str(error)) from None
-        except IdentityUnavailable as error:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "IdentityUnavailable", str(error)) from None
+        found = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
         login = Login(found.name or found.who.subject, verified=found.who, until=time.time() + LOGIN_S)
         return self._enter(request, login, found.next)
 
@@ -285,7 +284,7 @@ class Access:
             if place := form.get("place"):  # the call stays a login away: links expire before calls do
                 text = str(refused)
                 return page("link.html", code=HTTPStatus.FORBIDDEN, place=own_path(place), problem=text)
-            raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", str(refused)) from None
+            raise
         decides = self.gatekeeper.links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
         return self._enter(request, Login(link.person or "", until=until, browser=decides, only=link.approval_id))

@@ -7,12 +7,21 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 from temporalio.service import RPCError, RPCStatusCode
 
 import waystation.presentation
-from waystation.core.errors import StoreFailed
+from waystation.core.errors import (
+    AnswerRefused,
+    AnswerUnconfirmed,
+    AuthorizationFailed,
+    IdentityUnavailable,
+    InvalidAnswer,
+    NotAllowed,
+    StoreFailed,
+)
 from waystation.presentation import text_safety
 from waystation.presentation.html_time import moment, zone
 
@@ -42,15 +51,40 @@ class Refused(Exception):
         super().__init__(message)
 
 
-def unreachable(error: RPCError | StoreFailed) -> Refused:
-    """Return the refusal for data that cannot be read now."""
-    if isinstance(error, StoreFailed):
-        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", str(error))
-    name = error.status.name
-    text = f"The Temporal server does not answer ({name}). What waits there goes on waiting; try again later."
-    if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
-        text = f"The Temporal server does not let this server in ({name}); whoever runs it has to see to that."
-    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
+STATUSES: Mapping[type[Exception], HTTPStatus] = {
+    AnswerUnconfirmed: HTTPStatus.ACCEPTED,
+    AuthorizationFailed: HTTPStatus.FORBIDDEN,
+    NotAllowed: HTTPStatus.FORBIDDEN,
+    InvalidAnswer: HTTPStatus.UNPROCESSABLE_ENTITY,
+    AnswerRefused: HTTPStatus.CONFLICT,
+    IdentityUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Of errors; the first class that fits counts."""
+
+
+def status_of(error: Exception) -> HTTPStatus:
+    """Return the status of a response for an error."""
+    statuses = (status for kind, status in STATUSES.items() if isinstance(error, kind))
+    return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def refused(error: Exception) -> Refused:
+    """Return the refusal of a request that an error has ended."""
+    match error:
+        case Refused():
+            return error
+        case HTTPException():
+            text = f"{error.detail}. In a path the id of an invocation is one segment: `/` is written %2F."
+            return Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
+        case RPCError():
+            name = error.status.name
+            text = f"The Temporal server does not answer ({name}). What waits there goes on waiting; try again later."
+            if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
+                text = f"The Temporal server does not let this server in ({name}); whoever runs it has to see to that."
+            return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
+        case _:
+            return Refused(status_of(error), type(error).__name__, str(error))
 
 
 def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:

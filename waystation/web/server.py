@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,13 +19,13 @@ from starlette.staticfiles import StaticFiles
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient
-from waystation.core.errors import StoreFailed, WaystationError
+from waystation.core.errors import WaystationError
 from waystation.web.call_page import CallPages
 from waystation.web.inbox import Inbox
 from waystation.web.invocations import InvocationPages
 from waystation.web.limits import Limits
 from waystation.web.login import Access, Gatekeeper
-from waystation.web.responses import Refused, refusal, unreachable
+from waystation.web.responses import STATUSES, Refused, refusal, refused
 from waystation.web.security import Guard, check_place
 
 STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
@@ -65,21 +64,14 @@ def create_app(
     app = Starlette(
         routes=[*invocations.routes(), *access.routes(), *inbox.routes(), *calls.routes(), files],
         middleware=[Middleware(Guard, access=access, names=names, limits=limits)],
-        exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, StoreFailed), _refuse),
+        exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
     )
     app.state.invocations = invocations
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    match error:
-        case HTTPException():
-            text = f"{error.detail}. In a path the id of an invocation is one segment: `/` is written %2F."
-            error = Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
-        case RPCError() | StoreFailed():
-            error = unreachable(error)
-    assert isinstance(error, Refused)
-    return refusal(request.scope, error)
+    return refusal(request.scope, refused(error))
 
 
 async def serve(

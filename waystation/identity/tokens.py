@@ -1,18 +1,22 @@
-"""The token that travels with an answer: signed for a person, and encrypted for the workers in an envelope.
+"""The tokens that Waystation makes: of answers, and of links.
 
-Either is good for one answer to one call only. A reader of the history finds a ciphertext there, which cannot be used
-anywhere else.
+The token of an answer is signed for a person, and travels encrypted for the workers in an envelope. Either is good for
+one answer to one call only. A reader of the history finds a ciphertext there, which cannot be used anywhere else.
+
+A link opens one call: for messages to people, who may not have logged in yet. It shows; whether the person for whom it
+was made may also answer with it is for the gateway's configuration to say.
 """
 
 import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeGuard
 
 import rfc8785
-from joserfc import jwe, jwt
-from joserfc.jwk import ECKey, OKPKey
+from joserfc import jwe, jws, jwt
+from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
 from waystation.core.answer import Answer
@@ -30,6 +34,9 @@ MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100
 LEEWAY_S = 60.0
 """By how much clocks may differ."""
+LINK_AUDIENCE = "waystation-link"
+MAX_LINK_CHARS = 4_000
+_LINK_ALGORITHM = "HS256"
 EXACT = 2**53 - 1
 """Integers up to this are the same in every language."""
 MAX_TIME = 2**40
@@ -219,6 +226,72 @@ def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
         if isinstance(content, dict):
             return content
     raise NotAllowed("The token's envelope cannot be opened: it is damaged, or was made for other workers.")
+
+
+class Link(NamedTuple):
+    """What a link that holds says."""
+
+    approval_id: str
+    person: str | None
+    """For whom it was made; None for whoever has it."""
+    until: float
+    """Seconds since 1970."""
+
+
+class Links:
+    """Signs and reads links, in one namespace."""
+
+    def __init__(
+        self,
+        key: OctKey,
+        *,
+        namespace: str,
+        lifetime: timedelta,
+        decide: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._key, self._namespace, self._lifetime, self._clock = key, namespace, lifetime, clock
+        self.decide = decide
+        """Whether the person for whom a link was made may answer with it."""
+
+    @classmethod
+    def of(cls, configuration: Configuration, *, namespace: str) -> "Links":
+        """Return what `[links]` allows.
+
+        Raises:
+            InvalidConfiguration: There is no such section, or its key can be guessed.
+        """
+        section = configuration.need(configuration.links, "links", "its key signs links")
+        key = configuration.hmac_key("links.key", section.key)
+        lifetime = timedelta(days=section.lifetime_days)
+        return cls(key, namespace=namespace, lifetime=lifetime, decide=section.decide)
+
+    def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
+        """Return the token of a link, which has no characters that an address would have to escape."""
+        until = int(self._clock() + (lifetime or self._lifetime).total_seconds())
+        claims = {"aud": LINK_AUDIENCE, "ns": self._namespace, "call": approval_id, "sub": person, "exp": until}
+        return jwt.encode({"alg": _LINK_ALGORITHM}, claims, self._key, algorithms=[_LINK_ALGORITHM])
+
+    def read(self, token: str) -> Link:
+        """Return what a link says.
+
+        Raises:
+            NotAllowed: It was not signed here, is for something else, or has expired.
+        """
+        try:
+            if len(token) > MAX_LINK_CHARS:
+                raise ValueError(token)
+            claims = decode(jws.deserialize_compact(token, self._key, algorithms=[_LINK_ALGORITHM]).payload)
+            claims = claims if isinstance(claims, dict) else {}
+        except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
+            claims = {}
+        call, person, until = claims.get("call"), claims.get("sub"), claims.get("exp")
+        here = claims.get("aud") == LINK_AUDIENCE and claims.get("ns") == self._namespace
+        if not (here and isinstance(call, str) and isinstance(person, str | None) and is_time(until)):
+            raise NotAllowed("The link does not hold: it is damaged, or was made for another place.")
+        if until <= self._clock():
+            raise NotAllowed("The link has expired; log in to see the call.")
+        return Link(approval_id=call, person=person, until=until)
 
 
 def part_of(token: str, number: int) -> JsonObject | None:
