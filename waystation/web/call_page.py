@@ -34,7 +34,7 @@ from waystation.core.summary import SECRET_NAMES
 from waystation.presentation import terminal, text_safety
 from waystation.presentation.call_history import MAX_SAID, by, story
 from waystation.web import forms
-from waystation.web.forms import Field, Form, read_form
+from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.invocations import describe, id_in_path
 from waystation.web.login import Gatekeeper, Login, call_path
 from waystation.web.responses import Refused, page, refused, status_of
@@ -234,37 +234,29 @@ def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
     return status_of(error), text_safety.line(str(error), 500)
 
 
-class Incomplete(Exception):
-    """A form lacks something, or has something that is not what it should be."""
-
-    def __init__(self, message: str, fields: Sequence[Field] | None = None) -> None:
-        self.fields = fields
-        super().__init__(message)
-
-
 def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     """Return the action and the fields of the answer in a form.
 
     Raises:
-        Incomplete: It lacks something.
+        InvalidInput: It lacks something, or has something that is not what it should be.
     """
     wanted, call = form.get("action", ""), view.pending
     remember = wanted == "approve-and-remember"
     offered = [action for action in (*view.decisions, *view.further_actions) if action != "view"]
     action = next((action for action in offered if action == wanted.partition("-")[0]), None)
     if action is None or (remember and (call.policy is None or call.policy.remember is None)):
-        raise Incomplete("The call does not take this answer.")
+        raise InvalidInput("The call does not take this answer.")
     comment = form.get("comment", "").strip()
     if len(comment) > MAX_COMMENT:
-        raise Incomplete(f"The comment has {len(comment):,} characters; at most {MAX_COMMENT:,} are taken.")
+        raise InvalidInput(f"The comment has {len(comment):,} characters; at most {MAX_COMMENT:,} are taken.")
     if not comment and view.needs_comment and action not in NO_COMMENT:
-        raise Incomplete("This answer needs a comment.")
+        raise InvalidInput("This answer needs a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
         case "edit":
             fields["args"] = _object_in(form, "args")
             if fields["args"] is None:
-                raise Incomplete("The arguments are missing; edit them again.")
+                raise InvalidInput("The arguments are missing; edit them again.")
         case "respond":
             fields["response"] = _response(form, view)
         case "progress":
@@ -274,8 +266,8 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
         case "approve" if call.kind == "confirmation" and form.get("payload", "").strip():
             try:
                 fields["response"] = forms.parse_object(form["payload"])
-            except ValueError as error:
-                raise Incomplete(f"What goes with the approval: {error}") from None
+            except InvalidInput as error:
+                raise InvalidInput(f"What goes with the approval: {error}") from None
     return action, fields
 
 
@@ -285,18 +277,15 @@ def _response(form: Form, view: CallView) -> JsonObject:
         return _text_response(form, "response")
     values, again = forms.read(fields, form)
     if any(field.error for field in again):
-        raise Incomplete(LOOK_AGAIN, again)
+        raise InvalidInput(LOOK_AGAIN, again)
     return values
 
 
 def _text_response(form: Form, name: str) -> JsonObject:
     text = form.get(name, "")
     if not text.strip():
-        raise Incomplete("Write what the agent is told.")
-    try:
-        return forms.parse_response(text)
-    except ValueError as error:
-        raise Incomplete(str(error)) from None
+        raise InvalidInput("Write what the agent is told.")
+    return forms.parse_response(text)
 
 
 def _grant(form: Form, call: PendingCall) -> JsonObject | None:
@@ -306,7 +295,7 @@ def _grant(form: Form, call: PendingCall) -> JsonObject | None:
             try:
                 grant[limit] = json.loads(amount)
             except ValueError:
-                raise Incomplete(f"{text_safety.line(str(limit))}: write a number, such as 5000.") from None
+                raise InvalidInput(f"{text_safety.line(str(limit))}: write a number, such as 5000.") from None
     return grant or None
 
 
@@ -314,7 +303,7 @@ def _object_in(form: Form, name: str) -> JsonObject | None:
     """Return the JSON object in a hidden field; None when somebody has changed it into something else."""
     try:
         return forms.parse_object(form.get(name, ""))
-    except ValueError:
+    except InvalidInput:
         return None
 
 
@@ -377,7 +366,7 @@ class CallPages:
         if forms.WHOLE in form:
             try:
                 wanted = forms.parse_object(form[forms.WHOLE])
-            except ValueError as error:
+            except InvalidInput as error:
                 return edited(fields, form[forms.WHOLE], str(error))
         else:
             wanted, again = forms.read(fields, form)
@@ -414,7 +403,7 @@ class CallPages:
             return conflict(view, problem=LATE)
         try:
             action, fields = parse_answer(form, view)
-        except Incomplete as error:
+        except InvalidInput as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
         call = view.showing(form.get("digest"))

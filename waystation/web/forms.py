@@ -6,7 +6,7 @@ There is a field for each argument of a call, or for each property of a schema.
 import hmac
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from http import HTTPStatus
@@ -66,6 +66,14 @@ async def read_form(request: Request) -> Form:
         text = "This form is not from a page that you opened since you logged in. Open it again, and send it then."
         raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
     return form
+
+
+class InvalidInput(Exception):
+    """A person typed something that cannot be taken; the message says what to write instead."""
+
+    def __init__(self, message: str, fields: Sequence["Field"] | None = None) -> None:
+        self.fields = fields
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,7 @@ def read(fields: Iterable[Field], form: Form) -> tuple[JsonObject, list[Field]]:
         else:
             try:
                 values[field.key] = _parse(field, text)
-            except ValueError as error:
+            except InvalidInput as error:
                 filled = replace(filled, error=str(error))
         again.append(filled)
     return values, again
@@ -138,11 +146,11 @@ def parse_object(text: str) -> JsonObject:
     """Return the JSON object that was typed.
 
     Raises:
-        ValueError: It is none; the text says so to whoever typed it.
+        InvalidInput: It is none.
     """
     value = _json(text)
     if not isinstance(value, dict):
-        raise ValueError('Write one JSON object, such as {"name": "value"}.')
+        raise InvalidInput('Write one JSON object, such as {"name": "value"}.')
     return value
 
 
@@ -150,7 +158,7 @@ def parse_response(text: str) -> JsonObject:
     """Return what was typed as a response: an object as it stands, any other text as its `result`.
 
     Raises:
-        ValueError: It begins like an object, but is none.
+        InvalidInput: It begins like an object, but is none.
     """
     return parse_object(text) if text.lstrip().startswith("{") else {"result": text}
 
@@ -253,7 +261,7 @@ def _parse(field: Field, text: str) -> Any:
     try:
         return parse(field, text.strip())
     except (ValueError, NotJson):
-        raise ValueError(advice) from None
+        raise InvalidInput(advice) from None
 
 
 def _choice(field: Field, text: str) -> Any:
@@ -296,7 +304,7 @@ def _json(text: str) -> Any:
     try:
         return decode_foreign(text.encode())
     except NotJson as error:
-        raise ValueError(f"This cannot be recorded: it has {error.found}.") from None
+        raise InvalidInput(f"This cannot be recorded: it has {error.found}.") from None
     except ValueError as error:
         where = re.search(r"line (\d+)", str(error))
-        raise ValueError(f"This is not JSON{f'; see line {where[1]}' if where else ''}.") from None
+        raise InvalidInput(f"This is not JSON{f'; see line {where[1]}' if where else ''}.") from None

@@ -224,26 +224,24 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
     return [{"index": event.index, "time": event.timestamp, "lines": terminal.lines_of(event)} for event in events]
 
 
-async def _until(ending: anyio.Event, events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until the process is to end: a reader is then told that this was all, and comes back by itself."""
+async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+    """Yield events until the process is to end: a reader then sees the end of the stream, and comes back by itself."""
     end = asyncio.ensure_future(ending.wait())
-    coming: asyncio.Future[Event] | None = None
+    coming: asyncio.Future[Event | None] | None = None
     try:
-        while not ending.is_set():
-            coming = asyncio.ensure_future(anext(events))
+        while True:
+            coming = asyncio.ensure_future(anext(events, None))
             await asyncio.wait((coming, end), return_when=asyncio.FIRST_COMPLETED)
-            if coming.done():
-                try:
-                    event = coming.result()
-                except StopAsyncIteration:
-                    return
-                yield event
+            event = coming.result() if coming.done() else None
+            if event is None:
+                return
+            yield event
     finally:
-        for waited in (end, coming):
-            if waited is not None:
-                waited.cancel()
-                with suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await waited
+        for task in (end, coming):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 def _number(text: str | None, name: str) -> int:

@@ -152,5 +152,5 @@ def test_a_response_is_text_or_an_object() -> None:
     """What begins like an object has to be one."""
     assert forms.parse_response("Friday") == {"result": "Friday"}
     assert forms.parse_response(' {"day": "Friday"}') == {"day": "Friday"}
-    with pytest.raises(ValueError, match="This is not JSON"):
+    with pytest.raises(forms.InvalidInput, match="This is not JSON"):
         forms.parse_response('{"day": Friday}')

@@ -12,7 +12,6 @@ import os
 import secrets
 import sqlite3
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +54,6 @@ class EncryptedFileCredentialService(CredentialStore):
         in the file `<path>.key`, which is made, readable only by its owner."""
         self.path = Path(path)
         self._given = key
-        self._opening = threading.Lock()
 
     @property
     def key_path(self) -> Path:
@@ -103,14 +101,12 @@ class EncryptedFileCredentialService(CredentialStore):
         except sqlite3.Error as error:
             raise CredentialStoreError(f"The credential store {str(self.path)!r} cannot be used: {error}.") from None
 
-    @property
-    def _keys(self) -> _Keys:
-        with self._opening:
-            return self._opened
-
     @cached_property
-    def _opened(self) -> _Keys:
-        """Make the file unless it is there, and the keys; see that they belong together."""
+    def _keys(self) -> _Keys:
+        """Make the file unless it is there, and the keys; check that they belong together.
+
+        Threads may do it at the same time, as processes do.
+        """
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
