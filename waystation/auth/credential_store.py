@@ -16,7 +16,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -47,6 +47,8 @@ Place: TypeAlias = tuple[str, ...]
 """What a value is kept under: its kind, then names. Names may be of any text and length."""
 KEEP_S = 31 * 24 * 3600.0
 """How long a login may take: a day more than a call waits unless configured."""
+_LOCKS = [threading.RLock() for _ in range(64)]
+"""For places; those that share one wait for each other now and then."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
 """Of an OAuth credential. The client's secret is the author's, and is read from the tool's configuration."""
 
@@ -88,7 +90,7 @@ class Authorized(NamedTuple):
 
 
 class CredentialStore(BaseCredentialService):
-    """A store of secrets: three blocking functions to define, which any thread may call.
+    """A store of secrets: `read` and `write` to define, which block, and which any thread may call.
 
     Raises of all of them: `CredentialStoreError`, when the store is out of reach or damaged.
     """
@@ -101,9 +103,14 @@ class CredentialStore(BaseCredentialService):
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Write a text, whole or not at all; None removes what is there. After `keep_s` seconds it may be dropped."""
 
-    @abstractmethod
-    def held(self, place: Place) -> AbstractContextManager[None]:
-        """Keep all others who want to hold the place waiting, in this process and in others that use the store."""
+    @contextmanager
+    def held(self, place: Place) -> Iterator[None]:
+        """Keep all others who want to hold the place waiting.
+
+        Here that is all threads of this process. A store that processes share overrides it, so that they wait as well.
+        """
+        with _LOCKS[hash((id(self), *place)) % len(_LOCKS)]:
+            yield
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
         """Return a credential as it is kept: perhaps expired, and without the client's own secret."""
@@ -159,20 +166,6 @@ class CredentialStore(BaseCredentialService):
         if auth_response_uri is None and credential is not None and call is not None:
             return await provide_credential(self, *call, credential)
         raise ValueError("Give either `auth_response_uri`, or `credential` and `call`.")
-
-
-class Locks:
-    """Locks for places within a process."""
-
-    def __init__(self) -> None:
-        # Places that share one wait for each other now and then.
-        self._slots = [threading.RLock() for _ in range(64)]
-
-    @contextmanager
-    def held(self, place: Place) -> Iterator[None]:
-        """Hold the lock of a place."""
-        with self._slots[hash(place) % len(self._slots)]:
-            yield
 
 
 class _Login(CredentialPart):

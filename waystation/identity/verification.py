@@ -24,15 +24,6 @@ MAX_AUDIENCES = 100
 _NOT_TAKEN = {"crit", "b64", "zip", "enc"}
 
 
-class _Registry(JWSRegistry):
-    # Some providers put a certificate, or fields of their own, into the header. None of it is used.
-    max_header_length = 8_000
-    max_payload_length = MAX_JWT_CHARS
-
-    def __init__(self, algorithms: Sequence[str]) -> None:
-        super().__init__(algorithms=algorithms, strict_check_header=False)
-
-
 class Issuer:
     """One issuer, and what its tokens have to say."""
 
@@ -41,7 +32,9 @@ class Issuer:
     ) -> None:
         """`bound` is whether each token has to be for one answer only."""
         self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
-        self._registry = _Registry(section.algorithms)
+        # Some providers put a certificate, or fields of their own, into the header. None of it is used.
+        self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
+        self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
 
     async def claims(self, token: str, *, now: float) -> JsonObject:
         """Return what a token says that is of this issuer, for this audience, and good at this time.

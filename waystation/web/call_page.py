@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
-from urllib.parse import quote
 
 import structlog
 from starlette.requests import Request
@@ -473,7 +472,8 @@ class CallPages:
             problem=problem,
             comment_needed=view.needs_comment,
             once=_once(login, view) if is_open else None,
-            temporal=self._temporal_address(view),
+            temporal_ui=self._ui,
+            namespace=self._client.temporal.namespace,
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
@@ -521,12 +521,6 @@ class CallPages:
             problem=problem,
             comment=comment,
         )
-
-    def _temporal_address(self, view: CallView) -> str | None:
-        if self._ui is None:
-            return None
-        namespace, id = (quote(name, safe="") for name in (self._client.temporal.namespace, view.invocation.id))
-        return f"{self._ui}/namespaces/{namespace}/workflows/{id}"
 
 
 def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -42,21 +43,14 @@ class Inbox:
     def routes(self) -> list[Route]:
         """Return the pages."""
         return [
-            Route("/approvals", self._show),
-            Route("/approvals/rows", self._rows),
+            Route("/approvals", partial(self._list, template="inbox.html")),
+            Route("/approvals/rows", partial(self._list, template="inbox_rows.html")),
             Route("/approvals/several", self._several),
             Route("/approvals/several", self._answer_several, methods=["POST"]),
         ]
 
-    async def _show(self, request: Request) -> Response:
-        """Answer with a page of what waits."""
-        return await self._listed(request, "inbox.html")
-
-    async def _rows(self, request: Request) -> Response:
-        """Answer with the list alone, for a page that is kept fresh."""
-        return await self._listed(request, "inbox_rows.html")
-
-    async def _listed(self, request: Request, template: str) -> Response:
+    async def _list(self, request: Request, *, template: str) -> Response:
+        """Answer with a page of what waits; or with the list alone, for a page that is kept fresh."""
         login: Login = request.state.login
         wanted = {name: request.query_params.get(name, "").strip()[:MAX_FILTER] for name in ("agent", "tool", "show")}
         start = request.query_params.get("page") or None

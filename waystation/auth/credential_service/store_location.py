@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from pathlib import Path
 
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -23,9 +23,8 @@ def store_at(place: str | Path) -> CredentialStore:
         return KeyringCredentialService(service=rest or "waystation")
     if kind != "python":
         return EncryptedFileCredentialService(place)
-    module, _, name = rest.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = pkgutil.resolve_name(rest)
         store = found if isinstance(found, CredentialStore) else found()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None
