@@ -156,7 +156,7 @@ class Access:
     def __init__(
         self,
         *,
-        told: Callable[[str], None],
+        announce: Callable[[str], None],
         token: str | None = None,
         cookie: str = "waystation",
         person: str = "",
@@ -168,7 +168,7 @@ class Access:
         """Begin with a link for the first browser.
 
         Args:
-            told: Is given each new login path, for whoever runs the server to open.
+            announce: Receives each new login path, for the person who runs the server to open.
             token: What programs send as `Authorization: Bearer …`; without it none gets in.
             cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
             person: Who opens the link, as recorded with answers; by default the user of the operating system.
@@ -187,7 +187,7 @@ class Access:
             )
         limits = limits or Limits()
         self.url, self.gatekeeper = url, gatekeeper or Gatekeeper()
-        self._token, self._cookie, self._told = token, cookie, told
+        self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name(), secure
         self._logins, self._visits = login_cache(limits.logins), login_cache(limits.visits)
         self._link_token = ""
@@ -239,7 +239,7 @@ class Access:
     async def _log_in(self, request: Request) -> Response:
         """Send a browser to the provider, or exchange the token of a printed link for a cookie.
 
-        The link is then used up, and another one is told.
+        The link is then used up, and another one is announced.
         """
         if request.method != "GET":  # of a preview, which must not use it up
             return Response("", HTTPStatus.METHOD_NOT_ALLOWED)
@@ -318,7 +318,7 @@ class Access:
 
     def _offer(self) -> None:
         self._link_token = secrets.token_urlsafe(32)
-        self._told(f"{LOGIN}?token={self._link_token}")
+        self._announce(f"{LOGIN}?token={self._link_token}")
 
 
 def login_cache(most: int, clock: Callable[[], float] = time.time) -> TLRUCache[str, Login]:

@@ -60,9 +60,7 @@ class NotSafeToServe(WaystationError):
 class Rate:
     """How often each client may do something: a bucket for each, which fills again with time."""
 
-    def __init__(
-        self, times: int, *, per_s: float, clients: int = 10_000, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, times: int, *, per_s: float, clients: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._times, self._per_s, self._clock = float(times), per_s, clock
         self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(clients)
 
@@ -89,8 +87,8 @@ class Guard:
         self._app, self._access, self._limits = app, access, limits
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(Rate, per_s=limits.window_s, clients=limits.counted)
-        self._logins, self._posts = rate(limits.login_attempts), rate(limits.posts)
-        self._posts_of_address = rate(limits.posts_of_address)
+        self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
+        self._address_rate = rate(limits.posts_of_address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -131,7 +129,7 @@ class Guard:
         is_post = scope["method"] not in _SAFE_METHODS
         is_login = path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/")
         if is_login:
-            self._logins.check(address)
+            self._login_rate.check(address)
         elif path.startswith(STATIC):
             return None
         if is_post:
@@ -139,11 +137,11 @@ class Guard:
         if is_login:
             return None
         if is_post:
-            self._posts_of_address.check(address)
+            self._address_rate.check(address)
         if login is None:
             return self._access.stranger(scope)
         if is_post:
-            self._posts.check(login.csrf)
+            self._post_rate.check(login.csrf)
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -170,7 +168,7 @@ class Guard:
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         # Not the scheme: a proxy that adds TLS speaks without it to this server. Proxies may leave out the port, too.
         own = {urlsplit(self._access.url or "").netloc.lower(), headers.get("host", "").lower()} - {""}
-        is_foreign = origin is not None and urlsplit(origin).netloc.lower() not in own
+        is_foreign = origin is not None and origin.lower().partition("://")[2] not in own
         if is_foreign or (site is not None and site != "same-origin"):
             text = "This form was sent from a page of another site. Nothing was done; use the pages of this server."
             raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)

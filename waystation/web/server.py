@@ -107,11 +107,7 @@ async def serve(
         InvalidConfiguration: The identity file has a mistake.
     """
     token = os.environ.get(TOKEN) or None
-    try:
-        gatekeeper = Gatekeeper.of(identity, client.temporal.namespace) if identity else None
-    except ModuleNotFoundError as error:
-        text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
-        raise CannotServe(text) from None
+    gatekeeper = _load_gatekeeper(identity, client.temporal.namespace)
     names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
     has_provider = gatekeeper is not None and gatekeeper.oidc is not None
     check_place(host, token=token, names=names, provider=has_provider)
@@ -119,13 +115,13 @@ async def serve(
     number = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
 
-    def tell(path: str) -> None:
+    def announce_path(path: str) -> None:
         # Otherwise a reader of what a server writes would have an identity besides the one at the provider.
         if person or not has_provider:
             announce(f"log in a browser once with {(url or address).rstrip('/')}{path}")
 
     access = Access(
-        told=tell,
+        announce=announce_path,
         token=token,
         cookie=f"waystation-{number}",
         person=person or "",
@@ -133,26 +129,17 @@ async def serve(
         url=url,
         gatekeeper=gatekeeper,
     )
-    # At its lowest level it would log what is sent.
-    logging.getLogger("sse_starlette").setLevel(logging.INFO)
-    config = uvicorn.Config(
-        create_app(client, access, names=names, temporal_ui=temporal_ui),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Behind a proxy the addresses of clients are what it says; each is slowed by itself when it comes too often.
-        proxy_headers=url is not None,
-        forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
-        lifespan="off",
-        timeout_graceful_shutdown=DRAIN_S,
-        limit_concurrency=1_000,
-    )
+    app = create_app(client, access, names=names, temporal_ui=temporal_ui)
     remark(f"Serving at {address}; Ctrl-C ends it.")
-    # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
-    for asked in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asked, lambda *_: None)
-    with listening:
-        await uvicorn.Server(config).serve(sockets=[listening])
+    await _run(app, listening, behind_proxy=url is not None)
+
+
+def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
+    try:
+        return Gatekeeper.of(identity, namespace) if identity else None
+    except ModuleNotFoundError as error:
+        text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
+        raise CannotServe(text) from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -163,3 +150,25 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
         raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
+
+
+async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
+    # At its lowest level it would log what is sent.
+    logging.getLogger("sse_starlette").setLevel(logging.INFO)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Behind a proxy the addresses of clients are what it says; each is slowed by itself when it comes too often.
+        proxy_headers=behind_proxy,
+        forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
+        lifespan="off",
+        timeout_graceful_shutdown=DRAIN_S,
+        limit_concurrency=1_000,
+    )
+    # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, lambda *_: None)
+    with listening:
+        await uvicorn.Server(config).serve(sockets=[listening])

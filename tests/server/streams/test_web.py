@@ -274,7 +274,7 @@ def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
         with pytest.raises(NotSafeToServe, match=r"Listening at '0\.0\.0\.0' lets other machines in"):
             check_place("0.0.0.0", token=token, names=names)
     with pytest.raises(NotSafeToServe, match="has 5 characters"):
-        Access(token="short", told=lambda _: None)
+        Access(token="short", announce=lambda _: None)
 
 
 @pytest.mark.parametrize(

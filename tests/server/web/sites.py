@@ -83,7 +83,7 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Serve the web application."""
     links: list[str] = []
-    access = Access(told=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper)
+    access = Access(announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper)
     app = create_app(client, access, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))

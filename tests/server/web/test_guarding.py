@@ -87,6 +87,7 @@ async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
 FORGED: list[tuple[dict[str, str], dict[str, str], int]] = [
     ({"Origin": "https://evil.example"}, {}, 403),
     ({"Origin": "null"}, {}, 403),
+    ({"Origin": "http://["}, {}, 403),
     ({"Sec-Fetch-Site": "cross-site"}, {}, 403),
     ({"Sec-Fetch-Site": "same-site"}, {}, 403),
     ({"Sec-Fetch-Site": "none"}, {}, 403),
