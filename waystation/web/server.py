@@ -145,11 +145,14 @@ def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
         raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
+    return listening
 
 
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
