@@ -55,13 +55,12 @@ class CredentialAccess(Acting):
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
                 "use load_credential and save_credential."
             )
-        from waystation.auth.credential_bucket import Bucket
-        from waystation.auth.login import WaitingCall, requested
+        from waystation.auth.credential_store import Bucket, WaitingCall, begin_login
 
         config_given("request_credential", auth_config)
         bucket = Bucket.of(self, auth_config.key)
         call = WaitingCall(self.invocation_id, call_id)
-        shown = requested(self._store("request_credential"), auth_config, bucket, call)
+        shown = begin_login(self._store("request_credential"), auth_config, bucket, call)
         self.actions.requested_auth_configs[call_id] = shown
 
     def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
@@ -75,10 +74,10 @@ class CredentialAccess(Acting):
         config_given("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
-        from waystation.auth.credential_bucket import Bucket
-        from waystation.auth.login import found
+        from waystation.auth.credential_store import Bucket, load_refreshed
 
-        return self._noted(found(self._store("get_auth_response"), auth_config, Bucket.of(self, auth_config.key)))
+        store = self._store("get_auth_response")
+        return self._noted(load_refreshed(store, auth_config, Bucket.of(self, auth_config.key)))
 
     @property
     def auth_response(self) -> AuthCredential | None:
@@ -86,7 +85,7 @@ class CredentialAccess(Acting):
         call_id = self._function_call_id
         if call_id is None or not self.has_credential_service:
             return None
-        from waystation.auth.login import WaitingCall, bucket_of
+        from waystation.auth.credential_store import WaitingCall, bucket_of
 
         store = self._store("auth_response")
         bucket = bucket_of(store, WaitingCall(self.invocation_id, call_id))
@@ -116,7 +115,7 @@ class CredentialAccess(Acting):
         text_given("get_credential", "key", key)
         if not self.has_credential_service:
             return None
-        from waystation.auth.credential_bucket import Bucket
+        from waystation.auth.credential_store import Bucket
 
         return self._noted(self._store("get_credential").credential(Bucket.of(self, key)))
 

@@ -83,9 +83,7 @@ class CredentialPart(AuthModel):
 
     def secrets(self) -> Iterator[Secret]:
         """Yield every secret text in it."""
-        values: Iterable[Any] = [value for _, value in self]
-        for value in values:
-            yield from _secrets_in(value)
+        return _secrets_in(dict(self))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return [(name, value) for name, value in super().__repr_args__() if value is not None]

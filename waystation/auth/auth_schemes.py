@@ -164,18 +164,14 @@ def _own(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind = value.get("type", value.get("type_"))
-    match getattr(kind, "value", kind):
-        case "apiKey":
-            return APIKey.model_validate(value)
-        case "http":
-            bearer = value.get("scheme", "bearer") == "bearer"
-            return (HTTPBearer if bearer else HTTPBase).model_validate(value)
-        case "oauth2":
-            return (ExtendedOAuth2 if value.get("issuer_url") else OAuth2).model_validate(value)
-        case "openIdConnect":
-            return (OpenIdConnect if "openIdConnectUrl" in value else OpenIdConnectWithConfig).model_validate(value)
-        case _:
-            return value
+    models: dict[str, type[SecurityBase]] = {
+        "apiKey": APIKey,
+        "http": HTTPBearer if value.get("scheme", "bearer") == "bearer" else HTTPBase,
+        "oauth2": ExtendedOAuth2 if value.get("issuer_url") else OAuth2,
+        "openIdConnect": OpenIdConnect if "openIdConnectUrl" in value else OpenIdConnectWithConfig,
+    }
+    model = models.get(str(getattr(kind, "value", kind)))
+    return value if model is None else model.model_validate(value)
 
 
 SecurityScheme: TypeAlias = APIKey | HTTPBase | OAuth2 | OpenIdConnect | HTTPBearer

@@ -49,15 +49,10 @@ class AuthConfig(CredentialPart):
         kind = getattr(scheme.type_, "value", scheme.type_)
         # As in ADK, but for secrets, which do not enter: the key stands in histories, where a digest of a short
         # password could be tried out; and a client whose secret was renewed is the same client.
-        given = self.raw_auth_credential
-        client = ""
+        given, client = self.raw_auth_credential, ""
         if given is not None:
-            shown = _without_extras(given)
-            for name in _OF_ONE_LOGIN:
-                if shown.oauth2 is not None:
-                    shown.oauth2.__dict__[name] = None
-            client = f"{given.auth_type.value}_{_digest(shown)}"
-        return f"adk_{kind}_{_digest(_without_extras(scheme))}_{client}"
+            client = f"{given.auth_type.value}_{_digest(given, {'oauth2': set(_OF_ONE_LOGIN)})}"
+        return f"adk_{kind}_{_digest(scheme)}_{client}"
 
     @property
     def key(self) -> str:
@@ -71,16 +66,10 @@ class AuthConfig(CredentialPart):
         return written
 
 
-def _without_extras(model: Any) -> Any:
-    copy = model.model_copy(deep=True)
-    if copy.model_extra:
-        copy.model_extra.clear()
-    return copy
-
-
-def _digest(model: BaseModel) -> str:
-    """Return ADK's digest of a model."""
-    written = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) -> str:
+    """Return ADK's digest of a model, without fields that its class does not have."""
+    left_out = {**dict.fromkeys(model.model_extra or (), True), **(exclude or {})}
+    written = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
     text = json.dumps(written, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

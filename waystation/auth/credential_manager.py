@@ -1,23 +1,43 @@
-"""The managed flow: a credential that is ready for use, or a request for one. Source: adk-semantics 11.2."""
+"""The managed flow: a credential that is ready for use, or a request for one. Source: adk-semantics 11.2.
+
+Tokens for Google service accounts are fetched with google-auth.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from datetime import UTC
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 from waystation.auth import oauth
-from waystation.auth.auth_credential import AuthCredential, AuthCredentialTypes
+from waystation.auth.auth_credential import (
+    AuthCredential,
+    AuthCredentialTypes,
+    HttpAuth,
+    HttpCredentials,
+    ServiceAccount,
+)
 from waystation.auth.auth_schemes import CustomAuthScheme, OAuthGrantType
 from waystation.auth.auth_tool import AuthConfig
-from waystation.auth.credential_bucket import Bucket
-from waystation.auth.credential_store import CredentialStore
-from waystation.auth.service_account import bearer_of
+from waystation.auth.credential_store import Bucket, CredentialStore
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import digest
 
 if TYPE_CHECKING:
     from waystation.tools.tool_context import ToolContext
 
+CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
+EARLY_S = 300.0
+"""A token is fetched anew so long before it expires, as in ADK."""
+USUAL_S = 3600.0
+
 _COMPLETE = (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP)
 _CLIENTS = (AuthCredentialTypes.OAUTH2, AuthCredentialTypes.OPEN_ID_CONNECT)
+
+_google_tokens: dict[str, tuple[str, float]] = {}
+_google_lock = Lock()
 
 
 class CredentialManager:
@@ -51,14 +71,14 @@ class CredentialManager:
         if raw is not None and raw.auth_type in _COMPLETE:
             return raw.model_copy(deep=True)
         if raw is not None and raw.service_account is not None:
-            return await asyncio.to_thread(bearer_of, raw.service_account)
+            return await asyncio.to_thread(_google_bearer, raw.service_account)
         if context.has_credential_service:
             found = await context.load_credential(self._config)
             if found is not None:
                 return found
         if raw is None or raw.oauth2 is None:
             return None
-        if raw.oauth2.access_token and not oauth.expired(raw.oauth2):
+        if raw.oauth2.access_token and not oauth.is_expired(raw):
             return raw.model_copy(deep=True)
         return await asyncio.to_thread(self._by_client, context)
 
@@ -75,16 +95,67 @@ class CredentialManager:
         """Return a token for the client itself, when that is the scheme's flow."""
         if oauth.endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
             return None
-        store = context.credential_service
-        bucket = Bucket.of(context, self._config.key)
-        assert self._config.raw_auth_credential is not None
+        raw, store = self._config.raw_auth_credential, context.credential_service
+        assert raw is not None
         if not isinstance(store, CredentialStore):
-            tokens = oauth.by_client(self._config)
-            return self._config.raw_auth_credential.model_copy(update={"oauth2": tokens})
+            return raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
+        bucket = Bucket.of(context, self._config.key)
         with store.held(("refresh", *bucket)):  # one fetch for parallel calls
             stored = store.credential(bucket)
-            if stored is None or stored.oauth2 is None or oauth.expired(stored.oauth2):
-                tokens = oauth.by_client(self._config)
-                stored = self._config.raw_auth_credential.model_copy(update={"oauth2": tokens})
+            if stored is None or stored.oauth2 is None or oauth.is_expired(stored):
+                stored = raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
                 store.keep(bucket, stored)
         return oauth.with_client(self._config, stored)
+
+
+def _google_bearer(account: ServiceAccount) -> AuthCredential:
+    """Return a bearer token of a service account. Blocks while it is fetched.
+
+    Raises:
+        AuthorizationFailed: There is no such account, or Google gives no token.
+    """
+    key = digest(account.exposed())
+    token, until = _google_tokens.get(key, ("", 0.0))
+    if time.time() >= until - EARLY_S:
+        with _google_lock:
+            token, until = _google_tokens.get(key, ("", 0.0))
+            if time.time() >= until - EARLY_S:
+                token, until = _google_tokens[key] = _fetch_google_token(account)
+    held = HttpAuth(scheme="bearer", credentials=HttpCredentials(token=token))
+    return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=held)
+
+
+def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
+    from google.auth.exceptions import GoogleAuthError
+    from google.auth.transport.requests import Request
+
+    try:
+        credentials = _google_credentials(account, Request())
+        credentials.refresh(Request())
+    except (GoogleAuthError, ValueError) as error:
+        # Only the type: google-auth quotes the answers of token endpoints.
+        which = account.service_account_credential
+        who = which.client_email if which else "the default credential"
+        raise AuthorizationFailed(f"Google gave no token for {who} ({type(error).__name__}).") from None
+    # google-auth's times are in UTC without saying so.
+    expiry = credentials.expiry
+    until = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S
+    return str(credentials.token), until
+
+
+def _google_credentials(account: ServiceAccount, request: Any) -> Any:
+    import google.auth
+    from google.oauth2 import id_token, service_account
+
+    key = account.service_account_credential
+    if key is None and account.use_id_token:
+        fetch: Any = id_token.fetch_id_token_credentials  # google-auth has no types
+        return fetch(account.audience, request=request)
+    if key is None:
+        return google.auth.default(scopes=account.scopes or [CLOUD_PLATFORM])[0]
+    # Under the names of Google's key files, which are those of the fields.
+    info = {name.rstrip("_"): getattr(key, name) for name in type(key).model_fields}
+    keys: Any = service_account
+    if account.use_id_token:
+        return keys.IDTokenCredentials.from_service_account_info(info, target_audience=account.audience)
+    return keys.Credentials.from_service_account_info(info, scopes=account.scopes)

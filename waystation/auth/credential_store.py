@@ -1,7 +1,11 @@
-"""Where credentials are kept, outside history; and the logins that are under way.
+"""Where credentials are kept, outside history, and the logins that are not finished yet.
 
 Reading and writing block. That is what keyrings, files and the clients of most secret managers do, and what lets a
 sync function, such as ADK's `get_auth_response`, use the store; coroutines use it in threads.
+
+A login is kept under whose it is, so that all calls which need the same credential share one, and one visit to the
+provider serves them all. What a client sees of it has no secret; the code verifier and the client's secret stay in the
+store until the login is complete.
 """
 
 from __future__ import annotations
@@ -9,26 +13,84 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from waystation.auth.auth_credential import AuthCredential
-from waystation.auth.credential_bucket import Bucket
+import structlog
+
+from waystation.auth import oauth
+from waystation.auth.auth_credential import (
+    AuthCredential,
+    AuthCredentialTypes,
+    CredentialPart,
+    HttpAuth,
+    HttpCredentials,
+    OAuth2Auth,
+)
+from waystation.auth.auth_schemes import APIKey, HTTPBase
+from waystation.auth.auth_tool import AuthConfig
 from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-from waystation.auth.login import Authorized, complete_authorization, found, provide_credential
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import JsonObject
+from waystation.core.wire import DEFAULT_APP
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
-    from waystation.auth.auth_tool import AuthConfig
+
+log = structlog.get_logger(__name__)
 
 Place: TypeAlias = tuple[str, ...]
 """What a value is kept under: its kind, then names. Names may be of any text and length."""
+KEEP_S = 31 * 24 * 3600.0
+"""How long a login may take: a day more than a call waits unless configured."""
+_LOCKS = [threading.RLock() for _ in range(64)]
+"""For places; those that share one wait for each other now and then."""
+_NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
+"""Of an OAuth credential. The client's secret is the author's, and is read from the tool's configuration."""
+
+
+class Bucket(NamedTuple):
+    """Whose credential it is: of one user of one application, under one key."""
+
+    app: str
+    user: str
+    key: str
+
+    @classmethod
+    def of(cls, context: ReadonlyContext, key: str) -> Bucket:
+        """Return the bucket of the user a context acts for."""
+        return cls(context.session.app_name or DEFAULT_APP, context.user_id, key)
+
+
+class WaitingCall(NamedTuple):
+    """A call that waits for a credential."""
+
+    invocation_id: str
+    function_call_id: str
+
+
+class Authorized(NamedTuple):
+    """What a credential was kept for."""
+
+    invocation_id: str
+    function_call_id: str
+    """The call that asked first, or the one that was named: to be answered with `approve`."""
+    others: tuple[WaitingCall, ...]
+    """Further calls that wait for the same credential."""
+    credential_key: str
+
+    @property
+    def calls(self) -> tuple[WaitingCall, ...]:
+        """All calls to be answered."""
+        return (WaitingCall(self.invocation_id, self.function_call_id), *self.others)
 
 
 class CredentialStore(BaseCredentialService):
-    """A store of secrets: three blocking functions to define, which any thread may call.
+    """A store of secrets: `read` and `write` to define, which block, and which any thread may call.
 
     Raises of all of them: `CredentialStoreError`, when the store is out of reach or damaged.
     """
@@ -41,9 +103,14 @@ class CredentialStore(BaseCredentialService):
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Write a text, whole or not at all; None removes what is there. After `keep_s` seconds it may be dropped."""
 
-    @abstractmethod
-    def held(self, place: Place) -> AbstractContextManager[None]:
-        """Keep all others who want to hold the place waiting, in this process and in others that use the store."""
+    @contextmanager
+    def held(self, place: Place) -> Iterator[None]:
+        """Keep all others who want to hold the place waiting.
+
+        Here that is all threads of this process. A store that processes share overrides it, so that they wait as well.
+        """
+        with _LOCKS[hash((id(self), *place)) % len(_LOCKS)]:
+            yield
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
         """Return a credential as it is kept: perhaps expired, and without the client's own secret."""
@@ -53,11 +120,8 @@ class CredentialStore(BaseCredentialService):
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
         """Keep a credential; None forgets it."""
         if credential is not None and credential.oauth2 is not None:
-            credential = credential.model_copy(deep=True)
-            assert credential.oauth2 is not None
-            # The client's secret is the author's, and is read from the tool's configuration whenever it is needed.
-            credential.oauth2.__dict__.update(client_secret=None, code_verifier=None, auth_code=None, state=None)
-            credential.oauth2.__dict__.update(auth_response_uri=None, auth_uri=None)
+            tokens = credential.oauth2.model_copy(update=dict.fromkeys(_NOT_KEPT))
+            credential = credential.model_copy(update={"oauth2": tokens})
         self.write(("credential", *bucket), None if credential is None else json.dumps(credential.exposed()))
 
     async def load_credential(
@@ -68,7 +132,8 @@ class CredentialStore(BaseCredentialService):
         Raises:
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
-        return await asyncio.to_thread(found, self, auth_config, Bucket.of(callback_context, auth_config.key))
+        bucket = Bucket.of(callback_context, auth_config.key)
+        return await asyncio.to_thread(load_refreshed, self, auth_config, bucket)
 
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
         """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
@@ -87,7 +152,7 @@ class CredentialStore(BaseCredentialService):
         Args:
             auth_response_uri: The whole URI to which the provider sent the user.
             credential: A credential, or the text of one.
-            call: The invocation and the function call that it is for; a URI tells it by itself.
+            call: The invocation and the function call that it is for; a URI names the login by itself.
 
         Returns:
             Which calls to answer with `approve`.
@@ -103,24 +168,254 @@ class CredentialStore(BaseCredentialService):
         raise ValueError("Give either `auth_response_uri`, or `credential` and `call`.")
 
 
-class Locks:
-    """One lock for each place within a process."""
+class _Login(CredentialPart):
+    """A login that is not finished, as it is kept; with secrets."""
 
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: dict[Place, tuple[threading.Lock, int]] = {}
+    config: AuthConfig
+    calls: list[WaitingCall]
+    at: float
 
-    @contextmanager
-    def held(self, place: Place) -> Iterator[None]:
-        """Hold the lock of a place; forget it when nobody wants it any more."""
-        with self._guard:
-            lock, users = self._locks.get(place, (threading.Lock(), 0))
-            self._locks[place] = lock, users + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, users = self._locks.pop(place)
-                if users > 1:
-                    self._locks[place] = lock, users - 1
+    @property
+    def client(self) -> OAuth2Auth | None:
+        """The client at the provider, with the state and the verifier of this login."""
+        prepared = self.config.exchanged_auth_credential
+        return None if prepared is None else prepared.oauth2
+
+    @property
+    def state(self) -> str | None:
+        return None if self.client is None else self.client.state
+
+    def choose(self, expected: tuple[str, str] | None) -> WaitingCall:
+        """Return the expected call, or else the one that asked first."""
+        if expected is None:
+            return self.calls[0]
+        if expected not in self.calls:
+            raise AuthorizationFailed(f"This login is not for call {expected[1]!r} of {expected[0]!r}.")
+        return WaitingCall(*expected)
+
+    def is_for(self, config: AuthConfig) -> bool:
+        """Whether a configuration asks for the credential of this login."""
+        ours, theirs = self.config.exposed(), config.exposed()
+        return all(ours.get(name) == theirs.get(name) for name in ("authScheme", "rawAuthCredential", "credentialKey"))
+
+
+def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -> AuthCredential | None:
+    """Return the credential in a bucket, refreshed when it has expired; None when a user has to be asked.
+
+    Raises:
+        AuthorizationFailed: It has expired, and the provider does not answer.
+    """
+    credential = store.credential(bucket)
+    if oauth.is_expired(credential):
+        with store.held(("refresh", *bucket)):
+            credential = store.credential(bucket)  # another call may have refreshed it by now
+            if credential is not None and oauth.is_expired(credential):
+                credential = _refresh(store, config, bucket, credential)
+    return None if credential is None else oauth.with_client(config, credential)
+
+
+def _refresh(
+    store: CredentialStore, config: AuthConfig, bucket: Bucket, expired: AuthCredential
+) -> AuthCredential | None:
+    if expired.oauth2 is None or not expired.oauth2.refresh_token:
+        return None
+    try:
+        credential = expired.model_copy(update={"oauth2": oauth.refresh(config, expired.oauth2)})
+    except AuthorizationFailed as error:
+        if not error.revoked:
+            raise
+        store.keep(bucket, None)
+        log.info("credential.revoked", credential_key=bucket.key)
+        return None
+    store.keep(bucket, credential)
+    log.info("credential.refreshed", credential_key=bucket.key)
+    return credential
+
+
+def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call: WaitingCall) -> JsonObject:
+    """Ask the user for a credential; return what clients see of the login, without secrets.
+
+    Raises:
+        ValueError: The configuration does not say enough, or needs no user.
+        AuthorizationFailed: The provider's endpoints are not known.
+    """
+    with store.held(("login", *bucket)):
+        current = _read_login(store, bucket)
+        calls = list(dict.fromkeys([*(current.calls if current else ()), call]))
+        if current is not None and current.is_for(config):
+            # One login for all who ask, and the same one again after a crash: its link may be open in a browser.
+            login = current.model_copy(update={"calls": calls})
+        else:
+            login = _Login(config=_with_login_uri(config), calls=calls, at=time.time())
+        _write_login(store, bucket, login)
+        store.write(("call", *call), json.dumps(bucket), keep_s=KEEP_S)
+    return login.config.redacted()
+
+
+def _with_login_uri(config: AuthConfig) -> AuthConfig:
+    """Return the configuration with the login's URI and state, when a user has to log in."""
+    if not oauth.needs_login(config):
+        return config
+    given = config.exchanged_auth_credential
+    has_uri = given is not None and given.oauth2 is not None and given.oauth2.auth_uri
+    source = config.model_copy(update={"raw_auth_credential": given}) if has_uri else config
+    return config.model_copy(update={"exchanged_auth_credential": oauth.with_authorization_url(source)})
+
+
+async def complete_authorization(
+    store: CredentialStore,
+    *,
+    auth_response_uri: str | None = None,
+    code: str | None = None,
+    state: str | None = None,
+    redirect_uri: str | None = None,
+    expected: tuple[str, str] | None = None,
+) -> Authorized:
+    """Finish a login: check the state, exchange the code, keep the tokens.
+
+    Args:
+        store: The store that the workers use.
+        auth_response_uri: The whole URI to which the provider sent the user; or else `code` and `state` from it.
+        code: The authorization code.
+        state: The state.
+        redirect_uri: Where the user was sent, when the tool's configuration does not say.
+        expected: The invocation and the call that the login must be for.
+
+    Returns:
+        Which calls to answer with `approve`.
+
+    Raises:
+        AuthorizationFailed: No login has this state, the provider refused, or the code is not valid. The message has
+            no secret.
+    """
+    if auth_response_uri is not None:
+        code, state, redirect_uri = _read_response(auth_response_uri, redirect_uri)
+    return await asyncio.to_thread(_complete, store, code, state, redirect_uri, expected)
+
+
+def _complete(
+    store: CredentialStore,
+    code: str | None,
+    state: str | None,
+    redirect_uri: str | None,
+    expected: tuple[str, str] | None,
+) -> Authorized:
+    if not code or not state:
+        raise AuthorizationFailed("A login ends with a `code` and a `state`; give the whole address of its last page.")
+    bucket = _read_bucket(store, ("state", state))
+    if bucket is None:
+        raise AuthorizationFailed(
+            "No login has this state: it is complete already, has been replaced by a later one, or was not begun here."
+        )
+    with store.held(("login", *bucket)):
+        login = _read_login(store, bucket)
+        if login is None or login.client is None or login.state != state:
+            raise AuthorizationFailed("This login was replaced by a later one, or is complete already.")
+        call = login.choose(expected)
+        tokens = oauth.exchange_code(
+            login.config,
+            code=code,
+            code_verifier=login.client.code_verifier,
+            redirect_uri=login.client.redirect_uri or redirect_uri,
+        )
+        assert login.config.exchanged_auth_credential is not None
+        kind = login.config.exchanged_auth_credential.auth_type
+        return _finish(store, bucket, login, AuthCredential(auth_type=kind, oauth2=tokens), call)
+
+
+def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str]:
+    """Return code, state and redirect URI from the address at which a login ended."""
+    try:
+        parts = urlsplit(uri.strip())
+    except ValueError:
+        raise AuthorizationFailed("This is no address; give that of the page at which the login ended.") from None
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if error := query.get("error"):
+        known = error if error.replace("_", "").isalpha() and len(error) <= 40 else "with an error"
+        raise AuthorizationFailed(f"The provider refused the login: {known}.")
+    return query.get("code"), query.get("state"), redirect_uri or urlunsplit(parts._replace(query="", fragment=""))
+
+
+async def provide_credential(
+    store: CredentialStore, invocation_id: str, function_call_id: str, credential: AuthCredential | str
+) -> Authorized:
+    """Keep a credential that a user gave by hand: an API key, a bearer token, `user:password`, or any credential.
+
+    Returns:
+        Which calls to answer with `approve`.
+
+    Raises:
+        AuthorizationFailed: The call has asked for none.
+        ValueError: The credential is empty, or of no kind that the scheme takes.
+    """
+    return await asyncio.to_thread(_provide, store, WaitingCall(invocation_id, function_call_id), credential)
+
+
+def _provide(store: CredentialStore, call: WaitingCall, credential: AuthCredential | str) -> Authorized:
+    bucket = bucket_of(store, call)
+    if bucket is None:
+        raise AuthorizationFailed(
+            f"Call {call.function_call_id!r} of {call.invocation_id!r} has asked for no credential in this store; "
+            "is it the one that the workers use?"
+        )
+    with store.held(("login", *bucket)):
+        login = _read_login(store, bucket)
+        if login is None:
+            raise AuthorizationFailed(f"Call {call.function_call_id!r} has been given its credential already.")
+        if isinstance(credential, str):
+            credential = _parse_credential(login.config, credential)
+        return _finish(store, bucket, login, credential, login.choose(call))
+
+
+def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
+    """Return the credential that a text is, as its scheme wants it."""
+    if not text.strip():
+        raise ValueError("An empty text is no credential.")
+    match config.auth_scheme:
+        case APIKey():
+            return AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=text)
+        case HTTPBase(scheme=scheme):
+            held = HttpCredentials(token=text)
+            if scheme.lower() == "basic":
+                user, colon, password = text.partition(":")
+                if not colon:
+                    raise ValueError("A credential for the scheme `basic` is written `user:password`.")
+                held = HttpCredentials(username=user, password=password)
+            return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=HttpAuth(scheme=scheme, credentials=held))
+        case _:
+            return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(access_token=text))
+
+
+def bucket_of(store: CredentialStore, call: WaitingCall) -> Bucket | None:
+    """Return the bucket a call has asked for; None when it has asked for no credential."""
+    return _read_bucket(store, ("call", *call))
+
+
+def _finish(
+    store: CredentialStore, bucket: Bucket, login: _Login, credential: AuthCredential, call: WaitingCall
+) -> Authorized:
+    store.keep(bucket, credential)
+    _write_login(store, bucket, None)
+    return Authorized(*call, tuple(other for other in login.calls if other != call), bucket.key)
+
+
+def _read_bucket(store: CredentialStore, place: Place) -> Bucket | None:
+    text = store.read(place)
+    return None if text is None else Bucket(*json.loads(text))
+
+
+def _read_login(store: CredentialStore, bucket: Bucket) -> _Login | None:
+    text = store.read(("login", *bucket))
+    login = None if text is None else _Login.model_validate_json(text)
+    return login if login is not None and login.at + KEEP_S > time.time() else None
+
+
+def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -> None:
+    """Replace the login of a bucket; None ends it."""
+    previous = _read_login(store, bucket)
+    if previous is not None and previous.state and (login is None or login.state != previous.state):
+        store.write(("state", previous.state), None)
+    text = None if login is None else json.dumps(login.exposed())
+    store.write(("login", *bucket), text, keep_s=KEEP_S)
+    if login is not None and login.state:
+        store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)

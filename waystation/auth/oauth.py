@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -57,19 +58,18 @@ def endpoints(config: AuthConfig) -> Endpoints:
         ValueError: The scheme has no flow that is supported.
         AuthorizationFailed: The issuer does not say where it is.
     """
-    scheme = config.auth_scheme
+    scheme: Any = config.auth_scheme
     match scheme:
-        case OpenIdConnectWithConfig():
-            return _of_openid(scheme.authorization_endpoint, scheme.token_endpoint, scheme)
-        case OpenIdConnect():
-            found = _metadata([scheme.openIdConnectUrl])
-            return _of_openid(found["authorization_endpoint"], found["token_endpoint"], scheme)
         case OAuth2():
             return _of_flows(scheme)
-    raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
-
-
-def _of_openid(authorization: str, token: str, scheme: Any) -> Endpoints:
+        case OpenIdConnectWithConfig():
+            authorization, token = scheme.authorization_endpoint, scheme.token_endpoint
+        case OpenIdConnect():
+            metadata = _metadata([scheme.openIdConnectUrl])
+            authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
+        case _:
+            raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
+    # Further fields are kept, so an OpenIdConnect may have these too.
     by_itself = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
         grant=OAuthGrantType.CLIENT_CREDENTIALS if by_itself else OAuthGrantType.AUTHORIZATION_CODE,
@@ -117,7 +117,7 @@ def _discovered(scheme: OAuth2, name: str) -> str:
 
 def _metadata(places: list[str], issuer: str | None = None) -> dict[str, str]:
     """Return a provider's description of itself, from the first place that has it."""
-    _protocol()  # says what to install
+    _oauth_library()  # says what to install
     import httpx2
 
     for place in places:
@@ -125,11 +125,10 @@ def _metadata(places: list[str], issuer: str | None = None) -> dict[str, str]:
             found = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
         except (httpx2.HTTPError, ValueError):
             continue
+        if not isinstance(found, dict) or not {"authorization_endpoint", "token_endpoint"} <= found.keys():
+            continue
         # Another issuer's description would send the user's login there.
-        honest = issuer is None or (
-            isinstance(found, dict) and str(found.get("issuer")).rstrip("/") == issuer.rstrip("/")
-        )
-        if honest and isinstance(found, dict) and {"authorization_endpoint", "token_endpoint"} <= found.keys():
+        if issuer is None or str(found.get("issuer")).rstrip("/") == issuer.rstrip("/"):
             return {name: str(value) for name, value in found.items() if isinstance(value, str)}
     raise AuthorizationFailed(f"No description of the provider is found at {' or '.join(places)}.")
 
@@ -151,102 +150,99 @@ def client_of(config: AuthConfig) -> OAuth2Auth:
     return config.raw_auth_credential.oauth2
 
 
-def authorization_url(config: AuthConfig) -> OAuth2Auth:
-    """Return the client with a new `auth_uri`, its `state`, and the `code_verifier` that is kept for the exchange.
+def with_authorization_url(config: AuthConfig) -> AuthCredential:
+    """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the exchange.
 
     Raises:
         ValueError: The configuration does not say enough, or no user takes part in its flow.
         AuthorizationFailed: The provider's endpoints are not known.
     """
-    given = client_of(config)
-    if given.code_challenge_method not in (None, "S256"):
-        raise ValueError(f"Unsupported code_challenge_method: {given.code_challenge_method}. Only 'S256' is supported.")
-    made = given.model_copy(deep=True)
-    if made.auth_uri:
-        query = parse_qs(urlsplit(made.auth_uri).query)
-        made.state = query["state"][0] if "state" in query else made.state or secrets.token_urlsafe(32)
+    method = client_of(config).code_challenge_method
+    if method not in (None, "S256"):
+        raise ValueError(f"Unsupported code_challenge_method: {method}. Only 'S256' is supported.")
+    assert config.raw_auth_credential is not None
+    credential = config.raw_auth_credential.model_copy(deep=True)
+    client = credential.oauth2
+    assert client is not None
+    if client.auth_uri:
+        query = parse_qs(urlsplit(client.auth_uri).query)
+        client.state = query["state"][0] if "state" in query else client.state or secrets.token_urlsafe(32)
         if "state" not in query:
-            made.auth_uri += f"{'&' if '?' in made.auth_uri else '?'}state={made.state}"
-        return made
+            client.auth_uri += f"{'&' if '?' in client.auth_uri else '?'}state={client.state}"
+        return credential
     where = endpoints(config)
     if where.grant is not OAuthGrantType.AUTHORIZATION_CODE:
         raise ValueError(
             "No user takes part in the flow clientCredentials; make the tool an AuthenticatedFunctionTool, which "
             "fetches the token by itself."
         )
-    made.code_verifier = made.code_verifier or secrets.token_urlsafe(48)
-    made.code_challenge_method = "S256"
-    further = {
-        "access_type": "offline",
-        "prompt": made.prompt or "consent",
-        "audience": made.audience,
-        "nonce": made.nonce,
-    }
-    made.auth_uri, made.state = _protocol()(
-        None, made.client_id, redirect_uri=made.redirect_uri, code_challenge_method="S256"
+    client.code_verifier = client.code_verifier or secrets.token_urlsafe(48)
+    client.code_challenge_method = "S256"
+    params = {"prompt": client.prompt or "consent", "audience": client.audience, "nonce": client.nonce}
+    client.auth_uri, client.state = _oauth_library()(
+        None, client.client_id, redirect_uri=client.redirect_uri, code_challenge_method="S256"
     ).create_authorization_url(
         where.authorization,
         state=secrets.token_urlsafe(32),
-        code_verifier=str(made.code_verifier),
+        code_verifier=str(client.code_verifier),
         scope=" ".join(where.scopes),
-        **{name: value for name, value in further.items() if value},
+        access_type="offline",
+        **_without_empty(params),
     )
-    return made
+    return credential
 
 
-def by_code(config: AuthConfig, *, code: str, code_verifier: str | None, redirect_uri: str | None) -> OAuth2Auth:
-    """Exchange an authorisation code for tokens.
+def exchange_code(config: AuthConfig, *, code: str, code_verifier: str | None, redirect_uri: str | None) -> OAuth2Auth:
+    """Exchange an authorization code for tokens.
 
     Raises:
         AuthorizationFailed: The provider does not give any.
     """
-    further = {"code_verifier": code_verifier, "redirect_uri": redirect_uri}
-    return _tokens(
-        config, "authorization_code", code=code, **{name: str(value) for name, value in further.items() if value}
+    return _fetch_tokens(
+        config, "authorization_code", code=code, code_verifier=code_verifier, redirect_uri=redirect_uri
     )
 
 
-def by_client(config: AuthConfig) -> OAuth2Auth:
+def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
     """Fetch a token for the client itself.
 
     Raises:
         AuthorizationFailed: The provider does not give one.
     """
-    client = client_of(config)
     scopes = " ".join(endpoints(config).scopes)
-    further = {"scope": scopes, "audience": client.audience}
-    return _tokens(config, "client_credentials", **{name: value for name, value in further.items() if value})
+    return _fetch_tokens(config, "client_credentials", scope=scopes, audience=client_of(config).audience)
 
 
-def refreshed(config: AuthConfig, stored: OAuth2Auth) -> OAuth2Auth:
+def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
     """Exchange a refresh token for new tokens.
 
     Raises:
         AuthorizationFailed: The provider does not give any; `revoked` when the user has to log in again.
     """
-    new = _tokens(config, "refresh_token", refresh_token=str(stored.refresh_token))
-    new.refresh_token = new.refresh_token or stored.refresh_token
-    new.id_token = new.id_token or stored.id_token
-    return new
+    tokens = _fetch_tokens(config, "refresh_token", refresh_token=expired.refresh_token)
+    tokens.refresh_token = tokens.refresh_token or expired.refresh_token
+    tokens.id_token = tokens.id_token or expired.id_token
+    return tokens
 
 
-def expired(stored: OAuth2Auth) -> bool:
-    """Whether a token has expired, or is about to."""
-    return stored.expires_at is not None and stored.expires_at <= time.time() + LEEWAY_S
+def is_expired(credential: AuthCredential | None) -> bool:
+    """Whether a credential has a token that has expired, or is about to."""
+    tokens = None if credential is None else credential.oauth2
+    return tokens is not None and tokens.expires_at is not None and tokens.expires_at <= time.time() + LEEWAY_S
 
 
-def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
-    _protocol()  # as above
+def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth2Auth:
+    _oauth_library()  # as above
     import httpx2
 
-    where = endpoints(config)
+    where, given = endpoints(config), client_of(config)
     url = where.refresh if grant == "refresh_token" else where.token
     host = urlsplit(url).netloc.rpartition("@")[2]
-    with _client(config, where) as client:
+    with _client(given, where) as client:
         from authlib.integrations.httpx_client import OAuthError
 
         try:
-            token = client.fetch_token(url, grant_type=grant, **params)
+            token = client.fetch_token(url, grant_type=grant, **_without_empty(params))
         except OAuthError as error:
             raised = str(error.error)
             code = raised if _ERROR_CODE.fullmatch(raised) else "with an error"
@@ -260,17 +256,21 @@ def _tokens(config: AuthConfig, grant: str, **params: str) -> OAuth2Auth:
         raise AuthorizationFailed(f"{host} answered the {grant} without an access token.")
     expires_at, expires_in = token.get("expires_at"), token.get("expires_in")
     return OAuth2Auth(
-        client_id=client_of(config).client_id,
+        client_id=given.client_id,
         access_token=token["access_token"],
         refresh_token=token.get("refresh_token"),
         id_token=token.get("id_token"),
         expires_at=int(expires_at) if expires_at else None,
         expires_in=int(expires_in) if expires_in else None,
-        token_endpoint_auth_method=client_of(config).token_endpoint_auth_method,
+        token_endpoint_auth_method=given.token_endpoint_auth_method,
     )
 
 
-def _protocol() -> Any:
+def _without_empty(params: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in params.items() if value}
+
+
+def _oauth_library() -> Any:
     """Return authlib's client without HTTP, which takes a tenth of a second to import, and more to make."""
     try:
         from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -279,10 +279,9 @@ def _protocol() -> Any:
     return OAuth2Client
 
 
-def _client(config: AuthConfig, where: Endpoints) -> OAuth2Client:
+def _client(given: OAuth2Auth, where: Endpoints) -> OAuth2Client:
     from authlib.integrations.httpx_client import OAuth2Client
 
-    given = client_of(config)
     method: str | None = given.token_endpoint_auth_method
     if not given.client_secret and method != "private_key_jwt":
         method = "none"
@@ -307,7 +306,5 @@ def with_client(config: AuthConfig, credential: AuthCredential) -> AuthCredentia
     given = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
     if given is None or credential.oauth2 is None:
         return credential
-    whole = credential.model_copy(deep=True)
-    assert whole.oauth2 is not None
-    whole.oauth2.client_id, whole.oauth2.client_secret = given.client_id, given.client_secret
-    return whole
+    client = {"client_id": given.client_id, "client_secret": given.client_secret}
+    return credential.model_copy(update={"oauth2": credential.oauth2.model_copy(update=client)})

@@ -45,7 +45,7 @@ def web(
     async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
         try:
             from waystation.web.security import NotSafeToServe
-            from waystation.web.serving import CannotServe, serve
+            from waystation.web.server import CannotServe, serve
         except ModuleNotFoundError as error:
             text = f"`waystation web` needs {error.name!r}; install it with: pip install 'waystation[web]'"
             raise Problem(Exit.USAGE, text) from None

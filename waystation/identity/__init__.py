@@ -1,16 +1,14 @@
 """Who answers: proof that an answer is of the person that it names.
 
-Clients seal a person's token for the workers (`Sealer`), workers open and verify it (`WorkerIdentity`), and
+Clients encrypt a person's token for the workers (`Sealer`), workers decrypt and verify it (`WorkerIdentity`), and
 `waystation web` vouches for people who have logged in (`Gateway`, `OidcLogin`) and points them at calls (`Links`).
 Needs the extra `identity`.
 """
 
 from waystation.identity.configuration import Configuration
-from waystation.identity.envelope import Sealer, answer_digest
-from waystation.identity.gateway import Gateway
-from waystation.identity.links import Link, Links
 from waystation.identity.oidc import LoggedIn, OidcLogin
-from waystation.identity.worker import WorkerIdentity
+from waystation.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
+from waystation.identity.verification import WorkerIdentity
 
 __all__ = [
     "Configuration",

@@ -3,11 +3,12 @@
 Workers, clients and the gateway each have what they need and no more: who can read a worker's file cannot sign.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from waystation.configuration import Section, read_configuration, read_secret
 from waystation.core.errors import InvalidConfiguration
@@ -18,6 +19,12 @@ ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "
 MIN_RSA_BITS = 2048
 MIN_HMAC_BYTES = 32
 DEFAULT_AUDIENCE = "waystation"
+
+T = TypeVar("T")
+Use: TypeAlias = Literal["sig", "enc"]
+"""What a key is for, as JWK names it."""
+_PURPOSES: Mapping[Use, tuple[str, str]] = {"sig": ("Ed25519", "signatures"), "enc": ("X25519", "encryption")}
+"""Of keys for each use: the curve besides those of EC keys, and how errors call the use."""
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
@@ -31,19 +38,14 @@ class EnvelopeSection(Section):
     """Several while one replaces another: each opens what was sealed for it."""
 
 
-class IssuerSection(Section):
-    """`[[issuers]]`: whose word workers take for who somebody is."""
+class ClaimsSection(Section):
+    """Where tokens of an issuer have what identifies a person."""
 
     issuer: Name
-    audience: OneOrMore = Field(min_length=1)
-    jwks: Name | None = None
-    """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
     """The claim's name, or the path to it, such as `realm_access.roles`."""
     algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
-    bound: bool = False
-    """Whether each token has to be for one answer only, as those of our gateway are."""
 
     @field_validator("algorithms")
     @classmethod
@@ -51,6 +53,16 @@ class IssuerSection(Section):
         if unknown := sorted(set(value) - set(ALGORITHMS)):
             raise ValueError(f"{unknown[0]!r} is not among {', '.join(ALGORITHMS)}")
         return value
+
+
+class IssuerSection(ClaimsSection):
+    """`[[issuers]]`: whose word workers take for who somebody is."""
+
+    audience: OneOrMore = Field(min_length=1)
+    jwks: Name | None = None
+    """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
+    bound: bool = False
+    """Whether each token has to be for one answer only, as those of our gateway are."""
 
 
 class GatewaySection(Section):
@@ -70,60 +82,59 @@ class LinksSection(Section):
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
-class OidcSection(Section):
+class OidcSection(ClaimsSection):
     """`[oidc]`: where people log in to `waystation web`."""
 
-    issuer: Name
     client_id: Name
     client_secret_file: Name | None = None
     """Without it the provider knows a public client."""
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     """How the secret is sent."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
-    subject_claim: Name = "sub"
-    roles_claim: Name = "roles"
-    algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
-
-    _known = field_validator("algorithms")(IssuerSection._known.__func__)  # type: ignore[attr-defined]  # a classmethod
 
 
-class _File(Section):
+class Configuration(Section):
+    """The content of a file, and the keys that it names."""
+
     envelope: EnvelopeSection | None = None
     issuers: tuple[IssuerSection, ...] = ()
     gateway: GatewaySection | None = None
     links: LinksSection | None = None
     oidc: OidcSection | None = None
-
-
-class Configuration:
-    """What a file says, and the keys that it names."""
-
-    def __init__(self, file: Path, content: _File) -> None:
-        self.file = file
-        self.envelope, self.issuers, self.gateway = content.envelope, content.issuers, content.gateway
-        self.links, self.oidc = content.links, content.oidc
+    _file: Path = PrivateAttr(default=Path())
 
     @classmethod
     def read(cls, file: str | Path) -> "Configuration":
         """Read a file.
 
         Raises:
-            InvalidConfiguration: It cannot be used; the error says which key, and what to change.
+            InvalidConfiguration: It cannot be used; the error names the key, and what to change.
         """
-        path = Path(file)
-        return cls(path, read_configuration(path, _File))
+        configuration = read_configuration(Path(file), cls)
+        configuration._file = Path(file)
+        return configuration
 
     def fault(self, key: str, problem: str) -> InvalidConfiguration:
         """Return the error for a key that cannot be used."""
-        return InvalidConfiguration(self.file, key, problem)
+        return InvalidConfiguration(self._file, key, problem)
 
     def lacks(self, section: str, purpose: str) -> InvalidConfiguration:
         """Return the error for a section that is not there."""
         return self.fault(section, f"is missing; {purpose}. `waystation identity init DIR` writes examples.")
 
+    def need(self, found: T | None, section: str, purpose: str) -> T:
+        """Return a part of the configuration.
+
+        Raises:
+            InvalidConfiguration: It is missing.
+        """
+        if found is None:
+            raise self.lacks(section, purpose)
+        return found
+
     def path(self, name: str) -> Path:
         """Return where a file is that the configuration names: beside the configuration, unless it says otherwise."""
-        return self.file.parent / Path(name).expanduser()
+        return self._file.parent / Path(name).expanduser()
 
     def secret(self, key: str, name: str) -> str:
         """Return what a file holds, or with `env:NAME` a variable, which then is removed: child processes inherit it.
@@ -131,30 +142,23 @@ class Configuration:
         Raises:
             InvalidConfiguration: It is not there, or empty.
         """
-        return read_secret(self.file, key, name)
+        return read_secret(self._file, key, name)
 
-    def signing_key(self, key: str, name: str) -> ECKey | OKPKey:
-        """Return a private key for signatures.
+    def private_key(self, key: str, name: str, *, use: Use) -> ECKey | OKPKey:
+        """Return a private key: for signatures, or one with which envelopes are opened.
 
         Raises:
             InvalidConfiguration: It is none.
         """
-        found = self._key(key, name)
-        if isinstance(found, ECKey | OKPKey) and found.is_private and _is_for(found, "sig", "Ed25519"):
-            return found
-        raise self.fault(key, f"{name} is no private EC or Ed25519 key for signatures.")
+        return self._key(key, name, use, is_private=True)
 
-    def agreement_key(self, key: str, name: str, *, private: bool) -> ECKey | OKPKey:
-        """Return a key with which envelopes are sealed, or opened when it is private.
+    def encryption_key(self, key: str, name: str) -> ECKey | OKPKey:
+        """Return the public key with which envelopes are encrypted.
 
         Raises:
-            InvalidConfiguration: It is none, or a private one where a public one belongs.
+            InvalidConfiguration: It is none, or a private one.
         """
-        found = self._key(key, name)
-        kind = "private" if private else "public"
-        if isinstance(found, ECKey | OKPKey) and found.is_private is private and _is_for(found, "enc", "X25519"):
-            return found
-        raise self.fault(key, f"{name} is no {kind} EC or X25519 key for encryption.")
+        return self._key(key, name, "enc", is_private=False)
 
     def hmac_key(self, key: str, name: str) -> OctKey:
         """Return a shared key.
@@ -167,12 +171,22 @@ class Configuration:
             raise self.fault(key, f"{name} holds less than {MIN_HMAC_BYTES} random bytes.")
         return OctKey.import_key(text)
 
-    def _key(self, key: str, name: str) -> Key:
+    def _key(self, key: str, name: str, use: Use, *, is_private: bool) -> ECKey | OKPKey:
         text = self.secret(key, name)
         try:
-            return key_of(text)
+            found = key_of(text)
         except Exception:  # noqa: BLE001  # readers of keys raise anything, and their messages may quote the key
             raise self.fault(key, f"{name} is neither a JWK nor a PEM file that can be read.") from None
+        curve, purpose = _PURPOSES[use]
+        if (
+            isinstance(found, ECKey | OKPKey)
+            and (isinstance(found, ECKey) or found.curve_name == curve)
+            and found.is_private is is_private
+            and found.get("use", use) == use
+        ):
+            return found
+        kind = "private" if is_private else "public"
+        raise self.fault(key, f"{name} is no {kind} EC or {curve} key for {purpose}.")
 
 
 def key_of(text: str) -> Key:
@@ -189,7 +203,3 @@ def key_of(text: str) -> Key:
         except Exception:  # noqa: BLE001  # of another kind
             continue
     raise ValueError("no key")
-
-
-def _is_for(key: ECKey | OKPKey, use: str, curve: str) -> bool:
-    return key.get("use", use) == use and (isinstance(key, ECKey) or key.curve_name == curve)

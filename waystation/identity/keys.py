@@ -97,12 +97,7 @@ class IssuerKeys:
     async def _fetched(self) -> JsonObject:
         if isinstance(self._place, Path):
             return await asyncio.to_thread(from_file, self._place)
-        place = self._place
-        if place is None:
-            place = (await discovered(self._issuer)).get("jwks_uri")
-            if not isinstance(place, str) or not trusted(place):
-                raise ValueError("what the provider publishes of itself names no address of keys that can be trusted")
-        return await fetched(place)
+        return await fetched(self._place or await endpoint(self._issuer, "jwks_uri"))
 
 
 def suits(key: Key, algorithm: str) -> bool:
@@ -118,16 +113,19 @@ def suits(key: Key, algorithm: str) -> bool:
             return False
 
 
-async def discovered(issuer: str) -> JsonObject:
-    """Return what an OpenID provider publishes of itself.
+async def endpoint(issuer: str, name: str) -> str:
+    """Return an address that an OpenID provider publishes of itself.
 
     Raises:
         OSError: It is not reached.
-        ValueError: It publishes nothing, or of somebody else.
+        ValueError: It publishes none that can be trusted, or is another provider.
     """
-    found = await fetched(issuer.rstrip("/") + DISCOVERY)
-    if found.get("issuer") != issuer:
+    published = await fetched(issuer.rstrip("/") + DISCOVERY)
+    if published.get("issuer") != issuer:
         raise ValueError("the provider says that it is another issuer than the configuration has")
+    found = published.get(name)
+    if not isinstance(found, str) or not trusted(found):
+        raise ValueError(f"the provider publishes no {name} that can be trusted")
     return found
 
 

@@ -6,19 +6,18 @@ The state belongs into a cookie of the browser that began: otherwise somebody el
 import hmac
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
+
+from cachetools import TTLCache
 
 from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.core.payload import JsonObject
-from waystation.core.places import trusted
 from waystation.core.policy import Verified
-from waystation.identity.configuration import Configuration, IssuerSection, OidcSection
-from waystation.identity.envelope import MAX_JWT_CHARS
-from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discovered
-from waystation.identity.tokens import Issuer
+from waystation.identity.configuration import Configuration, OidcSection
+from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, endpoint
+from waystation.identity.tokens import MAX_JWT_CHARS
+from waystation.identity.verification import Issuer
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -38,23 +37,23 @@ REFUSALS = frozenset(
 """How OAuth and OpenID Connect name refusals. A provider's other words may quote the code, or the client's secret."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoggedIn:
+class LoggedIn(NamedTuple):
     """Who has logged in."""
 
     who: Verified
     name: str | None
     """As the provider shows the person."""
-    token: str
-    """The provider's id token."""
+    next: str
+    """The path that the browser asked for before."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Begun:
+class _Begun(NamedTuple):
+    """A login that is not finished."""
+
     verifier: str
     nonce: str
     redirect_uri: str
-    at: float
+    next: str
 
 
 class OidcLogin:
@@ -64,19 +63,9 @@ class OidcLogin:
         self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._section, self._secret, self._clock = section, secret, clock
-        self._issuer = Issuer(
-            IssuerSection(
-                issuer=section.issuer,
-                audience=(section.client_id,),
-                subject_claim=section.subject_claim,
-                roles_claim=section.roles_claim,
-                algorithms=section.algorithms,
-            ),
-            keys,
-        )
-        self._begun: OrderedDict[str, _Begun] = OrderedDict()
-        self._published: JsonObject = {}
-        self._published_at = float("-inf")
+        self._issuer = Issuer(section, (section.client_id,), keys)
+        self._begun: TTLCache[str, _Begun] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
+        self._endpoints: TTLCache[str, str] = TTLCache(2, FRESH_S, timer=clock)
 
     @classmethod
     def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "OidcLogin":
@@ -85,31 +74,28 @@ class OidcLogin:
         Raises:
             InvalidConfiguration: There is no such section, or it cannot be used.
         """
-        section = configuration.oidc
-        if section is None:
-            raise configuration.lacks("oidc", "it says where people log in")
+        section = configuration.need(configuration.oidc, "oidc", "it says where people log in")
         name = section.client_secret_file
         secret = configuration.secret("oidc.client_secret_file", name) if name else None
         return cls(section, secret, IssuerKeys.of(configuration, "oidc", section.issuer, None), clock=clock)
 
-    async def begin(self, redirect_uri: str) -> tuple[str, str]:
+    async def begin(self, redirect_uri: str, next: str = "/") -> tuple[str, str]:
         """Return the address to which a browser is sent, and the state, which belongs into a cookie of it.
 
         Args:
             redirect_uri: Where the provider sends it back, as is registered there.
+            next: The path that the browser asked for.
 
         Raises:
             IdentityUnavailable: The provider is not reached.
         """
-        place = await self._place("authorization_endpoint")
+        place = await self._endpoint("authorization_endpoint")
         state, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(3))
         async with self._client() as client:
             url, _ = client.create_authorization_url(
                 place, state=state, nonce=nonce, code_verifier=verifier, redirect_uri=redirect_uri
             )
-        self._begun[state] = _Begun(verifier=verifier, nonce=nonce, redirect_uri=redirect_uri, at=self._clock())
-        while len(self._begun) > MAX_LOGINS:
-            self._begun.popitem(last=False)
+        self._begun[state] = _Begun(verifier, nonce, redirect_uri, next)
         return url, state
 
     async def finish(self, returned: Mapping[str, str], state: str | None) -> LoggedIn:
@@ -130,7 +116,7 @@ class OidcLogin:
                 "again."
             )
         begun = self._begun.pop(state, None)
-        if begun is None or begun.at + LOGIN_LIMIT_S <= self._clock():
+        if begun is None:
             raise AuthorizationFailed(
                 "This login was finished before, took too long, or was begun at another server process; log in again."
             )
@@ -153,14 +139,14 @@ class OidcLogin:
         ):
             raise AuthorizationFailed("The provider's token is of another login; log in again.")
         name = claims.get("name")
-        return LoggedIn(who=who, name=name[:200] if isinstance(name, str) else None, token=token)
+        return LoggedIn(who, name[:200] if isinstance(name, str) else None, begun.next)
 
     async def _token(self, code: str, begun: _Begun) -> str:
         """Exchange a code for an id token."""
         import httpx2
         from authlib.integrations.httpx_client import OAuthError
 
-        place = await self._place("token_endpoint")
+        place = await self._endpoint("token_endpoint")
         try:
             async with self._client() as client:
                 answer: JsonObject = await client.fetch_token(
@@ -189,30 +175,24 @@ class OidcLogin:
     def _client(self) -> "AsyncOAuth2Client":
         from authlib.integrations.httpx_client import AsyncOAuth2Client
 
-        options: dict[str, Any] = {"token_endpoint_auth_method": self._section.client_authentication}
-        if self._secret is None:
-            options = {"token_endpoint_auth_method": "none"}
         return AsyncOAuth2Client(
             self._section.client_id,
             self._secret,
             scope=" ".join(self._section.scopes),
             code_challenge_method="S256",
             timeout=FETCH_LIMIT_S,
-            **options,
+            token_endpoint_auth_method=self._section.client_authentication if self._secret else "none",
         )
 
-    async def _place(self, name: str) -> str:
+    async def _endpoint(self, name: str) -> str:
         """Return an address of the provider's, as it publishes it."""
-        provider = f"The provider {self._section.issuer}"
-        if self._clock() - self._published_at >= FRESH_S:
+        found = self._endpoints.get(name)
+        if found is None:
             try:
-                self._published = await discovered(self._section.issuer)
+                found = self._endpoints[name] = await endpoint(self._section.issuer, name)
             except (OSError, ValueError) as error:
-                raise IdentityUnavailable(f"{provider} is not reached: {error}.") from None
-            self._published_at = self._clock()
-        found = self._published.get(name)
-        if not isinstance(found, str) or not trusted(found):
-            raise IdentityUnavailable(f"{provider} publishes no {name} that can be trusted.")
+                text = f"The provider {self._section.issuer} is not reached: {error}."
+                raise IdentityUnavailable(text) from None
         return found
 
 

@@ -5,40 +5,48 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
-from urllib.parse import quote, unquote
+from typing import Any, Literal
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from temporalio.service import RPCError
 
-from waystation.client import AgentClient
-from waystation.core.answer import Action
-from waystation.core.payload import JsonObject
+from waystation.client import AgentClient, Invocation, Outcome
+from waystation.core import ids
+from waystation.core.answer import Action, Answer, PendingCall, usual_hint
+from waystation.core.approval import allowed
+from waystation.core.authority import check_authority, check_claim
+from waystation.core.call import CallState
+from waystation.core.errors import (
+    ForeignHistory,
+    NotAllowed,
+    StoreFailed,
+)
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import SECRET_NAMES
 from waystation.presentation import terminal, text_safety
-from waystation.presentation.call_history import story
+from waystation.presentation.call_history import MAX_SAID, by, story
 from waystation.web import forms
-from waystation.web.answer_form import Incomplete, answer_in, needs_comment, object_in, response_fields
-from waystation.web.answering import TWIN_LIMIT_S, Answering
-from waystation.web.call_view import (
-    Looked,
-    around,
-    asked,
-    conversation,
-    decisions,
-    hint,
-    looked_up,
-    refused_to,
-    size,
-)
-from waystation.web.forms import Field
-from waystation.web.logins import Login
-from waystation.web.posted import Posted, posted
-from waystation.web.rendering import page
-from waystation.web.streams import Refused
+from waystation.web.forms import Field, Form, InvalidInput, read_form
+from waystation.web.invocations import describe, id_in_path
+from waystation.web.login import Gatekeeper, Login, call_path
+from waystation.web.responses import Refused, page, refused, status_of
 
+log = structlog.get_logger("waystation.web")
+
+TWIN_LIMIT_S = 20.0
+"""How long the second of two clicks waits for the outcome of the first: longer than that may wait for a worker."""
+MAX_COMMENT = 20_000
+CONVERSATION_LINES = 8
+"""Of the conversation, beside a call."""
+NO_COMMENT = ("claim", "release", "progress")
+"""Actions that settle nothing, so that no policy asks why."""
 AFTERWARDS = {
     **{action: f"The call was {terminal.DONE[action]}." for action in ("progress", "claim", "release")},
     **dict.fromkeys(("approve", "edit"), "Your approval counts; more people have to approve."),
@@ -51,200 +59,451 @@ UNVERIFIED = (
 )
 TWICE = "This form was sent before, and counts once."
 LATE = "Your answer was not sent: the call waits no more."
+LOOK_AGAIN = "Some fields need another look."
+
+Standing = Literal["open", "decided", "expired", "closed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """One call as its page shows it."""
+
+    invocation: Invocation
+    log: Log
+    state: CallState
+    pending: PendingCall
+    standing: Standing
+
+    @property
+    def id(self) -> str:
+        """The id of the call in the whole namespace."""
+        return self.pending.approval_id
+
+    @property
+    def decision(self) -> str:
+        """Who decided what and when; or why nobody can any more."""
+        match self.standing:
+            case "open":
+                return "This call waits for an answer."
+            case "expired":
+                return "Nobody answered before the deadline. The call was not approved."
+            case "decided" if self.state.answer:
+                at = f", {terminal.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
+                answer = self.state.answer
+                return f"This call was {terminal.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
+            case _:
+                over = self.log.ended.status.replace("_", " ") if self.log.ended else "going on without it"
+                return f"This call waits no more: the invocation is {over}."
+
+    @property
+    def decisions(self) -> tuple[Action, ...]:
+        """The decisions that the call takes, in the order in which a page offers them."""
+        possible = allowed(self.state)
+        # What was asked for in a form is not answered by a mere yes.
+        unfit = {"approve"} if self.state.call.response_schema and self.state.gate != "waiting" else set()
+        order: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
+        return tuple(action for action in order if action in possible and action not in unfit)
+
+    @property
+    def further_actions(self) -> tuple[Action, ...]:
+        """What else can be done to it: claimed or released, noted as seen, waived or closed by an operator."""
+        first: Action = "release" if self.state.claimed_by else "claim"
+        order: tuple[Action, ...] = (first, "view", "waive", "cancel")
+        return tuple(action for action in order if action in allowed(self.state))
+
+    @property
+    def needs_comment(self) -> bool:
+        """Whether whoever decides has to give a reason."""
+        return self.pending.policy is not None and self.pending.policy.comment
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The arguments as rows of a table."""
+        return _argument_rows(self.pending.args)
+
+    @property
+    def size(self) -> str:
+        """How large the arguments are."""
+        return f"{len(encode(self.pending.args)):,} bytes"
+
+    @property
+    def hint(self) -> text_safety.Shown:
+        """The hint of the tool's author, when that is more than the usual words."""
+        usual = self.pending.hint == usual_hint(self.pending.tool)
+        return text_safety.text("" if usual else self.pending.hint)
+
+    @property
+    def approvers(self) -> list[str]:
+        """Who may answer, in sentences."""
+        call, policy = self.pending, self.pending.policy
+        if policy is None:
+            return ["Anybody who reaches this server may answer."]
+        who = [text_safety.line(each) for each in policy.asked(call.level)]
+        so_far = ", ".join(map(text_safety.line, call.approved_by)) or "nobody"
+        times = "times" if call.level > 1 else "time"
+        sentences = (
+            (True, f"May answer: {', '.join(who)}." if who else "Anybody may answer."),
+            (policy.not_requester, "Not whoever the agent works for."),
+            (
+                policy.quorum > 1,
+                f"{policy.quorum} people have to approve; so far {so_far}. One who rejects ends it.",
+            ),
+            (policy.must_verify, "Only answers with a verified identity count."),
+            (policy.comment, "An answer needs a comment."),
+            (call.level > 0, f"Others were asked besides, {call.level} {times} so far."),
+        )
+        return [sentence for applies, sentence in sentences if applies]
+
+    def showing(self, digest: str | None) -> PendingCall:
+        """Return the call as a form has shown it: an answer holds for nothing else."""
+        return self.pending.model_copy(update={"digest": digest or self.pending.digest})
+
+    def response_fields(self) -> list[Field]:
+        """Return the fields of the response that the call waits for, when its author says which there are."""
+        schema = self.pending.response_schema
+        return forms.of_schema(schema) or [] if schema else []
+
+
+async def view_call(client: AgentClient, approval_id: str) -> CallView:
+    """Return a call, whether or not it still waits. No worker has to run.
+
+    Raises:
+        Refused: There is no such call, or the server does not say.
+    """
+    unknown = Refused(
+        HTTPStatus.NOT_FOUND,
+        "UnknownCall",
+        f"No call of the id {text_safety.line(approval_id)!r} waits or has waited here. It may be older than what the "
+        "server keeps, or the link was not copied whole.",
+    )
+    try:
+        invocation_id, call_id = ids.approved_call(approval_id)
+    except ValueError:
+        raise unknown from None
+    invocation = client.invocation(invocation_id)
+    try:
+        if await describe(client, invocation_id) is None:
+            raise unknown
+        log = await invocation.log()
+    except (RPCError, StoreFailed) as error:
+        raise refused(error) from None
+    except ForeignHistory:
+        raise unknown from None
+    open_now = {call.function_call_id: call for call in log.pending()} if not log.ended else {}
+    state = log.calls.get(ids.requesting_call(call_id))
+    if state is None or not state.ever_waits or log.input is None:
+        raise unknown
+    pending = open_now.get(state.id)
+    if pending is not None:
+        past = pending.deadline <= time.time()
+        return CallView(invocation, log, state, pending, "expired" if past else "open")
+    was = state.pending(invocation_id, log.input.user_id, log.input.session_id, log.input.requester)
+    if state.asked:
+        was = was.model_copy(update={"kind": state.asked})
+    standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
+    return CallView(invocation, log, state, was, standing)
+
+
+async def send_answers(
+    client: AgentClient,
+    gatekeeper: Gatekeeper,
+    login: Login,
+    calls: Sequence[PendingCall],
+    action: Action,
+    **fields: Any,
+) -> list[Outcome]:
+    """Send the same answer of a person at a browser to some calls, each for what the call has shown."""
+    fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
+    fields |= {"by": login.subject or None, "token": gatekeeper.token_of(login)}
+    outcomes = [outcome async for outcome in client.approvals.answer_all(calls, action, **fields)]
+    for outcome in outcomes:
+        if outcome.receipt is not None:
+            log.info("answer.taken", approval_id=outcome.approval_id, action=action)
+    return outcomes
+
+
+def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
+    """Return the status for an answer, and why it does not count."""
+    error = outcome.error
+    if error is None:
+        return HTTPStatus.OK, ""
+    if isinstance(error, RPCError):
+        text = f"The Temporal server did not answer ({error.status.name}), so nobody knows whether this counts."
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Look at the call before you answer it again."
+    return status_of(error), text_safety.line(str(error), 500)
+
+
+def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
+    """Return the action and the fields of the answer in a form.
+
+    Raises:
+        InvalidInput: It lacks something, or has something that is not what it should be.
+    """
+    wanted, call = form.get("action", ""), view.pending
+    remember = wanted == "approve-and-remember"
+    offered = [action for action in (*view.decisions, *view.further_actions) if action != "view"]
+    action = next((action for action in offered if action == wanted.partition("-")[0]), None)
+    if action is None or (remember and (call.policy is None or call.policy.remember is None)):
+        raise InvalidInput("The call does not take this answer.")
+    comment = form.get("comment", "").strip()
+    if len(comment) > MAX_COMMENT:
+        raise InvalidInput(f"The comment has {len(comment):,} characters; at most {MAX_COMMENT:,} are taken.")
+    if not comment and view.needs_comment and action not in NO_COMMENT:
+        raise InvalidInput("This answer needs a comment.")
+    fields: JsonObject = {"comment": comment, "remember": remember}
+    match action:
+        case "edit":
+            fields["args"] = _object_in(form, "args")
+            if fields["args"] is None:
+                raise InvalidInput("The arguments are missing; edit them again.")
+        case "respond":
+            fields["response"] = _response(form, view)
+        case "progress":
+            fields |= {"response": _text_response(form, "news"), "wake": "wake" in form}
+        case "approve" if call.kind == "budget":
+            fields["response"] = _grant(form, call)
+        case "approve" if call.kind == "confirmation" and form.get("payload", "").strip():
+            try:
+                fields["response"] = forms.parse_object(form["payload"])
+            except InvalidInput as error:
+                raise InvalidInput(f"What goes with the approval: {error}") from None
+    return action, fields
+
+
+def _response(form: Form, view: CallView) -> JsonObject:
+    fields = view.response_fields()
+    if not fields:
+        return _text_response(form, "response")
+    values, again = forms.read(fields, form)
+    if any(field.error for field in again):
+        raise InvalidInput(LOOK_AGAIN, again)
+    return values
+
+
+def _text_response(form: Form, name: str) -> JsonObject:
+    text = form.get(name, "")
+    if not text.strip():
+        raise InvalidInput("Write what the agent is told.")
+    return forms.parse_response(text)
+
+
+def _grant(form: Form, call: PendingCall) -> JsonObject | None:
+    grant: JsonObject = {}
+    for limit in call.args.get("limits") or ():
+        if amount := form.get(f"limit.{limit}", "").strip():
+            try:
+                grant[limit] = json.loads(amount)
+            except ValueError:
+                raise InvalidInput(f"{text_safety.line(str(limit))}: write a number, such as 5000.") from None
+    return grant or None
+
+
+def _object_in(form: Form, name: str) -> JsonObject | None:
+    """Return the JSON object in a hidden field; None when somebody has changed it into something else."""
+    try:
+        return forms.parse_object(form.get(name, ""))
+    except InvalidInput:
+        return None
 
 
 class CallPages:
     """The pages of calls."""
 
-    def __init__(self, client: AgentClient, answering: Answering, *, temporal_ui: str | None = None) -> None:
-        self._client, self._answering = client, answering
+    def __init__(self, client: AgentClient, gatekeeper: Gatekeeper, *, temporal_ui: str | None = None) -> None:
+        self._client, self._gatekeeper = client, gatekeeper
         self._ui = temporal_ui.rstrip("/") if temporal_ui else None
 
-    async def show(self, request: Request) -> Response:
-        """Answer with the page of a call. Nothing is changed by looking."""
-        looked = await looked_up(self._client, named(request))
-        return self._page(request, looked, notice=AFTERWARDS.get(request.query_params.get("done", ""), ""))
+    def routes(self) -> list[Route]:
+        """Return the pages."""
+        return [
+            Route("/approvals/{id}", self._show),
+            Route("/approvals/{id}", self._answer, methods=["POST"]),
+            Route("/approvals/{id}/edit", self._edit, methods=["GET", "POST"]),
+            Route("/approvals/{id}/arguments.json", self._arguments),
+            Route("/approvals/{id}/viewed", self._viewed, methods=["POST"]),
+        ]
 
-    async def viewed(self, request: Request) -> Response:
+    async def _view(self, request: Request) -> CallView:
+        return await view_call(self._client, id_in_path(request))
+
+    async def _show(self, request: Request) -> Response:
+        """Answer with the page of a call. Nothing is changed by looking."""
+        notice = AFTERWARDS.get(request.query_params.get("done", ""), "")
+        return self._page(request, await self._view(request), notice=notice)
+
+    async def _viewed(self, request: Request) -> Response:
         """Note that somebody looked at a call, where a policy makes that matter; of one login once."""
         login: Login = request.state.login
-        await posted(request, login)
-        looked = await looked_up(self._client, named(request))
-        matters = looked.pending.policy is not None and "view" in around(looked.state)
-        may = looked.standing == "open" and matters and not self._why_not(looked, login, "view")
-        if may and login.sees_first(looked.id):
-            await self._answering.send(login, looked.id, "view")
+        await read_form(request)
+        view = await self._view(request)
+        matters = view.pending.policy is not None and "view" in view.further_actions
+        may = view.standing == "open" and matters and not self._why_not(view, login, "view")
+        if may and login.sees_first(view.id):
+            await send_answers(self._client, self._gatekeeper, login, [view.pending], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    async def arguments(self, request: Request) -> Response:
+    async def _arguments(self, request: Request) -> Response:
         """Answer with all arguments as JSON."""
-        looked = await looked_up(self._client, named(request))
-        return Response(json.dumps(looked.pending.args, indent=2), media_type="application/json")
+        view = await self._view(request)
+        return Response(json.dumps(view.pending.args, indent=2), media_type="application/json")
 
-    async def edit(self, request: Request) -> Response:
+    async def _edit(self, request: Request) -> Response:
         """Answer with the arguments as a form; or, when that was sent, with what it would change."""
-        login: Login = request.state.login
-        form = await posted(request, login) if request.method == "POST" else Posted(())
-        looked = await looked_up(self._client, named(request))
-        if looked.standing != "open" or "edit" not in decisions(looked.state):
-            late = LATE if request.method == "POST" and looked.standing != "open" else ""
-            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=late)
-        args = looked.pending.args
-        edited = partial(self._edit_page, request, looked, comment=form.text("comment"))
+        is_post = request.method == "POST"
+        form = await read_form(request) if is_post else Form()
+        view = await self._view(request)
+        if view.standing != "open" or "edit" not in view.decisions:
+            late = LATE if is_post and view.standing != "open" else ""
+            return self._page(request, view, code=HTTPStatus.CONFLICT, problem=late)
+        args, comment = view.pending.args, form.get("comment", "")
+        edited = partial(self._edit_page, request, view, comment=comment)
         if "again" in form:
-            return edited(forms.of_arguments(object_in(form.one("args")) or args))
-        if request.method != "POST" or "begin" in form:
-            return edited(forms.of_arguments(args))
+            return edited(forms.of_arguments(_object_in(form, "args") or args))
+        fields = forms.of_arguments(args)
+        if not is_post or "begin" in form:
+            return edited(fields)
         if forms.WHOLE in form:
             try:
-                wanted, fields = forms.object_of(form.text(forms.WHOLE)), list[Field]()
-            except ValueError as error:
-                return edited(forms.of_arguments(args), form.text(forms.WHOLE), str(error))
+                wanted = forms.parse_object(form[forms.WHOLE])
+            except InvalidInput as error:
+                return edited(fields, form[forms.WHOLE], str(error))
         else:
-            wanted, fields = forms.read(forms.of_arguments(args), form)
-        if any(field.error for field in fields):
-            return edited(fields, problem="Some fields need another look.")
-        if _same(wanted, args):
-            return edited(forms.of_arguments(args), problem="Nothing was changed.")
+            wanted, again = forms.read(fields, form)
+            if any(field.error for field in again):
+                return edited(again, problem=LOOK_AGAIN)
+        # Python takes 1 and 1.0 and True for equal; a tool may not.
+        if json.dumps(wanted, sort_keys=True) == json.dumps(args, sort_keys=True):
+            return edited(fields, problem="Nothing was changed.")
         return page(
             "compare.html",
-            login=login,
-            call=looked.pending,
+            login=request.state.login,
+            call=view.pending,
             rows=_differences(args, wanted),
             args=json.dumps(wanted),
-            once=_once(login, looked),
-            comment_needed=needs_comment(looked.pending),
-            comment=form.text("comment"),
+            once=_once(request.state.login, view),
+            comment_needed=view.needs_comment,
+            comment=comment,
         )
 
-    async def answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
         """Take the form of an answer: send it, once, and show what became of it."""
         login: Login = request.state.login
-        form = await posted(request, login)
-        looked = await looked_up(self._client, named(request))
-        sending = login.sending(form.one("nonce"), looked.id)
-        if sending is None:
-            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=AGAIN)
-        if sending.taken:
+        form = await read_form(request)
+        view = await self._view(request)
+        conflict = partial(self._page, request, code=HTTPStatus.CONFLICT)
+        use = login.form_use(form.get("nonce", ""), view.id)
+        if use is None:
+            return conflict(view, problem=AGAIN)
+        if use.taken:
             with suppress(TimeoutError):
-                await asyncio.wait_for(sending.done.wait(), TWIN_LIMIT_S)
-            looked = await looked_up(self._client, looked.id)
-            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=TWICE)
-        if looked.standing != "open":
-            return self._page(request, looked, code=HTTPStatus.CONFLICT, problem=LATE)
+                await asyncio.wait_for(use.done.wait(), TWIN_LIMIT_S)
+            return conflict(await self._view(request), problem=TWICE)
+        if view.standing != "open":
+            return conflict(view, problem=LATE)
         try:
-            action, fields = answer_in(form, looked)
-        except Incomplete as incomplete:
-            return self._page(
-                request,
-                looked,
-                code=HTTPStatus.UNPROCESSABLE_ENTITY,
-                problem=str(incomplete),
-                typed=form,
-                fields=incomplete.fields,
-            )
+            action, fields = parse_answer(form, view)
+        except InvalidInput as error:
+            code = HTTPStatus.UNPROCESSABLE_ENTITY
+            return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
+        call = view.showing(form.get("digest"))
         # Nothing was awaited since it was seen to be free, so of two at once one is the second.
-        sending.taken = True
+        use.taken = True
         try:
-            outcome = await self._answering.send(
-                login,
-                looked.id,
-                action,
-                digest=form.one("digest") or looked.pending.digest,
-                answer_id=form.one("nonce"),
-                **fields,
+            (outcome,) = await send_answers(
+                self._client, self._gatekeeper, login, [call], action, answer_id=form["nonce"], **fields
             )
         finally:
-            sending.done.set()
-        if outcome.counts:
+            use.done.set()
+        if outcome.receipt is not None:
             done = f"?done={action}" if action in AFTERWARDS else ""
-            return RedirectResponse(f"{_place(looked)}{done}", HTTPStatus.SEE_OTHER)
-        problem = text_safety.line(outcome.message, 500)
-        if outcome.status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
-            raise Refused(outcome.status, "NoServer", problem)
-        looked = await looked_up(self._client, looked.id)
-        if action == "edit" and outcome.status is HTTPStatus.UNPROCESSABLE_ENTITY and looked.standing == "open":
-            wanted = fields["args"]
-            said = form.text("comment")
-            return self._edit_page(
-                request, looked, forms.of_arguments(wanted), forms.written(wanted), problem, comment=said
-            )
-        return self._page(request, looked, code=outcome.status, problem=problem, typed=form)
+            return RedirectResponse(f"{call_path(view.id)}{done}", HTTPStatus.SEE_OTHER)
+        status, problem = problem_of(outcome)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:  # nor could the call be shown
+            raise Refused(status, "NoServer", problem)
+        view = await self._view(request)
+        if action == "edit" and status is HTTPStatus.UNPROCESSABLE_ENTITY and view.standing == "open":
+            again, whole = forms.of_arguments(fields["args"]), forms.format_json(fields["args"])
+            return self._edit_page(request, view, again, whole, problem, comment=form.get("comment", ""))
+        return self._page(request, view, code=status, problem=problem, typed=form)
 
     def _page(
         self,
         request: Request,
-        looked: Looked,
+        view: CallView,
         *,
         code: HTTPStatus = HTTPStatus.OK,
         notice: str = "",
         problem: str = "",
-        typed: Posted | None = None,
+        typed: Form | None = None,
         fields: Sequence[Field] | None = None,
     ) -> Response:
         login: Login = request.state.login
-        call, typed = looked.pending, typed or Posted(())
-        open_now = looked.standing == "open"
-        why_not = self._why_not(looked, login, "reject")
+        call, is_open = view.pending, view.standing == "open"
+        why_not = self._why_not(view, login, "reject")
+        further = [
+            action
+            for action in view.further_actions
+            if is_open and not login.only and not self._why_not(view, login, action)
+        ]
+        uri = terminal.login_uri(call)
         return page(
             "call.html",
             code=code,
             login=login,
-            looked=looked,
+            view=view,
             call=call,
-            actions=self._offered(looked, login) if open_now and not why_not else (),
-            around=self._around(looked, login) if open_now and not login.only else (),
-            sees=open_now and call.policy is not None and login.browser and not login.only,
-            path=_place(looked),
-            why_not=why_not if open_now else "",
-            rows=rows_of(call.args),
-            before=None if looked.state.shown is None else rows_of(looked.state.shown),
+            actions=self._offered(view, login) if is_open and not why_not else (),
+            around=further,
+            sees=is_open and call.policy is not None and login.browser and not login.only,
+            path=call_path(view.id),
+            why_not=why_not if is_open else "",
+            before=None if view.state.shown is None else _argument_rows(view.state.shown),
             whole=text_safety.value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
-            size=size(call.args),
-            hint=text_safety.text(hint(call)),
-            login_uri=_web_address(terminal.login_uri(call)),
+            login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,
             payload=None if call.payload is None or call.kind == "credential" else text_safety.value(call.payload),
             interim=None if call.interim is None else text_safety.value(call.interim),
-            asked=asked(call),
-            until=terminal.until(call.deadline, time.time()) if open_now else "",
-            since=call.requested_at,
-            said=conversation(looked.log),
-            story=story(looked.log, looked.state),
-            fields=fields if fields is not None else response_fields(call),
+            until=terminal.until(call.deadline, time.time()) if is_open else "",
+            said=_conversation(view.log),
+            story=story(view.log, view.state),
+            fields=fields if fields is not None else view.response_fields(),
             limits=call.args.get("limits") or () if call.kind == "budget" else (),
-            typed=typed,
-            notice=notice if open_now else "",
+            typed=typed or Form(),
+            notice=notice if is_open else "",
             problem=problem,
-            comment_needed=needs_comment(call),
-            once=_once(login, looked) if open_now else None,
-            temporal=self._temporal_address(looked),
+            comment_needed=view.needs_comment,
+            once=_once(login, view) if is_open else None,
+            temporal_ui=self._ui,
+            namespace=self._client.temporal.namespace,
         )
 
-    def _offered(self, looked: Looked, login: Login) -> tuple[Action, ...]:
-        who = self._answering.known_as(login)
-        possible = decisions(looked.state)
-        if (who.subject if who else login.person) in looked.pending.approved_by:  # of several who have to
-            possible = tuple(each for each in possible if each not in ("approve", "edit"))
-        # Arguments are edited on further pages, which a link does not open.
-        return tuple(each for each in possible if each in ("approve", "reject", "respond")) if login.only else possible
+    def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
+        left_out = {"approve", "edit"} if login.subject in view.pending.approved_by else set()
+        if login.only:
+            left_out |= {"edit", "progress"}  # arguments are edited on further pages, which a link does not open
+        return tuple(action for action in view.decisions if action not in left_out)
 
-    def _around(self, looked: Looked, login: Login) -> tuple[Action, ...]:
-        return tuple(each for each in around(looked.state) if not self._why_not(looked, login, each))
-
-    def _why_not(self, looked: Looked, login: Login, action: Action) -> str:
+    def _why_not(self, view: CallView, login: Login, action: Action) -> str:
+        """Return why a person may not do that to the call; empty when that is allowed."""
         if not login.browser:
             return (
                 "This link shows the call. To answer it, log in." if login.only else "Log in with a browser to answer."
             )
-        who = self._answering.known_as(login)
-        if who is None and looked.pending.policy is not None and looked.pending.policy.must_verify:
+        who = self._gatekeeper.known_as(login)
+        if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
             return UNVERIFIED
-        return refused_to(looked, action, login.person, who)
+        answer = Answer(function_call_id=view.state.id, action=action, by=login.person or None)
+        input = view.log.input
+        try:
+            check_authority(view.state, answer, who, (input.requester or input.user_id) if input else "")
+            check_claim(view.state, answer, who)
+        except NotAllowed as error:
+            return str(error)
+        return ""
 
     def _edit_page(
         self,
         request: Request,
-        looked: Looked,
+        view: CallView,
         fields: Sequence[Field],
         typed: str | None = None,
         problem: str = "",
@@ -255,28 +514,16 @@ class CallPages:
             "edit.html",
             code=HTTPStatus.UNPROCESSABLE_ENTITY if problem else HTTPStatus.OK,
             login=request.state.login,
-            call=looked.pending,
+            call=view.pending,
             fields=fields,
-            whole=forms.written(looked.pending.args) if typed is None else typed,
+            whole=forms.format_json(view.pending.args) if typed is None else typed,
             open_whole=typed is not None or not fields,
             problem=problem,
             comment=comment,
         )
 
-    def _temporal_address(self, looked: Looked) -> str | None:
-        if self._ui is None:
-            return None
-        namespace, id = (quote(name, safe="") for name in (self._client.temporal.namespace, looked.invocation.id))
-        return f"{self._ui}/namespaces/{namespace}/workflows/{id}"
 
-
-def named(request: Request) -> str:
-    """Return the approval id that a path names."""
-    return unquote(request.path_params["id"], errors="replace")
-
-
-def rows_of(args: JsonObject) -> list[dict[str, Any]]:
-    """Return the arguments as rows of a table."""
+def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:
     return [
         {"name": text_safety.text(name), "value": text_safety.value(value), "secret": bool(SECRET_NAMES.search(name))}
         for name, value in args.items()
@@ -301,19 +548,17 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
     return rows
 
 
-def _place(looked: Looked) -> str:
-    return f"/approvals/{quote(looked.id, safe='')}"
+def _conversation(log: Log) -> list[terminal.Line]:
+    """Return the last lines of the conversation."""
+    lines: list[terminal.Line] = []
+    for event in reversed(log.events):
+        said = [line for line in terminal.lines_of(event) if line.kind in ("text", "error")]
+        lines = [terminal.Line(line.kind, line.who, text_safety.line(line.text, MAX_SAID)) for line in said] + lines
+        if len(lines) >= CONVERSATION_LINES:
+            break
+    return lines[-CONVERSATION_LINES:]
 
 
-def _same(one: JsonObject, other: JsonObject) -> bool:
-    # Python takes 1 and 1.0 and True for equal; a tool may not.
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _once(login: Login, looked: Looked) -> dict[str, str]:
-    """Return what makes a form this login's own, about this very call, and good for one time."""
-    return {"csrf": login.csrf, "nonce": login.offer(looked.id), "digest": looked.pending.digest}
-
-
-def _web_address(uri: str | None) -> str | None:
-    return uri if uri is not None and uri.startswith(("https://", "http://")) else None
+def _once(login: Login, view: CallView) -> dict[str, str]:
+    """Return the fields that make a form this login's own, about this very call, and good for one time."""
+    return {"csrf": login.csrf, "nonce": login.offer(view.id), "digest": view.pending.digest}

@@ -1,29 +1,79 @@
-"""Fields of a form for JSON values: one for each argument of a call, or for each property of a schema."""
+"""Forms: those that browsers send, and fields for JSON values in them.
 
+There is a field for each argument of a call, or for each property of a schema.
+"""
+
+import hmac
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import Any, Literal, cast
+from http import HTTPStatus
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
 
 from waystation.core.errors import NotJson
 from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.summary import SECRET_NAMES
 from waystation.presentation.text_safety import escaped, hides
-from waystation.web.posted import Posted
+from waystation.web.responses import Refused
 
 Kind = Literal["line", "lines", "integer", "number", "boolean", "choice", "date", "moment", "json"]
-_KINDS: Mapping[Any, Kind] = {"string": "line", "integer": "integer", "number": "number", "boolean": "boolean"}
 _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}
 LONG = 80
 """Characters from which a text gets several lines."""
 MAX_TYPED = 10_000
 """Longer texts are edited as JSON, which shows what hides in them."""
 MAX_FIELDS = 100
+MAX_SENT_FIELDS = 2_000
 PREFIX = "value."
 WHOLE = "json"
 """The field that holds everything as JSON, where there are no fields for the parts."""
+
+Form: TypeAlias = ImmutableMultiDict[str, str]
+"""The fields of a form that was sent; of several with one name `get` returns the last."""
+
+
+def parse_form(body: bytes) -> Form:
+    """Return the fields of a form, from any page.
+
+    Raises:
+        Refused: It is no form.
+    """
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_SENT_FIELDS
+        )
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "This is not a form as browsers send it.") from None
+    # Only in forms do lines end like this.
+    return Form([(name, value.replace("\r\n", "\n")) for name, value in pairs])
+
+
+async def read_form(request: Request) -> Form:
+    """Return the form that was sent from a page of the login that sends it.
+
+    Raises:
+        Refused: It is none, or from another page.
+    """
+    form, login = parse_form(await request.body()), request.state.login
+    csrf = form.get("csrf", "").encode(errors="replace")
+    if not (login.browser and hmac.compare_digest(csrf, login.csrf.encode())):
+        text = "This form is not from a page that you opened since you logged in. Open it again, and send it then."
+        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+    return form
+
+
+class InvalidInput(Exception):
+    """A person typed something that cannot be taken; the message says what to write instead."""
+
+    def __init__(self, message: str, fields: Sequence["Field"] | None = None) -> None:
+        self.fields = fields
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +121,49 @@ def of_schema(schema: JsonObject) -> list[Field] | None:
     return [_of_property(str(key), part, schema, key in needed) for key, part in properties.items()]
 
 
-def read(fields: Iterable[Field], form: Posted) -> tuple[JsonObject, list[Field]]:
+def read(fields: Iterable[Field], form: Form) -> tuple[JsonObject, list[Field]]:
     """Return the values of fields as they were filled in, and the fields again, each with what is wrong with it."""
     values: JsonObject = {}
     again: list[Field] = []
     for field in fields:
-        given = form.text(field.name)
-        if field.secret and not given:
-            values[field.key] = field.kept
-            again.append(field)
-            continue
-        filled = replace(field, value=given)
-        if given.strip() == "" and not (field.keep_empty and field.kind in ("line", "lines")):
-            again.append(replace(filled, error="Fill this in." if field.required else ""))
-            continue
-        try:
-            values[field.key] = _value(field, given)
-            again.append(filled)
-        except ValueError as error:
-            again.append(replace(filled, error=str(error)))
+        text = form.get(field.name, "")
+        filled = replace(field, value=text)
+        is_missing = text.strip() == "" and not (field.keep_empty and field.kind in ("line", "lines"))
+        if field.secret and not text:
+            values[field.key], filled = field.kept, field
+        elif is_missing:
+            filled = replace(filled, error="Fill this in." if field.required else "")
+        else:
+            try:
+                values[field.key] = _parse(field, text)
+            except InvalidInput as error:
+                filled = replace(filled, error=str(error))
+        again.append(filled)
     return values, again
 
 
-def object_of(text: str) -> JsonObject:
+def parse_object(text: str) -> JsonObject:
     """Return the JSON object that was typed.
 
     Raises:
-        ValueError: It is none; the text says so to whoever typed it.
+        InvalidInput: It is none.
     """
     value = _json(text)
     if not isinstance(value, dict):
-        raise ValueError('Write one JSON object, such as {"name": "value"}.')
+        raise InvalidInput('Write one JSON object, such as {"name": "value"}.')
     return value
 
 
-def said(text: str) -> JsonObject:
+def parse_response(text: str) -> JsonObject:
     """Return what was typed as a response: an object as it stands, any other text as its `result`.
 
     Raises:
-        ValueError: It begins like an object, but is none.
+        InvalidInput: It begins like an object, but is none.
     """
-    return object_of(text) if text.lstrip().startswith("{") else {"result": text}
+    return parse_object(text) if text.lstrip().startswith("{") else {"result": text}
 
 
-def written(value: object) -> str:
+def format_json(value: object) -> str:
     """Return JSON to be edited: characters that cannot be seen are written out."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return "".join(escaped(char) if hides(char) else char for char in text)
@@ -136,125 +185,126 @@ def _of_value(key: str, value: Any) -> Field:
             kind: Kind = "lines" if "\n" in value or len(value) > LONG else "line"
             return Field(key, kind, value, keep_empty=True)
         case _:
-            return Field(key, "json", written(value), required=True)
+            return Field(key, "json", format_json(value), required=True)
 
 
 def _of_property(key: str, part: Any, schema: JsonObject, required: bool) -> Field:
     found = _resolved(part if isinstance(part, dict) else {}, schema)
-    text = found.get("description") or ""
-    field = Field(key, "json", required=required, text=str(text), value=_default(found))
+    default = found.get("default")
+    field = Field(
+        key,
+        "json",
+        required=required,
+        text=str(found.get("description") or ""),
+        value=format_json(default) if "default" in found else "",
+    )
     choices = found.get("enum", [found["const"]] if "const" in found else None)
     if isinstance(choices, list) and choices:
         listed = tuple(
-            (json.dumps(choice), choice if isinstance(choice, str) else written(choice)) for choice in choices
+            (json.dumps(choice), choice if isinstance(choice, str) else format_json(choice)) for choice in choices
         )
-        return replace(
-            field, kind="choice", choices=listed, value=json.dumps(found.get("default")) if "default" in found else ""
-        )
-    kind = found.get("type")
-    if kind == "string":
-        longest = found.get("maxLength")
-        is_long = isinstance(longest, int) and longest > LONG * 2
-        drawn: Kind = _FORMATS.get(found.get("format"), "lines" if is_long else "line")
-        default = found.get("default")
-        # An empty text is one, unless the author says that it has to have something in it.
-        return replace(field, kind=drawn, value=default if isinstance(default, str) else "")
-    if kind == "boolean":
-        return _boolean(replace(field, kind="boolean"))
-    if kind in ("integer", "number"):
-        bounds = tuple(
-            (to, json.dumps(found[of])) for of, to in (("minimum", "min"), ("maximum", "max")) if of in found
-        )
-        return replace(field, kind=_KINDS[kind], bounds=bounds)
-    return field
+        return replace(field, kind="choice", choices=listed, value=json.dumps(default) if "default" in found else "")
+    match found.get("type"):
+        case "string":
+            longest = found.get("maxLength")
+            is_long = isinstance(longest, int) and longest > LONG * 2
+            kind = _FORMATS.get(found.get("format"), "lines" if is_long else "line")
+            # An empty text is one, unless the author says that it has to have something in it.
+            return replace(field, kind=kind, value=default if isinstance(default, str) else "")
+        case "boolean":
+            return _boolean(replace(field, kind="boolean"))
+        case "integer" | "number" as kind:
+            limits = (("minimum", "min"), ("maximum", "max"))
+            bounds = tuple((to, json.dumps(found[of])) for of, to in limits if of in found)
+            return replace(field, kind=kind, bounds=bounds)
+        case _:
+            return field
 
 
 def _boolean(field: Field) -> Field:
     return replace(field, choices=(("true", "yes"), ("false", "no")))
 
 
-def _default(found: JsonObject) -> str:
-    return written(found["default"]) if "default" in found else ""
-
-
 def _resolved(part: JsonObject, schema: JsonObject, depth: int = 0) -> JsonObject:
     """Return a schema with its reference followed, and of alternatives the only one that is not null."""
-    reference = part.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/") and depth < 10:
-        found: Any = schema
-        for step in reference[2:].split("/"):
-            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-        beside = {key: value for key, value in part.items() if key != "$ref"}
-        return _resolved({**found, **beside}, schema, depth + 1) if isinstance(found, dict) else beside
-    for alternatives in ("anyOf", "oneOf"):
-        listed = part.get(alternatives)
-        if isinstance(listed, list):
-            some = [each for each in listed if isinstance(each, dict) and each.get("type") != "null"]
-            if len(some) == 1 and depth < 10:
-                beside = {key: value for key, value in part.items() if key != alternatives}
-                return _resolved({**some[0], **beside}, schema, depth + 1)
+    for key in ("$ref", "anyOf", "oneOf"):
+        target = _target(part.get(key), schema)
+        if target is not None and depth < 10:
+            beside = {name: value for name, value in part.items() if name != key}
+            return _resolved({**target, **beside}, schema, depth + 1)
     kind = part.get("type")
     if isinstance(kind, list):
-        kinds = [each for each in kind if each != "null"]
+        kinds = [name for name in kind if name != "null"]
         return {**part, "type": kinds[0] if len(kinds) == 1 else None}
     # Gemini's schemas name types in capitals.
     return {**part, "type": kind.lower()} if isinstance(kind, str) else part
 
 
-def _value(field: Field, given: str) -> Any:
-    match field.kind:
-        case "line" | "lines":
-            return given
-        case "integer":
-            if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", given, re.ASCII):
-                raise ValueError("Write a whole number.")
-            return int(given)
-        case "number":
-            try:
-                return cast(float, _number(given))
-            except (ValueError, NotJson):
-                raise ValueError("Write a number, such as 12.5.") from None
-        case "boolean" | "choice":
-            if given not in dict(field.choices):
-                raise ValueError("Choose one of those that are offered.")
-            return json.loads(given)
-        case "date":
-            return _date(given)
-        case "moment":
-            return _moment(given)
-        case "json":
-            return _json(given)
+def _target(value: Any, schema: JsonObject) -> JsonObject | None:
+    found = None
+    if isinstance(value, list):
+        alternatives = [part for part in value if isinstance(part, dict) and part.get("type") != "null"]
+        found = alternatives[0] if len(alternatives) == 1 else None
+    elif isinstance(value, str) and value.startswith("#/"):
+        found = schema
+        for step in value[2:].split("/"):
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else None
 
 
-def _number(given: str) -> Any:
-    value = decode_foreign(given.strip().encode())
+def _parse(field: Field, text: str) -> Any:
+    if field.kind in ("line", "lines"):
+        return text
+    if field.kind == "json":
+        return _json(text)
+    parse, advice = _PARSERS[field.kind]
+    try:
+        return parse(field, text.strip())
+    except (ValueError, NotJson):
+        raise InvalidInput(advice) from None
+
+
+def _choice(field: Field, text: str) -> Any:
+    if text not in dict(field.choices):
+        raise ValueError
+    return json.loads(text)
+
+
+def _integer(_: Field, text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
+        raise ValueError
+    return int(text)
+
+
+def _number(_: Field, text: str) -> int | float:
+    value = decode_foreign(text.encode())
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
     return value
 
 
-def _date(given: str) -> str:
-    try:
-        return date.fromisoformat(given.strip()).isoformat()
-    except ValueError:
-        raise ValueError("Write a date, such as 2026-05-31.") from None
-
-
-def _moment(given: str) -> str:
-    text = given.strip()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("Write a date and a time, such as 2026-05-31T12:00.") from None
+def _moment(_: Field, text: str) -> str:
+    moment = datetime.fromisoformat(text)
     # What browsers send has no zone. As in the rest of the page, the time is this server's.
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()
+
+
+_PARSERS: Mapping[Kind, tuple[Callable[[Field, str], Any], str]] = {
+    "boolean": (_choice, "Choose one of those that are offered."),
+    "choice": (_choice, "Choose one of those that are offered."),
+    "integer": (_integer, "Write a whole number."),
+    "number": (_number, "Write a number, such as 12.5."),
+    "date": (lambda _, text: date.fromisoformat(text).isoformat(), "Write a date, such as 2026-05-31."),
+    "moment": (_moment, "Write a date and a time, such as 2026-05-31T12:00."),
+}
+"""How a text of a kind is read, and what is told when it cannot be."""
 
 
 def _json(text: str) -> Any:
     try:
         return decode_foreign(text.encode())
     except NotJson as error:
-        raise ValueError(f"This cannot be recorded: it has {error.found}.") from None
+        raise InvalidInput(f"This cannot be recorded: it has {error.found}.") from None
     except ValueError as error:
         where = re.search(r"line (\d+)", str(error))
-        raise ValueError(f"This is not JSON{f'; see line {where[1]}' if where else ''}.") from None
+        raise InvalidInput(f"This is not JSON{f'; see line {where[1]}' if where else ''}.") from None

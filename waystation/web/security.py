@@ -1,28 +1,32 @@
-"""Who may talk to the web server, and what a browser may do with its pages.
+"""The guard before the application: refuses hostile requests, and binds browsers with headers.
 
-Everything but the login and the static files needs a login: a browser's, in exchange for a link that works once; or a
-program's token. Nothing here protects the traffic itself: elsewhere than on this machine a proxy has to add TLS.
+Everything but the login and the static files needs a login. Nothing here protects the traffic itself: on a network, a
+proxy has to add TLS.
 """
 
-import getpass
+import asyncio
+import contextlib
 import math
-import secrets
+import re
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from cachetools import LRUCache
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.core.errors import WaystationError
-from waystation.presentation.text_safety import line
-from waystation.web.logins import Login, Logins, Rate, same
-from waystation.web.posted import check_origin
-from waystation.web.rendering import page, problem
-from waystation.web.streams import Refused
+from waystation.presentation import text_safety
+from waystation.web.limits import Limits
+from waystation.web.responses import Refused, refusal
+
+if TYPE_CHECKING:
+    from waystation.web.login import Access
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
@@ -30,13 +34,9 @@ LOGIN = "/login"
 STATIC = "/static/"
 CALLBACK = "/login/callback"
 LINK = "/link"
-CALLS = "/approvals/"
-KNOCKS, POSTS, POSTS_OF_ONE_ADDRESS = 30, 120, 600
-"""Attempts to log in, forms of one login, and forms from one address, each within `WINDOW_S`."""
-WINDOW_S = 60.0
-MAX_VISITS = 1_000
-"""Calls that are open by a link at a time. They are counted apart: whoever opens many logs nobody out."""
-
+FORM = "application/x-www-form-urlencoded"
+BODY_TIMEOUT_S = 10.0
+"""How long the rest of a request is waited for that has its answer."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -49,243 +49,179 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:@/\\\[\]]+)(:[0-9]+)?", re.IGNORECASE)
+_SAFE_METHODS = ("GET", "HEAD")
 
 
 class NotSafeToServe(WaystationError):
     """Serving as asked would let strangers in; the message says what to change."""
 
 
-class Access:
-    """The tokens of one web server, and who is logged in."""
+class Rate:
+    """How often each client may do something: a bucket for each, which fills again with time."""
 
-    def __init__(
-        self,
-        *,
-        token: str | None = None,
-        cookie: str = "waystation",
-        person: str = "",
-        secure: bool = False,
-        told: Callable[[str], None],
-    ) -> None:
-        """Begin with a link for the first browser.
+    def __init__(self, times: int, *, per_s: float, clients: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._times, self._per_s, self._clock = float(times), per_s, clock
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(clients)
 
-        Args:
-            token: What programs send as `Authorization: Bearer …`; without it none gets in.
-            cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
-            person: Who opens the link, as recorded with answers; by default the user of the operating system.
-            secure: Whether people reach it by https, which a proxy adds.
-            told: Is given each new login path, for whoever runs the server to open.
+    def check(self, client: str) -> None:
+        """Count one attempt.
 
         Raises:
-            NotSafeToServe: The token can be guessed.
+            Refused: The bucket is empty.
         """
-        if token is not None and len(token) < MIN_TOKEN_CHARS:
-            raise NotSafeToServe(
-                f"The token has {len(token)} characters; give one of at least {MIN_TOKEN_CHARS}, such as from "
-                "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
-            )
-        self._token, self._cookie, self._told = token, cookie, told
-        self._visit = f"{cookie}-link"
-        self._person, self._secure = person or login_name(), secure
-        self.provider = self.links = False
-        """Whether people can log in at an identity provider, and whether links open calls."""
-        self._logins, self._visits = Logins(), Logins(most=MAX_VISITS)
-        self._once = ""
-        self._offer()
-
-    def _offer(self) -> None:
-        self._once = secrets.token_urlsafe(32)
-        self._told(f"{LOGIN}?token={self._once}")
-
-    def login(self, request: Request) -> Response:
-        """Exchange the token of a link for a cookie; the link is then used up, and another one is told."""
-        if request.method != "GET":  # of a preview, which must not use it up
-            return PlainTextResponse("", HTTPStatus.METHOD_NOT_ALLOWED)
-        if not same(request.query_params.get("token", ""), self._once):
-            text = "This login link was used before, or is an older one. The newest is where the server was started."
-            if "token" not in request.query_params:
-                text = "Open the link that was printed where this server was started, to log in."
-            return problem(HTTPStatus.FORBIDDEN, text)
-        self._offer()
-        return self.enter(request, Login(self._person))
-
-    def enter(self, request: Request, login: Login, next: str = "/") -> Response:
-        """Log a browser in and send it on; by a link, to the one call that it opens."""
-        visits = bool(login.only)
-        response = RedirectResponse(_place(login.only) if visits else next, HTTPStatus.SEE_OTHER)
-        # Not `strict`: whoever comes by a link in a mail would seem to be a stranger. Nothing changes by following one.
-        response.set_cookie(
-            self._visit if visits else self._cookie,
-            (self._visits if visits else self._logins).add(login),
-            # Several calls may be open at a time, each by its link: what is typed into one page outlives the next.
-            path=_place(login.only) if visits else "/",
-            secure=self._secure or request.url.scheme == "https",
-            httponly=True,
-            samesite="lax",
-        )
-        return response
-
-    def keep_state(self, request: Request, response: Response, state: str, lasts_s: int) -> None:
-        """Bind a login at a provider to the browser that began it."""
-        secure = self._secure or request.url.scheme == "https"
-        name = f"{self._cookie}-state"
-        response.set_cookie(name, state, lasts_s, path=CALLBACK, secure=secure, httponly=True, samesite="lax")
-
-    def state(self, request: Request) -> str | None:
-        """Return the login at a provider that this browser began."""
-        return request.cookies.get(f"{self._cookie}-state")
-
-    def leave(self, request: Request) -> Response:
-        """Log a browser out."""
-        self._logins.end(request.cookies.get(self._cookie, ""))
-        response = page("left.html", provider=self.provider)
-        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
-        return response
-
-    def stranger(self, scope: Scope) -> Response:
-        """Return what a request gets that comes from nobody who is logged in."""
-        in_browser = "text/html" in Headers(scope=scope).get("accept", "")
-        by_person = scope["method"] == "GET" and in_browser
-        wanted = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        place = f"{LOGIN}?next={quote(wanted, safe='')}" if self.provider else ""
-        if by_person and self.links and scope["path"].startswith(CALLS):
-            # Perhaps it comes by a link: what proves that is where only a script can read it.
-            return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
-        if by_person and place:
-            return RedirectResponse(place, HTTPStatus.SEE_OTHER)
-        way = (
-            "open a page of this server in a browser"
-            if self.provider
-            else "open the link that was printed where it was started"
-        )
-        text = (
-            f"Log in first: {way}; programs send `Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
-        )
-        if scope["method"] == "POST":
-            nothing = "Nothing was sent: this browser is not logged in, or not any more."
-            if in_browser and place and scope["path"].startswith(CALLS):
-                return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=nothing)
-            text = f"{nothing} {text}"
-        return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))
-
-    def login_of(self, scope: Scope) -> Login | None:
-        """Return who sends a request, None for a stranger."""
-        kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        if self._token is not None and kind.lower() == "bearer" and same(given.strip(), self._token):
-            return Login("program", browser=False)
-        cookies = Request(scope).cookies
-        if (login := self._logins.find(cookies.get(self._cookie, ""))) is not None:
-            return login
-        visit = self._visits.find(cookies.get(self._visit, ""))
-        return visit if visit is not None and scope["path"] == _place(visit.only) else None
+        now = self._clock()
+        left, since = self._buckets.get(client, (self._times, now))
+        left = min(self._times, left + (now - since) * self._times / self._per_s)
+        self._buckets[client] = (left - 1 if left >= 1 else left, now)
+        if left < 1:
+            seconds = math.ceil((1 - left) * self._per_s / self._times)
+            text = f"That was often in a short time. Try again in {seconds} s."
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
 
 
 class Guard:
-    """Stands before an application: refuses who is not logged in, and adds the headers that bind browsers."""
+    """Serves requests of people who are logged in, from pages of this server, within limits."""
 
-    def __init__(self, app: ASGIApp, access: Access, url: str | None = None) -> None:
-        self._app, self._access = app, access
-        self._place = urlsplit(url or "").netloc
-        self._knocks = Rate(KNOCKS, per_s=WINDOW_S)
-        self._posts = Rate(POSTS, per_s=WINDOW_S)
-        self._from_address = Rate(POSTS_OF_ONE_ADDRESS, per_s=WINDOW_S)
+    def __init__(self, app: ASGIApp, access: "Access", *, names: Sequence[str] = (), limits: Limits) -> None:
+        self._app, self._access, self._limits = app, access, limits
+        self._names = [name.lower() for name in (*LOOPBACK, *names)]
+        rate = partial(Rate, per_s=limits.window_s, clients=limits.counted)
+        self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
+        self._address_rate = rate(limits.posts_of_address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request.
+
+        It is answered once all of it has come, also when it is refused: a proxy that is cut off while it sends takes
+        this server for broken, and for a while sends nobody here any more.
+        """
         if scope["type"] != "http":
             return
+        if raw := scope.get("raw_path"):
+            # Routes go by the path as it was sent: an id of an invocation holds `/`, which is escaped there.
+            scope = {**scope, "path": raw.decode("latin-1")}
+        body = _Body(scope, receive, self._limits.body_bytes)
 
-        async def bound(message: Message) -> None:
+        async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                MutableHeaders(scope=message).update(HEADERS)
+                await body.drain()
             await send(message)
 
         try:
-            answer = self._check(scope)
+            response = self._response(scope)
         except Refused as refused:
-            answer = refusal(scope, refused)
-        await (answer or self._app)(scope, receive, bound)
+            response = refusal(scope, refused)
+        await (response or self._app)(scope, body.receive, answer)
 
-    def _check(self, scope: Scope) -> Response | None:
-        """Return what to answer instead of letting a request through.
+    def _response(self, scope: Scope) -> Response | None:
+        """Return the response to a request that does not reach the application.
 
         Raises:
-            Refused: It comes too often, or from a page of another site.
+            Refused: It comes too often, is too large, or is from a page of another site.
         """
-        path, method, address = scope["path"], scope["method"], (scope.get("client") or ("",))[0]
+        path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
+        if not self._is_own(headers.get("host", "")):
+            return PlainTextResponse(self._unknown_name(headers.get("host", "")), HTTPStatus.BAD_REQUEST)
         login = self._access.login_of(scope)
         scope.setdefault("state", {})["login"] = login
-        if path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/"):
-            _slow(self._knocks.wait(address))
-            if method not in ("GET", "HEAD"):
-                check_origin(Headers(scope=scope), self._place)
+        is_post = scope["method"] not in _SAFE_METHODS
+        is_login = path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/")
+        if is_login:
+            self._login_rate.check(address)
+        elif path.startswith(STATIC):
             return None
-        if path.startswith(STATIC):
+        if is_post:
+            self._check_form(headers)
+        if is_login:
             return None
-        if method not in ("GET", "HEAD"):
-            check_origin(Headers(scope=scope), self._place)
-            _slow(self._from_address.wait(address))
+        if is_post:
+            self._address_rate.check(address)
         if login is None:
             return self._access.stranger(scope)
-        if method not in ("GET", "HEAD"):
-            _slow(self._posts.wait(login.csrf))
+        if is_post:
+            self._post_rate.check(login.csrf)
         return None
 
+    def _is_own(self, host: str) -> bool:
+        """Whether this server is reached under a name: a stranger's page could let its own name point here."""
+        found = _HOST.fullmatch(host.lower())
+        return found is not None and any(
+            found["name"] == name or (name.startswith("*") and found["name"].endswith(name[1:])) for name in self._names
+        )
 
-class OwnNames:
-    """Refuses requests for other names than those under which the server is reached, and says what to change."""
-
-    def __init__(self, app: ASGIApp, names: Sequence[str], url: str | None = None) -> None:
-        self._app, self._names, self._url = app, names, url
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        known = False
-
-        async def pass_on(*_: object) -> None:
-            nonlocal known
-            known = True
-
-        async def drop(_: Message) -> None:
-            pass
-
-        await TrustedHostMiddleware(pass_on, self._names, www_redirect=False)(scope, receive, drop)
-        if known:
-            await self._app(scope, receive, send)
-            return
-        host = line(Headers(scope=scope).get("host", ""))
+    def _unknown_name(self, host: str) -> str:
         remedy = (
-            f"The proxy before it has to pass on the header `Host` as browsers send it, for {self._url}; or start it "
-            "with `--allow-host NAME` too."
-            if self._url
-            else "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
+            "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
             "`--allow-host NAME`."
         )
-        text = f"This server is not known as {host!r}. {remedy}"
-        answer = PlainTextResponse(text, HTTPStatus.BAD_REQUEST, HEADERS)
-        await answer(scope, receive, send)
+        if url := self._access.url:
+            remedy = (
+                f"The proxy before it has to pass on the header `Host` as browsers send it, for {url}; or start it "
+                "with `--allow-host NAME` too."
+            )
+        return f"This server is not known as {text_safety.line(host)!r}. {remedy}"
+
+    def _check_form(self, headers: Headers) -> None:
+        """Check that a request that may change something comes from a page of this server, as far as browsers say."""
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        # Not the scheme: a proxy that adds TLS speaks without it to this server. Proxies may leave out the port, too.
+        own = {urlsplit(self._access.url or "").netloc.lower(), headers.get("host", "").lower()} - {""}
+        is_foreign = origin is not None and origin.lower().partition("://")[2] not in own
+        if is_foreign or (site is not None and site != "same-origin"):
+            text = "This form was sent from a page of another site. Nothing was done; use the pages of this server."
+            raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"Only forms are taken, as {FORM}.")
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._limits.body_bytes:
+            raise _too_large(self._limits.body_bytes)
 
 
-class EscapedPaths:
-    """Routes by the path as it was sent: an id of an invocation holds `/`, which is escaped there."""
+class _Body:
+    """The body of one request, read within a limit."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+        headers = Headers(scope=scope)
+        self._receive, self._limit, self._size = receive, limit, 0
+        self._is_coming = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if raw := scope.get("raw_path"):
-            scope = {**scope, "path": raw.decode("latin-1")}
-        await self._app(scope, receive, send)
+    async def receive(self) -> Message:
+        """Return the next part for the application.
+
+        Raises:
+            Refused: The body is too large.
+        """
+        message = await self._read()
+        if self._size > self._limit:
+            raise _too_large(self._limit)
+        return message
+
+    async def drain(self) -> None:
+        """Read what the application has not read, as far as that is worth it."""
+        limit = self._size + self._limit
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                while self._is_coming and self._size < limit:
+                    await self._read()
+
+    async def _read(self) -> Message:
+        message = await self._receive()
+        self._is_coming = message.get("more_body", False)
+        self._size += len(message.get("body", b""))
+        return message
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "TooLarge", f"At most {limit:,} bytes are taken.")
 
 
 def check_place(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
-    """Look whether it is safe to listen at `host`.
+    """Check that it is safe to listen at `host`.
 
     Raises:
-        NotSafeToServe: Others than this machine's users would reach it, and no secret of one's own keeps them out.
+        NotSafeToServe: Other machines would reach it, and no secret keeps them out.
     """
     if host in ("127.0.0.1", "::1", "localhost"):
         return
@@ -295,31 +231,3 @@ def check_place(host: str, *, token: str | None, names: Sequence[str], provider:
             f"put a token of at least {MIN_TOKEN_CHARS} characters into WAYSTATION_WEB_TOKEN, or have people log in at "
             "a provider (--identity FILE with [oidc]), and have a proxy add TLS; or listen at 127.0.0.1."
         )
-
-
-def login_name() -> str:
-    """Return who runs this program, as far as the operating system says."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name
-        return ""
-
-
-def refusal(scope: Scope, refused: Refused) -> Response:
-    """Return a refusal as its reader wants it: a page, or JSON."""
-    if "text/html" not in Headers(scope=scope).get("accept", ""):
-        return refused.response()
-    shown = problem(refused.status, refused.message, login=scope.get("state", {}).get("login"))
-    shown.headers.update(refused.headers)
-    return shown
-
-
-def _place(approval_id: str) -> str:
-    return f"{CALLS}{quote(approval_id, safe='')}"
-
-
-def _slow(wait_s: float) -> None:
-    if wait_s:
-        seconds = math.ceil(wait_s)
-        text = f"That was often in a short time. Try again in {seconds} s."
-        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})

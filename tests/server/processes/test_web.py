@@ -11,7 +11,7 @@ import pytest
 from tests.server.processes.workers import Place, Process, until
 from waystation.client.agent_client import AgentClient
 from waystation.identity.init import write
-from waystation.web.security import KNOCKS
+from waystation.web.limits import Limits
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 OIDC = '[oidc]\nissuer = "https://login.example.com"\nclient_id = "inbox"\n'
@@ -65,7 +65,7 @@ async def test_behind_a_proxy_who_knocks_too_often_keeps_nobody_else_out(
             sent = {"X-Forwarded-For": f"198.51.100.9, {client}", **({"Host": "inbox.example"} if options else {})}
             return (await http.get("/login?token=guessed", headers=sent)).status_code
 
-        assert 429 in [await knock("203.0.113.7") for _ in range(KNOCKS * 2)]
+        assert 429 in [await knock("203.0.113.7") for _ in range(Limits().login_attempts * 2)]
         assert await knock("203.0.113.8") == (403 if each_by_itself else 429)
 
 

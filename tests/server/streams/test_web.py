@@ -15,7 +15,9 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import StoreFailed
 from waystation.testing import ScriptedModel, says
-from waystation.web.security import HEADERS, Access, NotSafeToServe, check_place
+from waystation.web.limits import Limits
+from waystation.web.login import Access
+from waystation.web.security import HEADERS, NotSafeToServe, check_place
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
 
@@ -110,16 +112,16 @@ async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve)
         seen = await asyncio.gather(*readers)
         assert seen == [["0", "1"], ["0"]] * 25
         async with asyncio.timeout(30):
-            while web.streams.open:  # type: ignore[attr-defined]
+            while web.invocations.open_streams:
                 await asyncio.sleep(0.01)
 
 
 async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None:
     """The refusal says when to come again."""
     model = Held("late")
-    async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
+    agent = Agent(name="speaker", model=model)
+    async with serve(agent) as env, site(env.client, limits=Limits(streams=0)) as web:
         invocation = await env.client.start("speaker", "go")
-        web.streams._free = 0  # type: ignore[attr-defined]
         async with web.program() as program:
             refused = await program.get(f"/invocations/{invocation.id}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
@@ -272,7 +274,7 @@ def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
         with pytest.raises(NotSafeToServe, match=r"Listening at '0\.0\.0\.0' lets other machines in"):
             check_place("0.0.0.0", token=token, names=names)
     with pytest.raises(NotSafeToServe, match="has 5 characters"):
-        Access(token="short", told=lambda _: None)
+        Access(token="short", announce=lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import httpx2 as httpx
 import uvicorn
 
 from waystation.client.agent_client import AgentClient
-from waystation.web.app import create_app
-from waystation.web.security import Access
+from waystation.web.invocations import InvocationPages
+from waystation.web.login import Access, Gatekeeper
+from waystation.web.server import create_app
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 
@@ -22,8 +23,8 @@ TOKEN = "a-token-of-a-test-that-is-long-enough"
 class Site:
     """A web server on a port of its own."""
 
-    def __init__(self, url: str, links: list[str], streams: object) -> None:
-        self.url, self.links, self.streams = url, links, streams
+    def __init__(self, url: str, links: list[str], invocations: InvocationPages) -> None:
+        self.url, self.links, self.invocations = url, links, invocations
 
     def program(self, **headers: str) -> httpx.AsyncClient:
         """Return a program with the token."""
@@ -72,15 +73,23 @@ def path_of(approval_id: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def site(client: AgentClient, *, person: str = "dana", **options: Any) -> AsyncIterator[Site]:
+async def site(
+    client: AgentClient,
+    *,
+    person: str = "dana",
+    url: str | None = None,
+    gatekeeper: Gatekeeper | None = None,
+    **options: Any,
+) -> AsyncIterator[Site]:
     """Serve the web application."""
     links: list[str] = []
-    app = create_app(client, Access(token=TOKEN, person=person, told=links.append), **options)
+    access = Access(announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper)
+    app = create_app(client, access, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
         serving = asyncio.create_task(server._serve([listening]))
         try:
-            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.streams)
+            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.invocations)
         finally:
             server.should_exit = True
             await serving

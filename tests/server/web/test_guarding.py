@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx2 as httpx
-import pytest
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
@@ -15,8 +14,10 @@ from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
-from waystation.web import posted
-from waystation.web.logins import MAX_FORMS, Login, Logins, Rate
+from waystation.web.limits import Limits
+from waystation.web.login import MAX_FORMS, Login, login_cache
+from waystation.web.responses import Refused
+from waystation.web.security import Rate
 
 FORM = "application/x-www-form-urlencoded"
 XSS = (
@@ -86,6 +87,7 @@ async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
 FORGED: list[tuple[dict[str, str], dict[str, str], int]] = [
     ({"Origin": "https://evil.example"}, {}, 403),
     ({"Origin": "null"}, {}, 403),
+    ({"Origin": "http://["}, {}, 403),
     ({"Sec-Fetch-Site": "cross-site"}, {}, 403),
     ({"Sec-Fetch-Site": "same-site"}, {}, 403),
     ({"Sec-Fetch-Site": "none"}, {}, 403),
@@ -268,10 +270,10 @@ async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
         await invocation.result()
 
 
-async def test_forms_are_taken_within_bounds(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forms_are_taken_within_bounds(serve: Serve) -> None:
     """Neither too large, by its own word or in fact, nor with too many fields, nor something else."""
-    monkeypatch.setattr(posted, "MAX_BODY", 10_000)
-    async with serve(asker("?")) as env, site(env.client) as web, web.browser() as me:
+    limits = Limits(body_bytes=10_000)
+    async with serve(asker("?")) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")
 
         async def chunks() -> Any:
@@ -309,28 +311,36 @@ async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
 def test_counting_is_bounded_and_forgives_with_time() -> None:
     """A bucket for each, which fills again; of very many the least recent are forgotten."""
     now = 0.0
-    rate = Rate(2, per_s=10, clock=lambda: now)
-    assert [rate.wait("me"), rate.wait("me"), rate.wait("me"), rate.wait("they")] == [0, 0, 5, 0]
+    rate = Rate(2, per_s=10, clients=100, clock=lambda: now)
+
+    def wait(client: str) -> int:
+        try:
+            rate.check(client)
+        except Refused as refused:
+            return int(refused.headers["Retry-After"])
+        return 0
+
+    assert [wait("me"), wait("me"), wait("me"), wait("they")] == [0, 0, 5, 0]
     now = 5.0
-    assert [rate.wait("me"), rate.wait("me")] == [0, 5]
-    for number in range(20_000):
-        rate.wait(str(number))
-    assert len(rate._left) == 10_000
+    assert [wait("me"), wait("me")] == [0, 5]
+    for number in range(200):
+        wait(str(number))
+    assert len(rate._buckets) == 100
 
 
 def test_logins_and_forms_are_bounded_and_logins_end() -> None:
     """One more of either drops the first."""
     now = 0.0
-    logins = Logins(most=2, clock=lambda: now)
-    cookies = [logins.add(Login(name, until=until)) for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0))]
-    found = [login.person for cookie in cookies if (login := logins.find(cookie))]
-    assert found == ["b", "c"]
+    logins = login_cache(2, clock=lambda: now)
+    for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0)):
+        logins[name] = Login(name, until=until)
+    assert set(logins) == {"b", "c"}
     now = 5.0
-    assert logins.find(cookies[1]) is None
+    assert logins.get("b") is None
     login = Login("a")
     nonces = [login.offer("x") for _ in range(MAX_FORMS + 1)]
-    assert [login.sending(nonce, "x") is None for nonce in nonces] == [True, *[False] * MAX_FORMS]
-    assert login.sending(nonces[-1], "y") is None
+    assert [login.form_use(nonce, "x") is None for nonce in nonces] == [True, *[False] * MAX_FORMS]
+    assert login.form_use(nonces[-1], "y") is None
 
 
 async def test_a_page_keeps_nothing_in_the_browser_and_lets_nobody_frame_it(serve: Serve) -> None:

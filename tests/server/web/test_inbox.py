@@ -19,7 +19,7 @@ from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.web import inbox
+from waystation.web.limits import Limits
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +87,13 @@ async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) ->
         await invocation.reject()
 
 
-async def test_a_long_list_has_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_list_has_pages(serve: Serve) -> None:
     """Each call is on one of them."""
-    monkeypatch.setattr(inbox, "LISTED", 2)
     async with (
         serve(
             Agent(name="asker", model=FunctionModel(_asks), tools=[LongRunningFunctionTool(_ask)]), verify=False
         ) as env,
-        site(env.client) as web,
+        site(env.client, limits=Limits(calls_per_page=2)) as web,
         web.browser() as me,
     ):
         invocations: list[Invocation] = []
@@ -169,12 +168,10 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         assert sorted(till.paid) == [5, 7]
 
 
-async def test_together_only_what_all_take_is_offered_and_not_too_many(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_together_only_what_all_take_is_offered_and_not_too_many(serve: Serve) -> None:
     """A digest of another call is refused for that call alone."""
-    monkeypatch.setattr(inbox, "MOST", 2)
-    async with serve(payer(Till(), {"amount": 5}, {"amount": 6})) as env, site(env.client) as web, web.browser() as me:
+    agent, limits = payer(Till(), {"amount": 5}, {"amount": 6}), Limits(calls_per_answer=2)
+    async with serve(agent) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         ids = [id, id.replace("fc-1", "fc-2")]
         assert (await me.page("/approvals/several")).status_code == 303

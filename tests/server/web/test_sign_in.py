@@ -18,9 +18,8 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity import Configuration, Links
+from waystation.web.login import Gatekeeper, own_path
 from waystation.web.security import NotSafeToServe, check_place
-from waystation.web.sign_in import own_path
-from waystation.web.vouching import Gatekeeper
 
 POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 

@@ -14,7 +14,7 @@ from tests.server.workflows.outside import Till, until
 from waystation.core.notice import address
 from waystation.core.policy import ApprovalPolicy
 from waystation.identity.init import write
-from waystation.web.vouching import Gatekeeper
+from waystation.web.login import Gatekeeper
 
 
 async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: Serve, chromium: Browser) -> None:

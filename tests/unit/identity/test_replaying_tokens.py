@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.core.errors import NotAllowed
-from waystation.identity.envelope import LIFETIME_S
+from waystation.identity.tokens import LIFETIME_S
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
 # Six answers, each of which differs from the others.

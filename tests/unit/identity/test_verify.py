@@ -21,7 +21,7 @@ from waystation.core.answer import Answer
 from waystation.core.errors import InvalidConfiguration, NotAllowed
 from waystation.core.policy import Verified
 from waystation.identity import Configuration, answer_digest
-from waystation.identity.worker import WorkerIdentity
+from waystation.identity.verification import WorkerIdentity
 
 JWE = ["ECDH-ES", "A256GCM"]
 

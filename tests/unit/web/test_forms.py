@@ -1,12 +1,12 @@
 """Forms for arguments and schemas: what they offer, and what they take."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.conftest import SetZone
 from waystation.web import forms
-from waystation.web.posted import Posted
 
 SCHEMA = {
     "type": "object",
@@ -27,9 +27,14 @@ SCHEMA = {
 }
 
 
-def filled(**values: str) -> Posted:
-    """Return a form that was sent."""
-    return Posted([(f"value.{key}", value) for key, value in values.items()])
+def sent(pairs: list[tuple[str, str]]) -> forms.Form:
+    """Return a form that a browser sent."""
+    return forms.parse_form(urlencode(pairs).encode())
+
+
+def filled(**values: str) -> forms.Form:
+    """Return a form that was filled in and sent."""
+    return sent([(f"value.{key}", value) for key, value in values.items()])
 
 
 def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
@@ -129,8 +134,8 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, Any]) -> None:
     """Whatever they hold; browsers end lines in their own way."""
     fields = forms.of_arguments(args)
-    sent = Posted([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
-    values, again = forms.read(fields, sent)
+    form = sent([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
+    values, again = forms.read(fields, form)
     assert values == args
     assert [type(value) for value in values.values()] == [type(value) for value in args.values()]
     assert [field.error for field in again if field.error] == []
@@ -145,7 +150,7 @@ def test_secrets_are_in_no_form_and_may_be_replaced() -> None:
 
 def test_a_response_is_text_or_an_object() -> None:
     """What begins like an object has to be one."""
-    assert forms.said("Friday") == {"result": "Friday"}
-    assert forms.said(' {"day": "Friday"}') == {"day": "Friday"}
-    with pytest.raises(ValueError, match="This is not JSON"):
-        forms.said('{"day": Friday}')
+    assert forms.parse_response("Friday") == {"result": "Friday"}
+    assert forms.parse_response(' {"day": "Friday"}') == {"day": "Friday"}
+    with pytest.raises(forms.InvalidInput, match="This is not JSON"):
+        forms.parse_response('{"day": Friday}')

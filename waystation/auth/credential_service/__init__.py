@@ -5,19 +5,11 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from waystation.auth.credential_service.base_credential_service import (
-        BaseCredentialService as BaseCredentialService,
-    )
-    from waystation.auth.credential_service.encrypted_file_credential_service import (
-        EncryptedFileCredentialService as EncryptedFileCredentialService,
-    )
-    from waystation.auth.credential_service.in_memory_credential_service import (
-        InMemoryCredentialService as InMemoryCredentialService,
-    )
-    from waystation.auth.credential_service.keyring_credential_service import (
-        KeyringCredentialService as KeyringCredentialService,
-    )
-    from waystation.auth.credential_service.store_location import store_at as store_at
+    from waystation.auth.credential_service.base_credential_service import BaseCredentialService
+    from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
+    from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+    from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+    from waystation.auth.credential_service.store_location import store_at
 
 __all__ = [
     "BaseCredentialService",

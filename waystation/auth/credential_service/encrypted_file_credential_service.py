@@ -12,7 +12,6 @@ import os
 import secrets
 import sqlite3
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from waystation.auth.credential_store import CredentialStore, Locks, Place
+from waystation.auth.credential_store import CredentialStore, Place
 from waystation.core.errors import CredentialStoreError
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]  # mypy looks at it as on Linux
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -34,6 +28,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "WAYSTATION_CREDENTIAL_KEY"
 KEY_BYTES = 32
 _BUSY_S = 15.0
+_POLL_S = 0.01
 _SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
 _SLOTS = 16
 """How many lock files there are at most; places that share one wait for each other now and then."""
@@ -59,8 +54,6 @@ class EncryptedFileCredentialService(CredentialStore):
         in the file `<path>.key`, which is made, readable only by its owner."""
         self.path = Path(path)
         self._given = key
-        self._locks = Locks()
-        self._opening = threading.Lock()
 
     @property
     def key_path(self) -> Path:
@@ -89,14 +82,13 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Keep all others who want to hold the place waiting, in every process; on Windows only in this one."""
+        """Keep all others who want to hold the place waiting, in every process of this machine."""
+        from filelock import FileLock
+
         slot = _name(self._keys, place)[0] % _SLOTS
-        with self._locks.held(place), contextlib.ExitStack() as stack:
-            if fcntl is not None:
-                lock = os.open(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), os.O_CREAT | os.O_RDWR, 0o600)
-                stack.callback(os.close, lock)
-                # The system's own, so that a process that dies keeps nobody waiting.
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        # The system's own, so that a process that dies keeps nobody waiting.
+        lock = FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S)
+        with lock:
             yield
 
     @contextmanager
@@ -109,14 +101,12 @@ class EncryptedFileCredentialService(CredentialStore):
         except sqlite3.Error as error:
             raise CredentialStoreError(f"The credential store {str(self.path)!r} cannot be used: {error}.") from None
 
-    @property
-    def _keys(self) -> _Keys:
-        with self._opening:
-            return self._opened
-
     @cached_property
-    def _opened(self) -> _Keys:
-        """Make the file unless it is there, and the keys; see that they belong together."""
+    def _keys(self) -> _Keys:
+        """Make the file unless it is there, and the keys; check that they belong together.
+
+        Threads may do it at the same time, as processes do.
+        """
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:

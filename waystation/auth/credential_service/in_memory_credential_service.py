@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
-from waystation.auth.credential_store import CredentialStore, Locks, Place
-
-if TYPE_CHECKING:
-    pass
+from waystation.auth.credential_store import CredentialStore, Place
 
 
 class InMemoryCredentialService(CredentialStore):
@@ -17,7 +12,6 @@ class InMemoryCredentialService(CredentialStore):
 
     def __init__(self) -> None:
         self._texts: dict[Place, tuple[str, float | None]] = {}
-        self._locks = Locks()
 
     def read(self, place: Place) -> str | None:
         """Return what was written there and has not expired."""
@@ -30,7 +24,3 @@ class InMemoryCredentialService(CredentialStore):
             self._texts.pop(place, None)
         else:
             self._texts[place] = text, None if keep_s is None else time.time() + keep_s
-
-    def held(self, place: Place) -> AbstractContextManager[None]:
-        """Keep other threads who want to hold the place waiting."""
-        return self._locks.held(place)

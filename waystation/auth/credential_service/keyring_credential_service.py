@@ -6,15 +6,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from waystation.auth.credential_store import CredentialStore, Locks, Place
+from waystation.auth.credential_store import CredentialStore, Place
 from waystation.core.errors import CredentialStoreError
-
-if TYPE_CHECKING:
-    pass
 
 
 class KeyringCredentialService(CredentialStore):
@@ -26,7 +23,6 @@ class KeyringCredentialService(CredentialStore):
     def __init__(self, *, service: str = "waystation", backend: Any = None) -> None:
         """`service` is what the keyring lists the entries under; `backend` is one of `keyring`, by default its own."""
         self._service, self._given = service, backend
-        self._locks = Locks()
 
     def read(self, place: Place) -> str | None:
         """Return what was written there and has not expired."""
@@ -46,10 +42,6 @@ class KeyringCredentialService(CredentialStore):
                 self._backend.set_password(self._service, name, json.dumps([text, until]))
             elif self._backend.get_password(self._service, name) is not None:
                 self._backend.delete_password(self._service, name)
-
-    def held(self, place: Place) -> AbstractContextManager[None]:
-        """Keep other threads who want to hold the place waiting."""
-        return self._locks.held(place)
 
     @cached_property
     def _backend(self) -> Any:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_store import CredentialStore
 from waystation.core.errors import CredentialStoreError
 from waystation.core.naming import a
-
-if TYPE_CHECKING:
-    pass
 
 
 def store_at(place: str | Path) -> CredentialStore:
@@ -27,9 +23,8 @@ def store_at(place: str | Path) -> CredentialStore:
         return KeyringCredentialService(service=rest or "waystation")
     if kind != "python":
         return EncryptedFileCredentialService(place)
-    module, _, name = rest.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = pkgutil.resolve_name(rest)
         store = found if isinstance(found, CredentialStore) else found()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None

@@ -1,0 +1,177 @@
+"""The web application, and the server that listens for it until the process is asked to end."""
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from temporalio.service import RPCError
+
+from waystation.client import AgentClient
+from waystation.core.errors import WaystationError
+from waystation.web.call_page import CallPages
+from waystation.web.inbox import Inbox
+from waystation.web.invocations import InvocationPages
+from waystation.web.limits import Limits
+from waystation.web.login import Access, Gatekeeper
+from waystation.web.responses import STATUSES, Refused, refusal, refused
+from waystation.web.security import Guard, check_place
+
+STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
+TOKEN = "WAYSTATION_WEB_TOKEN"  # the name of a variable
+PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's name for it
+DRAIN_S = 2
+
+
+class CannotServe(WaystationError):
+    """The server did not start."""
+
+
+def create_app(
+    client: AgentClient,
+    access: Access,
+    *,
+    names: Sequence[str] = (),
+    temporal_ui: str | None = None,
+    limits: Limits | None = None,
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        client: Connected to the namespace whose invocations are shown.
+        access: Who gets in.
+        names: Host names, besides this machine's own, under which it is reached. Any other is refused: a page of a
+            stranger could let its own name point here.
+        temporal_ui: Address of the Temporal Web UI, to which pages link.
+        limits: How much it takes and shows.
+    """
+    limits = limits or Limits()
+    invocations = InvocationPages(client, limits)
+    inbox = Inbox(client, access.gatekeeper, limits)
+    calls = CallPages(client, access.gatekeeper, temporal_ui=temporal_ui)
+    files = Mount("/static", StaticFiles(packages=STATIC))
+    app = Starlette(
+        routes=[*invocations.routes(), *access.routes(), *inbox.routes(), *calls.routes(), files],
+        middleware=[Middleware(Guard, access=access, names=names, limits=limits)],
+        exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
+    )
+    app.state.invocations = invocations
+    return app
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    return refusal(request.scope, refused(error))
+
+
+async def serve(
+    client: AgentClient,
+    *,
+    announce: Callable[[str], None],
+    remark: Callable[[str], None],
+    host: str,
+    port: int,
+    names: Sequence[str],
+    person: str | None = None,
+    temporal_ui: str | None = None,
+    identity: Path | None = None,
+    url: str | None = None,
+) -> None:
+    """Serve until the process is asked to end.
+
+    Args:
+        client: Connected to the namespace.
+        announce: Receives the login link.
+        remark: Receives the address at which it serves.
+        host: Where to listen.
+        port: 0 for any that is free.
+        names: Further names under which it is reached.
+        person: Who opens the login link; the user of the operating system unless given.
+        temporal_ui: Address of the Temporal Web UI.
+        identity: Configuration by which it vouches for people.
+        url: Address under which people reach it.
+
+    Raises:
+        CannotServe: The port is taken, or a library is missing.
+        NotSafeToServe: Others could use it.
+        InvalidConfiguration: The identity file has a mistake.
+    """
+    token = os.environ.get(TOKEN) or None
+    gatekeeper = _load_gatekeeper(identity, client.temporal.namespace)
+    names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
+    has_provider = gatekeeper is not None and gatekeeper.oidc is not None
+    check_place(host, token=token, names=names, provider=has_provider)
+    listening = _listen(host, port)
+    number = listening.getsockname()[1]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+
+    def announce_path(path: str) -> None:
+        # Otherwise a reader of what a server writes would have an identity besides the one at the provider.
+        if person or not has_provider:
+            announce(f"log in a browser once with {(url or address).rstrip('/')}{path}")
+
+    access = Access(
+        announce=announce_path,
+        token=token,
+        cookie=f"waystation-{number}",
+        person=person or "",
+        secure=(url or "").startswith("https://"),
+        url=url,
+        gatekeeper=gatekeeper,
+    )
+    app = create_app(client, access, names=names, temporal_ui=temporal_ui)
+    remark(f"Serving at {address}; Ctrl-C ends it.")
+    await _run(app, listening, behind_proxy=url is not None)
+
+
+def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
+    try:
+        return Gatekeeper.of(identity, namespace) if identity else None
+    except ModuleNotFoundError as error:
+        text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
+        raise CannotServe(text) from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        remedy = "choose another with --port, or --port 0"
+        raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
+    return listening
+
+
+async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
+    # At its lowest level it would log what is sent.
+    logging.getLogger("sse_starlette").setLevel(logging.INFO)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Behind a proxy the addresses of clients are what it says; each is slowed by itself when it comes too often.
+        proxy_headers=behind_proxy,
+        forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
+        lifespan="off",
+        timeout_graceful_shutdown=DRAIN_S,
+        limit_concurrency=1_000,
+    )
+    # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, lambda *_: None)
+    with listening:
+        await uvicorn.Server(config).serve(sockets=[listening])
