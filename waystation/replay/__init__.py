@@ -11,14 +11,14 @@ from waystation.replay.difference import (
     RecordingDifference,
     difference,
 )
-from waystation.replay.divergence import Part
+from waystation.replay.divergence import Divergence, Part
 from waystation.replay.gate import gate
 from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Recording
 from waystation.replay.redaction import redact
-from waystation.replay.replayer import Divergence, divergence_of, replay
+from waystation.replay.replayer import divergence_of, replay
 from waystation.replay.verdict import Finding, GateReport
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import JsonObject
 from waystation.replay.gate import ANSWER, REQUEST
-from waystation.replay.replayer import Replays, diverging, replaying
+from waystation.replay.replayer import Replays, find_divergence, replaying
 
 if TYPE_CHECKING:
     from waystation.agents.registry import Registry
@@ -43,7 +43,7 @@ async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -
 async def judged(history: WorkflowHistory, replays: Replays, registry: "Registry | None") -> JsonObject:
     """Return what is to be said of one history whose payloads are opened."""
     try:
-        found = await diverging(history, replays, converter=DataConverter.default)
+        found = await find_divergence(history, replays)
         if found and found.failure == _ELSEWHERE:
             return {"verdict": "lacking", "problem": "A large value that it needs is not in the store."}
         if found:

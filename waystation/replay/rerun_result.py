@@ -10,7 +10,7 @@ from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
 from waystation.replay.displayable import Displayable
-from waystation.replay.leaves import ABSENT, leaves
+from waystation.replay.json_difference import ABSENT, json_differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ModelRerun(Rerun):
 
 def differing(one: Any, other: Any) -> list[Differing]:
     """Return where two JSON values differ."""
-    return [Differing(*found) for found in leaves(one, other)]
+    return [Differing(*found) for found in json_differences(one, other)]
 
 
 def _outcome(outcome: ToolOutcome | None, failure: Failure | None) -> JsonObject:
