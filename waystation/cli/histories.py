@@ -83,8 +83,7 @@ async def history(target: Target, out: Output, *, source: str, rules: Sequence[s
     recordings = Recordings(target)
     saved, converter = await recordings.saved(source)
     if rules:
-        from waystation.replay.redacting import InvalidRule
-        from waystation.replay.redaction import redact
+        from waystation.replay.redaction import InvalidRule, redact
 
         try:
             with recordings.problems(source):
