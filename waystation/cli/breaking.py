@@ -4,7 +4,7 @@ from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.presentation import terminal
 from waystation.replay.breaking import WorkflowDebugger, break_at
-from waystation.replay.moment import Moment
+from waystation.replay.recording import Moment
 
 
 async def stop_at(moment: Moment, out: Output) -> Exit:

@@ -15,9 +15,8 @@ from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.replay.displayable import Displayable
-from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6
 """Characters of an id that is passed over where it stands in a text; a shorter one may be there by chance."""

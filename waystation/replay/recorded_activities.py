@@ -1,11 +1,14 @@
-"""The model calls and tool calls of a recording: what each was given, the moment before it, and what came of it."""
+"""The activities of a recording: their inputs, the log before each, what came of it, and the attempts it took."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
 
 from waystation.core import ids
 from waystation.core.entry import (
@@ -21,8 +24,7 @@ from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.history import read_content
-from waystation.replay.effort import efforts
+from waystation.history import read_content, seconds_of
 from waystation.replay.recording import Recording
 
 
@@ -227,3 +229,52 @@ def _before(recording: Recording, position: Position, activity_id: str) -> Log:
     if entries < 0:
         raise NoSuchStep(f"The log before {activity_id!r} of {recording.source!r} is lost with an earlier run.")
     return recording.after(entries)
+
+
+@dataclass(slots=True)
+class Effort:
+    """One activity, or one called agent. Times are the server's, in seconds since 1970."""
+
+    scheduled: float
+    started: float | None = None
+    """When the attempt that reported began; None while none has reported."""
+    ended: float | None = None
+    attempts: int = 1
+    last_failure: str = ""
+    """Why the attempt before the last one failed."""
+
+    @property
+    def lasted_s(self) -> float | None:
+        """How long it took from the moment it was scheduled."""
+        return None if self.ended is None else max(self.ended - self.scheduled, 0.0)
+
+
+def efforts(histories: Iterable[WorkflowHistory]) -> dict[str, Effort]:
+    """Return the efforts of an invocation by the ids of activities; of called agents by those of the calls."""
+    found: dict[str, Effort] = {}
+    for history in histories:
+        ids: dict[int, str] = {}
+        for event in history.events:
+            kind = event.WhichOneof("attributes") or ""
+            given = getattr(event, kind, None)
+            if kind == "activity_task_scheduled_event_attributes":
+                ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+                found[ids[event.event_id]] = Effort(seconds_of(event))
+            elif kind == "start_child_workflow_execution_initiated_event_attributes":
+                child = event.start_child_workflow_execution_initiated_event_attributes
+                ids[event.event_id] = child.workflow_id.rpartition("/")[2]
+                found[ids[event.event_id]] = Effort(seconds_of(event))
+            elif id := ids.get(getattr(given, "scheduled_event_id", 0) or getattr(given, "initiated_event_id", 0)):
+                _note(found[id], event, kind)
+    return found
+
+
+def _note(effort: Effort, event: HistoryEvent, kind: str) -> None:
+    if kind == "activity_task_started_event_attributes":
+        started = event.activity_task_started_event_attributes
+        effort.started, effort.attempts = seconds_of(event), max(started.attempt, 1)
+        effort.last_failure = " ".join(started.last_failure.message.split())
+    elif kind == "child_workflow_execution_started_event_attributes":
+        effort.started = seconds_of(event)
+    elif "cancel_requested" not in kind:
+        effort.ended = seconds_of(event)
