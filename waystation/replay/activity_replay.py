@@ -589,11 +589,7 @@ async def as_declared(
     same = definition_digest(agent, request) == recorded if recorded else None
     functions = _instruction_functions(agent)
     remarks = [*found.remarks, *_remarks(context, functions, same=same)]
-    changing = [
-        getattr(each, "name", None) or type(each).__name__ for each in (speakers(agent, tools) if tools else ())
-    ]
-    if Hooks(agent, root.plugins_of(agent)).has("before_model_callback"):
-        changing.append("`before_model_callback`")
+    changing = _request_changers(agent, Hooks(agent, root.plugins_of(agent)), tools)
     if changing and callbacks:
         inputs = _RecordedInputs(context.log, said=said)
         workshop = Workshop(registry, services=services, conversations=inputs)
@@ -639,6 +635,12 @@ def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | N
         yield f"The model {why}, so nothing says whether the agent is still as it was."
     if functions:
         yield f"A function gives the {' and the '.join(functions)}; it was asked now."
+
+
+def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool]) -> list[str]:
+    """Return what may change a request once it is put together."""
+    names = [getattr(each, "name", None) or type(each).__name__ for each in (speakers(agent, tools) if tools else ())]
+    return [*names, "`before_model_callback`"] if hooks.has("before_model_callback") else names
 
 
 def _instruction_functions(agent: LlmAgent) -> list[str]:

@@ -96,18 +96,24 @@ _ERRORS = frozenset({"reason", "refused"})
 """Fields with the name of an error or with a message."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
-CONTENTS = frozenset({"content", "message", "compacted_content"})
-PARTS = frozenset({"parts", "beside"})
 AUTHORED = {
     **{name: name for name in ("args", "response", "state", "state_delta", "scopes", "set", "payload", "output")},
     **{name: name for name in ("metadata", "grounding_metadata", "citation_metadata", "custom_metadata")},
     **{name: name for name in ("results", "requested_auth_configs", "render_ui_widgets", "response_schema")},
-    **{name: name for name in ("confirmation", "usage_metadata")},
+    **{name: name for name in ("confirmation", "usage_metadata", "content", "message", "compacted_content")},
+    "parts": "parts",
+    "beside": "parts",
     "shown": "args",
     "interim": "response",
 }
 """Fields with JSON of authors, models and people, each with its name in rules: the same value under several names is
 hidden under each of them, or under none."""
+_GENAI_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
+_GENAI_WORDS = {
+    "role": re.compile("user|model|function|tool"),
+    "mimeType": re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}"),
+    "functionCallId": re.compile(r"[\w.~:/-]{1,100}"),
+}
 _BUDGET_QUESTION = frozenset({"args", "asks", "call", "hint"})
 """Fields that the engine writes, and reads, when it asks for more budget."""
 _HARMLESS = frozenset({"credentialKey", "credential_key", "requestedAuthConfigs", "requested_auth_configs"})
@@ -212,100 +218,40 @@ class Redactor:
 
     def recorded(self, value: Any, path: tuple[str, ...] = ()) -> Any:
         """Return JSON of the engine: ids, names that authors declare and words of the engine stay."""
+        name = path[-1] if path else ""
         match value:
             case dict():
                 asks_for_budget = "budget" in (value.get("asked"), value.get("kind"))
-                people = bool(path) and path[-1] in _KEYED_BY_PEOPLE
+                of_key = self.text if name in _KEYED_BY_PEOPLE else self._key
                 return {
-                    self.text(key) if people else self._key(key): item
+                    of_key(key): item
                     if asks_for_budget and key in _BUDGET_QUESTION
                     else self._field(item, (*path, key))
                     for key, item in value.items()
                 }
             case list():
                 return [self.recorded(item, path) for item in value]
-            case str() if path and self._is_name(path[-1], value):
-                return self.recomputed.get(value, value)
-            case str() if path and path[-1] in _STATE_KEYS:
+            case str() if name in _STATE_KEYS:
                 return self._key(value)
-            case str() if path and self.rules.hides(path):
-                return self.hide(value)
+            case str() if _is_name(name, value):
+                return self.recomputed.get(value, value)
             case str():
-                return self.text(value)
+                return self.hide(value) if path and self.rules.hides(path) else self.text(value)
             case _:
                 return value
 
     def _field(self, item: Any, path: tuple[str, ...]) -> Any:
-        name = path[-1]
-        if name in AUTHORED:
-            return self.authored(item, (AUTHORED[name],))
-        if name in CONTENTS and isinstance(item, dict):
-            return self._content(item, path)
-        if name in PARTS and isinstance(item, list):
-            return [self._part(part, path) for part in item]
-        if name == "held" and isinstance(item, list):  # parts that are not in an event yet, by author
-            return [[author, [self._part(part, path) for part in parts]] for author, parts in item]
+        if name := AUTHORED.get(path[-1]):
+            return self.authored(item, (name,), covered=self.rules.hides((name,)))
+        if path[-1] == "held" and isinstance(item, list):  # parts that are not in an event yet, by author
+            return [[author, self.authored(parts, ("parts",))] for author, parts in item]
         return self.recorded(item, path)
-
-    @staticmethod
-    def _is_name(field: str, text: str) -> bool:
-        if field in _ERRORS:
-            return re.fullmatch(r"[A-Z][A-Za-z]+", text) is not None
-        return field in _NAMES and not re.search(r"\s", text)
-
-    def _content(self, value: dict[str, Any], path: tuple[str, ...]) -> Any:
-        """Return a genai Content: roles, and the names and ids of calls, stay."""
-        content: dict[str, Any] = {}
-        for key, item in value.items():
-            if key == "parts" and isinstance(item, list):
-                content[key] = [self._part(part, (*path, key)) for part in item]
-            else:
-                content |= {key: item} if key == "role" else self.authored({key: item}, path)
-        return content
-
-    def _part(self, value: Any, path: tuple[str, ...]) -> Any:
-        if not isinstance(value, dict):
-            return self.authored(value, path)
-        part: dict[str, Any] = {}
-        for key, item in value.items():
-            if key in ("functionCall", "functionResponse") and isinstance(item, dict):
-                part[key] = self._call(item)
-                continue
-            part |= self.authored({key: item}, path)
-            if isinstance(item, dict) and "mimeType" in item:
-                part[key]["mimeType"] = item["mimeType"]
-        return part
-
-    def _call(self, value: dict[str, Any]) -> dict[str, Any]:
-        call: dict[str, Any] = {}
-        for key, item in value.items():
-            if key in ("id", "name", "functionCallId"):
-                call[key] = item
-            elif key == "parts" and isinstance(item, list):
-                call[key] = [self._part(part, (key,)) for part in item]
-            # The engine asks a person by a call whose arguments hold the call in question.
-            elif (key == "originalFunctionCall" and isinstance(item, dict)) or (
-                key == "args" and isinstance(item, dict) and item.keys() & {"originalFunctionCall", "functionCallId"}
-            ):
-                call[key] = self._call(item)
-            else:
-                call[key] = self.authored(item, (key,))
-        return call
 
     def authored(self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False) -> Any:
         """Return JSON of authors, models or people; a name above it hides all of it (`covered`) or its texts."""
         match value:
             case dict():
-                return {
-                    self._key(key): self.authored(
-                        item,
-                        (*path, key),
-                        covered=covered or self.rules.hides((*path, key)),
-                        # A number under such a name may be a count, as in `total_tokens`.
-                        texts=texts or (SECRET_NAMES.search(key) is not None and key not in _HARMLESS),
-                    )
-                    for key, item in value.items()
-                }
+                return {self._key(key): self._member(key, item, path, covered, texts) for key, item in value.items()}
             case list():
                 return [self.authored(item, path, covered=covered, texts=texts) for item in value]
             case str():
@@ -314,6 +260,23 @@ class Redactor:
                 return self._number(value)
             case _:
                 return value
+
+    def _member(self, key: str, item: Any, path: tuple[str, ...], covered: bool, texts: bool) -> Any:
+        at = (*path, key)
+        covered = covered or self.rules.hides(at)
+        # A number under such a name may be a count, as in `total_tokens`.
+        texts = texts or (SECRET_NAMES.search(key) is not None and key not in _HARMLESS)
+        if not (covered or texts):
+            # Of a genai Content roles, media types, and the names and ids of calls stay.
+            if isinstance(item, str) and key in _GENAI_WORDS and _GENAI_WORDS[key].fullmatch(item):
+                return item
+            if isinstance(item, dict) and key in _GENAI_CALLS:
+                call = {name: value for name, value in item.items() if name in ("id", "name") and _is_name(name, value)}
+                return {
+                    name: call[name] if name in call else self._member(name, value, (), False, False)
+                    for name, value in item.items()
+                }
+        return self.authored(item, at, covered=covered, texts=texts)
 
     def _key(self, key: str) -> str:
         if _PLAIN_KEY.fullmatch(key):
@@ -371,6 +334,12 @@ class Redactor:
         stream = hashlib.shake_256(self.key + written.encode()).digest(len(written))
         digits = (str(1 + byte % 9) if char.isdigit() else char for char, byte in zip(written, stream, strict=True))
         return type(value)("".join(digits))
+
+
+def _is_name(field: str, text: Any) -> bool:
+    if field in _ERRORS:
+        return re.fullmatch(r"[A-Z][A-Za-z]+", text) is not None
+    return field in _NAMES and not re.search(r"\s", str(text))
 
 
 def _letter(char: str, byte: int) -> str:
