@@ -12,13 +12,12 @@ from waystation.replay.difference import (
     difference,
 )
 from waystation.replay.divergence import Divergence, Part
-from waystation.replay.gate import gate
+from waystation.replay.gate import Finding, GateReport, gate
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Moment, Recording
 from waystation.replay.redaction import redact
 from waystation.replay.replayer import divergence_of, replay
-from waystation.replay.verdict import Finding, GateReport
 
 if TYPE_CHECKING:
     from waystation.presentation.cursor import Walk as Walk

@@ -71,6 +71,27 @@ _OLDER_CORPUS: Sequence[tuple[str, str, Any]] = (
 )
 """What histories in tests/corpus hold otherwise: name of a command, part and value. Delete it with the next recording
 of them."""
+_COMMANDS = {
+    "timer": "wait {command.fields[seconds]:g} s at most",
+    "child": "start {command.name} {command.id}",
+    "signal": "send {command.name!r} to {command.id}",
+    "cancel": "cancel {command.id}",
+    "accept": "take an update",
+    "cancelled": "end as cancelled",
+    "continue": "continue as new",
+}
+_ENTRIES = {
+    Began: "the start",
+    ModelReplied: "model reply {body.number}",
+    ModelLost: "model reply {body.number}",
+    CallReturned: "the result of {body.outcome.function_call_id}",
+    CallLost: "the result of {body.function_call_id}",
+    ChildReturned: "the result of {body.function_call_id}",
+    AnswerIgnored: "an answer that did not count",
+    DeadlinePassed: "the deadline of {body.function_call_id}",
+    MessageJoined: "a further message",
+    CancelRequested: "the request to cancel",
+}
 _WAITS = {
     "confirmation": "approval of",
     "credential": "a login for",
@@ -317,22 +338,12 @@ def describe_command(command: Command | None, log: Log | None) -> str:
     match command.kind:
         case "activity":
             return _describe_activity(command.name, params, log)
-        case "timer":
-            return f"wait {fields['seconds']:g} s at most"
         case "child" if command.name == WORKFLOW:
             return f"start agent {params.get('agent')} as {command.id}"
-        case "child":
-            return f"start {command.name} {command.id}"
-        case "signal":
-            return f"send {command.name!r} to {command.id}"
-        case "cancel":
-            return f"cancel {command.id}"
         case "memo":
             return _describe_memo(fields)
         case "attributes":
             return f"set search attributes {', '.join(f'{key}={_text(value)}' for key, value in fields.items())}"
-        case "accept":
-            return "take an update"
         case "answer" | "complete" as kind:
             result = fields["result"]
             text = result.get("text") if isinstance(result, dict) else None
@@ -340,10 +351,8 @@ def describe_command(command: Command | None, log: Log | None) -> str:
         case "refuse" | "fail" as kind:
             does = "fail" if kind == "fail" else "refuse an update"
             return f"{does} with {fields['type']}: {summary.clip(fields['message'])}"
-        case "cancelled":
-            return "end as cancelled"
-        case _:
-            return "continue as new"
+        case kind:
+            return _COMMANDS[kind].format(command=command)
 
 
 def _describe_activity(name: str, params: JsonObject, log: Log | None) -> str:
@@ -380,27 +389,10 @@ def _describe_memo(fields: Mapping[str, Any]) -> str:
 
 def _describe_entry(body: Body) -> str | None:
     """Return an entry of a log as what something comes after; None for one that only follows from others."""
-    match body:
-        case Began():
-            return "the start"
-        case ModelReplied() | ModelLost():
-            return f"model reply {body.number}"
-        case CallReturned():
-            return f"the result of {body.outcome.function_call_id}"
-        case CallLost() | ChildReturned():
-            return f"the result of {body.function_call_id}"
-        case AnswerCounted():
-            return f"the answer to {ids.requesting_call(body.function_call_id)}"
-        case AnswerIgnored():
-            return "an answer that did not count"
-        case DeadlinePassed():
-            return f"the deadline of {body.function_call_id}"
-        case MessageJoined():
-            return "a further message"
-        case CancelRequested():
-            return "the request to cancel"
-        case _:
-            return None
+    if isinstance(body, AnswerCounted):
+        return f"the answer to {ids.requesting_call(body.function_call_id)}"
+    template = _ENTRIES.get(type(body))
+    return template.format(body=body) if template else None
 
 
 def _text(value: Any) -> str:

@@ -251,7 +251,10 @@ class Redactor:
         """Return JSON of authors, models or people; a name above it hides all of it (`covered`) or its texts."""
         match value:
             case dict():
-                return {self._key(key): self._member(key, item, path, covered, texts) for key, item in value.items()}
+                return {
+                    self._key(key): self._member(key, item, path, covered=covered, texts=texts)
+                    for key, item in value.items()
+                }
             case list():
                 return [self.authored(item, path, covered=covered, texts=texts) for item in value]
             case str():
@@ -261,7 +264,9 @@ class Redactor:
             case _:
                 return value
 
-    def _member(self, key: str, item: Any, path: tuple[str, ...], covered: bool, texts: bool) -> Any:
+    def _member(
+        self, key: str, item: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False
+    ) -> Any:
         at = (*path, key)
         covered = covered or self.rules.hides(at)
         # A number under such a name may be a count, as in `total_tokens`.
@@ -271,9 +276,8 @@ class Redactor:
             if isinstance(item, str) and key in _GENAI_WORDS and _GENAI_WORDS[key].fullmatch(item):
                 return item
             if isinstance(item, dict) and key in _GENAI_CALLS:
-                call = {name: value for name, value in item.items() if name in ("id", "name") and _is_name(name, value)}
                 return {
-                    name: call[name] if name in call else self._member(name, value, (), False, False)
+                    name: value if name in ("id", "name") and _is_name(name, value) else self._member(name, value)
                     for name, value in item.items()
                 }
         return self.authored(item, at, covered=covered, texts=texts)

@@ -193,63 +193,53 @@ class _Observer(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         self.activations, self.queue = [], det.info.task_queue
-        return _ObservedInstance(self._runner.create_instance(det), self.activations)
+        instance = self._runner.create_instance(det)
+        _observe(instance, self.activations)
+        return instance
 
 
-class _ObservedInstance(WorkflowInstance):
-    """Also notes the lines that make commands, through private attributes of the SDK's instance.
+def _observe(instance: Any, activations: list[Activation]) -> None:
+    """Have a workflow note what each activation does, and in which lines.
 
-    Nothing public tells them. Without these attributes, and in the sandbox, only the lines are missing.
+    Only private attributes of the SDK tell the lines. Without these, and in the sandbox, the lines are missing.
     """
+    activate: Any = instance.activate
+    add_command: Any = getattr(instance, "_add_command", None)
+    lines: list[str | None] = []
 
-    def __init__(self, instance: WorkflowInstance, activations: list[Activation]) -> None:
-        self._instance, self._activations = instance, activations
-        self._lines: list[str | None] = []
-        add_command = getattr(instance, "_add_command", None)
-        if add_command is not None:
+    def add_noted() -> Any:
+        lines.append(_own_line(_raising_frames()) or _own_line(_calling_frames()))
+        return add_command()
 
-            def add_from_line() -> Any:
-                self._lines.append(_own_line(_raising_frames()) or _own_line(_calling_frames()))
-                return add_command()
-
-            instance._add_command = add_from_line  # type: ignore[attr-defined]
-
-    def activate(self, act: Any) -> Any:
-        completion = self._instance.activate(act)
+    def activate_noted(act: Any) -> Any:
+        lines.clear()
+        completion = activate(act)
         # Copied: the worker encodes them in place.
         commands = copy.deepcopy(list(completion.successful.commands))
-        lines = self._lines if len(self._lines) == len(commands) else [None] * len(commands)
-        self._lines = []
-        activation = Activation(act.history_length, list(zip(commands, lines, strict=True)))
+        known = lines if len(lines) == len(commands) else [None] * len(commands)
+        activation = Activation(act.history_length, list(zip(commands, known, strict=True)))
         if completion.HasField("failed"):
             activation.failure = completion.failed.failure
             frames = [(file, int(line), name) for file, line, name in _FRAME.findall(activation.failure.stack_trace)]
             activation.rests_in = _own_line(reversed(frames))
         else:
-            activation.rests_in = _own_line(self._waiting_frames())
-        self._activations.append(activation)
+            activation.rests_in = _own_line(_waiting_frames(getattr(instance, "_primary_task", None)))
+        activations.append(activation)
         return completion
 
-    def _waiting_frames(self) -> Iterator[tuple[str, int, str]]:
-        task = getattr(self._instance, "_primary_task", None)
-        awaited = task.get_coro() if task is not None and not task.done() else None
-        frames = []
-        while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
-            frames.append((awaited.cr_code.co_filename, awaited.cr_frame.f_lineno, awaited.cr_code.co_name))
-            awaited = awaited.cr_await
-        return iter(reversed(frames))
+    instance.activate = activate_noted
+    if add_command is not None:
+        instance._add_command = add_noted
 
-    def get_serialization_context(self, command_info: Any) -> Any:
-        return self._instance.get_serialization_context(command_info)
 
-    def get_external_store_context(self, command_info: Any) -> Any:
-        return self._instance.get_external_store_context(command_info)
-
-    def get_info(self) -> Any:
-        return self._instance.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._instance.get_thread_id()
+def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[tuple[str, int, str]]:
+    """Return the frames in which a task waits, innermost first."""
+    awaited: Any = task.get_coro() if task is not None and not task.done() else None
+    frames = []
+    while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
+        frames.append((awaited.cr_code.co_filename, awaited.cr_frame.f_lineno, awaited.cr_code.co_name))
+        awaited = awaited.cr_await
+    return iter(reversed(frames))
 
 
 def _calling_frames() -> Iterator[tuple[str, int, str]]:
