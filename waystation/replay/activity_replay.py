@@ -6,7 +6,7 @@ written to a server or a history; what the code of agents, tools and callbacks d
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -41,7 +41,6 @@ from waystation.replay.prompt import Agents, Prompt, PromptContext
 from waystation.replay.recorded_activities import (
     ModelStep,
     NoSuchStep,
-    Scheduled,
     ToolStep,
     calls_in,
     model_number,
@@ -410,15 +409,16 @@ class Workshop:
     async def _run(
         self,
         log: Log,
-        scheduled: Scheduled | None,
+        scheduled: Mapping[str, Any] | None,
         name: str,
         activity: Callable[[Any], Awaitable[bytes]],
         given: Position,
     ) -> bytes:
         environment = ActivityEnvironment()
         environment.on_heartbeat = self._on_heartbeat
-        about = scheduled.about() if scheduled else {}
-        environment.info = replace(environment.info, activity_type=name, workflow_id=log.invocation_id, **about)
+        environment.info = replace(
+            environment.info, activity_type=name, workflow_id=log.invocation_id, **(scheduled or {})
+        )
 
         async def run() -> bytes:
             return await activity(given)

@@ -58,7 +58,7 @@ class Finding:
     kind: str
     """The workflow's type."""
     verdict: Verdict
-    problem: str
+    problem: str = ""
     """A line."""
     divergence: JsonObject | None = None
     """Where this build parts from what was recorded, as `Divergence.to_json` says it."""
@@ -103,10 +103,10 @@ class GateReport:
         """Whether nothing speaks against deploying this build."""
         return not self.problems and not any(self.counts[verdict] for verdict in BREAKS)
 
-    def add(self, verdict: Verdict, finding: Finding | None) -> None:
-        """Count one workflow."""
-        self.counts[verdict] += 1
-        if finding is not None and len(self.findings) < MAX_FINDINGS:
+    def add(self, finding: Finding) -> None:
+        """Count one workflow; keep the finding unless it simply replays."""
+        self.counts[finding.verdict] += 1
+        if finding.verdict != "replays" and len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
     def to_json(self) -> JsonObject:
@@ -194,7 +194,7 @@ async def _each(
             if execution is None:
                 return
             said = await _judged(client, execution, idle)
-            report.add(said["verdict"], _finding(execution, said))
+            report.add(Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said))
             progress()
 
     workers = [asyncio.create_task(work()) for _ in range(2 * replicas)]
@@ -204,12 +204,6 @@ async def _each(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-
-
-def _finding(execution: WorkflowExecution, said: JsonObject) -> Finding | None:
-    if said["verdict"] == "replays":
-        return None
-    return Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said)
 
 
 async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyncio.Queue[Replica]") -> JsonObject:
