@@ -57,15 +57,15 @@ from waystation.worker.services import lasting_services
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
 """Asks a model. The model is looked up only when it is asked, so that a prompt can be seen without a key."""
-_PROMPT_FIELDS = {
-    "model": ("model", str),
-    "systemInstruction": ("system_instruction", str | None),
-    "contents": ("contents", list),
-    "tools": ("tools", list),
-    "nativeTools": ("native_tools", list),
-    "config": ("config", dict),
+_PROMPT_FIELDS: dict[str, tuple[str, Any, str]] = {
+    "model": ("model", str, "a string"),
+    "systemInstruction": ("system_instruction", str | None, "a string or null"),
+    "contents": ("contents", list, "a list of objects"),
+    "tools": ("tools", list, "a list of objects"),
+    "nativeTools": ("native_tools", list, "a list of objects"),
+    "config": ("config", dict, "an object"),
 }
-"""Names in a file with a prompt, with those of the request's fields and their types."""
+"""Names in a file with a prompt, each with the request's field, its type, and the type's name in JSON."""
 
 
 class NotApproved(WaystationError):
@@ -504,7 +504,7 @@ async def rerun_model(
 def request_to_json(request: LlmRequest) -> JsonObject:
     """Return a request in the form for editing; what is empty is left out."""
     held: JsonObject = {}
-    for name, (field, kind) in _PROMPT_FIELDS.items():
+    for name, (field, kind, _) in _PROMPT_FIELDS.items():
         value = getattr(request, field)
         if value or name == "contents":
             held[name] = list(value) if kind is list else value
@@ -527,15 +527,15 @@ def parse_prompt(text: str | bytes) -> JsonObject:
         raise NotAPrompt('The prompt is not a JSON object, such as {"contents": […]}.')
     if unknown := sorted(held.keys() - _PROMPT_FIELDS.keys()):
         raise NotAPrompt(f"The prompt has {unknown[0]!r}; it may have: {', '.join(_PROMPT_FIELDS)}.")
+    fields: JsonObject = {}
     for name, value in held.items():
-        kind = _PROMPT_FIELDS[name][1]
-        if not isinstance(value, kind):
-            raise NotAPrompt(f"`{name}` of the prompt is {type(value).__name__}; give what --write-prompt wrote there.")
-        if kind is list and not all(isinstance(each, dict) for each in value):
-            raise NotAPrompt(f"`{name}` of the prompt is to be a list of objects.")
+        field, kind, what = _PROMPT_FIELDS[name]
+        if not isinstance(value, kind) or (kind is list and not all(isinstance(each, dict) for each in value)):
+            raise NotAPrompt(f"`{name}` of the prompt must be {what}; see what --write-prompt wrote there.")
+        fields[field] = value
     if held.get("contents") == []:
         raise NotAPrompt("The prompt has no `contents`; a model needs at least one.")
-    return {_PROMPT_FIELDS[name][0]: value for name, value in held.items()}
+    return fields
 
 
 def registry_of(agents: Agents) -> Registry:
@@ -668,19 +668,15 @@ def _failure_of(error: ApplicationError) -> Failure:
 
 def _chosen(recording: Recording, event: int, call: str | None) -> str:
     """Return the id of the call of an event, or of the one of them that is chosen."""
-    found = calls_in(recording, event)
-    if call is not None:
-        if call not in found:
-            has = ", ".join(found) or "none"
-            raise NoSuchStep(f"Event {event} of {recording.source!r} has no call {call!r}; it has: {has}.")
-        return call
-    if len(found) > 1:
-        raise NoSuchStep(
-            f"Event {event} of {recording.source!r} has several calls: {', '.join(found)}. Choose: --call."
-        )
-    if not found:
-        raise NoSuchStep(f"Event {event} of {recording.source!r} has no tool call; `waystation events` lists them.")
-    return found[0]
+    calls = calls_in(recording, event)
+    where = f"Event {event} of {recording.source!r}"
+    if call is not None and call not in calls:
+        raise NoSuchStep(f"{where} has no call {call!r}; it has: {', '.join(calls) or 'none'}.")
+    if not calls:
+        raise NoSuchStep(f"{where} has no tool call; `waystation events` lists them.")
+    if call is None and len(calls) > 1:
+        raise NoSuchStep(f"{where} has several calls: {', '.join(calls)}. Choose: --call.")
+    return call or calls[0]
 
 
 def _unapproved(recording: Recording, step: ToolStep) -> str | None:

@@ -21,6 +21,8 @@ from waystation.replay.recording import Moment, Recording
 MIN_ID = 6
 """Characters of an id that is passed over where it stands in a text; a shorter one may be there by chance."""
 
+_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -242,14 +244,12 @@ def _happened(event: Event, invocation_id: str) -> str:
     return told.replace(invocation_id, "…") if len(invocation_id) >= MIN_ID else told
 
 
-def _plain(part: JsonObject) -> JsonObject:
-    """Return a part without what tells calls apart."""
-    kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
-    for kind in ("functionCall", "functionResponse"):
-        if isinstance(kept.get(kind), dict):
-            kept[kind] = {key: value for key, value in kept[kind].items() if key != "id"}
-    args = kept["functionCall"].get("args") if "functionCall" in kept else None
-    if isinstance(args, dict) and isinstance(original := args.get("originalFunctionCall"), dict):
-        original = {key: value for key, value in original.items() if key != "id"}
-        kept["functionCall"] = {**kept["functionCall"], "args": {**args, "originalFunctionCall": original}}
-    return kept
+def _plain(value: Any, *, is_call: bool = False) -> Any:
+    """Return a part without signatures and the ids of calls."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _plain(item, is_call=key in _CALLS)
+        for key, item in value.items()
+        if key != "thoughtSignature" and not (is_call and key == "id")
+    }

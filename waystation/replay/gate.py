@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -67,16 +67,7 @@ class Finding:
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
-        found: JsonObject = {
-            "id": self.id,
-            "run_id": self.run_id,
-            "kind": self.kind,
-            "verdict": self.verdict,
-            "problem": self.problem,
-            "divergence": self.divergence,
-            "misfits": list(self.misfits),
-        }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in asdict(self).items() if value}
 
 
 @dataclass(kw_only=True)

@@ -131,37 +131,32 @@ def find_differences(one: Any, other: Any) -> list[Differing]:
 def _outcome(outcome: ToolOutcome | None, failure: Failure | None) -> JsonObject:
     if outcome is None:
         return _failed(failure)
-    held: JsonObject = {"response": outcome.response}
-    held |= _actions(outcome.actions)
-    if outcome.error_type:
-        held["error"] = outcome.error_type
-    if not outcome.final:
-        held["waits"] = True
-    for name, parts in (("media", outcome.parts), ("beside", outcome.beside)):
-        if parts:
-            held[name] = list(parts)
-    return held
+    optional = {
+        "error": outcome.error_type,
+        "waits": not outcome.final,
+        "media": list(outcome.parts),
+        "beside": list(outcome.beside),
+    }
+    return {"response": outcome.response} | _actions(outcome.actions) | _without_empty(optional)
 
 
 def _reply(reply: ModelReply | None, failure: Failure | None) -> JsonObject:
     if reply is None:
         return _failed(failure)
-    held: JsonObject = {"text": text_of(reply.content)}
-    if calls := parts_of(reply.content, "functionCall"):
-        held["calls"] = [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls]
-    if reply.usage:
-        held["usage"] = reply.usage.model_dump(mode="json", exclude_defaults=True)
-    held |= {
-        name: value
-        for name, value in (
-            ("finish reason", reply.finish_reason),
-            ("error", reply.error_code),
-            ("error message", reply.error_message),
-            ("model", reply.model_version),
-        )
-        if value
+    calls = parts_of(reply.content, "functionCall")
+    optional = {
+        "calls": [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls],
+        "usage": reply.usage.model_dump(mode="json", exclude_defaults=True) if reply.usage else None,
+        "finish reason": reply.finish_reason,
+        "error": reply.error_code,
+        "error message": reply.error_message,
+        "model": reply.model_version,
     }
-    return held | _actions(reply.actions)
+    return {"text": text_of(reply.content)} | _without_empty(optional) | _actions(reply.actions)
+
+
+def _without_empty(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value}
 
 
 def _actions(actions: EventActions | None) -> JsonObject:
