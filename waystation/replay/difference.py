@@ -23,6 +23,9 @@ MIN_ID = 6
 
 _CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 
+ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
+"""The value of a place that one side does not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -184,6 +187,22 @@ def difference(before: Any, after: Any) -> Any:
             return RecordingDifference(before, after)
     names = f"{type(before).__name__} and {type(after).__name__}"
     raise TypeError(f"{names} cannot be compared; give two moments, two prompts or two recordings.")
+
+
+def json_differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield each place at which they differ, such as `response.items[0].price`, with both values."""
+    match one, other:
+        case dict(), dict():
+            for key in dict.fromkeys([*one, *other]):
+                at = f"{place}.{key}" if place else str(key)
+                yield from json_differences(one.get(key, ABSENT), other.get(key, ABSENT), at)
+        case list(), list() if len(one) == len(other):
+            for index, (left, right) in enumerate(zip(one, other, strict=True)):
+                yield from json_differences(left, right, f"{place}[{index}]")
+        case _:
+            # 1 and True are equal in Python, but not to a model.
+            if type(one) is not type(other) or one != other:
+                yield place, one, other
 
 
 def alike(one: Any, other: Any) -> bool:

@@ -40,7 +40,7 @@ from waystation.core.wire import (
 )
 from waystation.history import carried_log, log_of, own_runs, run_ids_of, type_of
 from waystation.replay.commands import UNKNOWN, Activation, Command, present_commands, recorded_tasks
-from waystation.replay.json_difference import ABSENT, json_differences
+from waystation.replay.difference import ABSENT, json_differences
 
 DIFFERENCES = 5
 """Of the parts in which two commands differ, how many are named."""

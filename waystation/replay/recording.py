@@ -48,15 +48,6 @@ class Point(NamedTuple):
     pending: tuple[PendingCall, ...]
 
 
-def course(log: Log, entries: Sequence[Entry]) -> list[Point]:
-    """Return what a log holds now, and after each of further entries, which are appended to it."""
-    points = [_point(log)]
-    for entry in entries:
-        log.append(entry.ref, entry.time, entry.body)
-        points.append(_point(log))
-    return points
-
-
 def _point(log: Log) -> Point:
     # The state is replaced and never changed in place, so that keeping it costs nothing.
     return Point(log.event_count, log.state, tuple(log.pending()))
@@ -214,16 +205,12 @@ class Recording(Displayable):
             return Moment(self, last, len(self.log.entries))
         if not first <= number <= last:
             raise NoSuchEvent(self.source, number, first, last)
-        return Moment(self, number, self.entries_until(number))
+        return Moment(self, number, bisect_left(self.course, number, key=lambda point: point.events))
 
     def moments(self) -> Iterator[Moment]:
         """Yield the moment after each event, in order."""
         for number in range(self.events_before + 1, self.course[-1].events + 1):
             yield self.moment(number)
-
-    def entries_until(self, event: int) -> int:
-        """Return how many of the entries that the recording holds there are up to the one that made an event."""
-        return bisect_left(self.course, event, key=lambda point: point.events)
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""
@@ -237,7 +224,12 @@ class Recording(Displayable):
     @cached_property
     def course(self) -> Sequence[Point]:
         """What the log held before the first entry of the recording, and after each."""
-        return course(self._start(), self.log.entries)
+        log = self._start()
+        points = [_point(log)]
+        for entry in self.log.entries:
+            log.append(entry.ref, entry.time, entry.body)
+            points.append(_point(log))
+        return points
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""

@@ -9,8 +9,8 @@ from waystation.core.event import EventActions, parts_of, text_of
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
+from waystation.replay.difference import ABSENT, json_differences
 from waystation.replay.displayable import Displayable
-from waystation.replay.json_difference import ABSENT, json_differences
 
 
 @dataclass(frozen=True, slots=True)
