@@ -133,15 +133,15 @@ _SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED
 _MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
 _IDS = frozenset(
     {
-        *("workflow_id", "run_id", "activity_id", "timer_id", "update_id", "protocol_instance_id", "request_id"),
-        *("original_execution_run_id", "first_execution_run_id", "continued_execution_run_id", "new_execution_run_id"),
-        *("new_run_id", "base_run_id", "accepted_request_message_id", "rejected_request_message_id", "name", "type"),
-        *("namespace", "namespace_id", "parent_workflow_namespace", "parent_workflow_namespace_id", "marker_name"),
+        *("workflow_id", "activity_id", "timer_id", "update_id", "protocol_instance_id", "request_id", "name", "type"),
+        *("accepted_request_message_id", "rejected_request_message_id", "namespace", "namespace_id", "marker_name"),
+        *("parent_workflow_namespace", "parent_workflow_namespace_id"),
         *("normal_name", "non_retryable_error_types", "cron_schedule", "sdk_name", "sdk_version", "source"),
         *("attached_request_id", "new_task_queue", "signal_name"),
     }
 )
-"""Texts that are ids or names. All others are hidden under every rule: they name people, hosts and builds."""
+"""Texts that are ids or names, besides ids of runs. All others are hidden under every rule: they name people, hosts
+and builds."""
 _DROPPED = frozenset(
     {
         *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
@@ -206,7 +206,7 @@ class Redactor:
     hidden: set[str] = field(default_factory=set)
     """Texts hidden otherwise than by the rule for all text; they are searched for in other texts."""
     ids: set[str] = field(default_factory=set)
-    """Texts that are ids, or names of which ids are made; they stay."""
+    """Ids of runs, and names of which ids are made; they stay."""
     _tokens: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _pattern: re.Pattern[str] | None = None
@@ -315,7 +315,7 @@ class Redactor:
             return ROLE + self.token(text.removeprefix(ROLE))
         if (token := self._tokens.get(text)) is None:
             made = (self._made(text, attempt) for attempt in range(20))  # of one letter there are not many
-            token = next((each for each in made if each not in self._taken), self._made(text, 0))
+            token = next((each for each in made if each not in self._taken), None) or self._made(text, 0)
             self._tokens[text] = token
             self._taken.add(token)
         return token
@@ -400,9 +400,9 @@ def _redact_message(message: Any, redactor: Redactor, of_payload: Redact) -> Non
             message.message = redactor.text(value)
         elif isinstance(value, str):
             sticky = getattr(message, "kind", None) == TaskQueueKind.TASK_QUEUE_KIND_STICKY  # named after its host
-            if name in _IDS and not (name == "name" and sticky):
+            if name.endswith("run_id"):
                 redactor.ids.add(value)
-            else:
+            elif name not in _IDS or (name == "name" and sticky):
                 setattr(message, name, redactor.token(value))
 
 
