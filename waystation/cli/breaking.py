@@ -3,8 +3,8 @@
 from waystation.cli.exits import Exit, Problem
 from waystation.cli.output import Output
 from waystation.presentation import terminal
-from waystation.replay.breaking import WorkflowDebugger, break_at
-from waystation.replay.moment import Moment
+from waystation.replay.recording import Moment
+from waystation.replay.workflow_debugger import WorkflowDebugger, break_at
 
 
 async def stop_at(moment: Moment, out: Output) -> Exit:

@@ -13,8 +13,7 @@ from waystation.cli.exits import Exit
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.presentation import terminal
-from waystation.replay.gate import gate
-from waystation.replay.verdict import BREAKS, GateReport, Verdict
+from waystation.replay.gate import BREAKS, GateReport, Verdict, gate
 
 _SAID: dict[Verdict, str] = {
     "replays": "replay",

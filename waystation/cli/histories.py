@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
@@ -17,11 +16,8 @@ from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
 from waystation.history import format_saved_history
 from waystation.presentation import terminal
-from waystation.replay.divergence import shown
+from waystation.replay.divergence import Divergence, format_value
 from waystation.replay.recording import Recording
-
-if TYPE_CHECKING:
-    from waystation.replay.replayer import Divergence
 
 
 async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
@@ -39,7 +35,7 @@ class Replayed:
     """A recording, and whether the present code would do what it says."""
 
     recording: Recording
-    divergence: "Divergence | None" = None
+    divergence: Divergence | None = None
     lacking: str | None = None
     """Why it was not replayed at all, when some of it cannot be had."""
 
@@ -87,8 +83,7 @@ async def history(target: Target, out: Output, *, source: str, rules: Sequence[s
     recordings = Recordings(target)
     saved, converter = await recordings.saved(source)
     if rules:
-        from waystation.replay.redacting import InvalidRule
-        from waystation.replay.redaction import redact
+        from waystation.replay.redaction import InvalidRule, redact
 
         try:
             with recordings.problems(source):
@@ -146,7 +141,7 @@ def _write(out: Output, replayed: Replayed) -> None:
         out.table(state_table(recording))
 
 
-def divergence(found: "Divergence") -> Text:
+def divergence(found: Divergence) -> Text:
     """Return where code and history part, in a few lines."""
     where = [f"after event {found.event}"] if found.event is not None else []
     after = f"   after {found.after}" if found.after else ""
@@ -158,8 +153,8 @@ def divergence(found: "Divergence") -> Text:
     text.append(f"\n  wanted by {found.line}" if found.line else "")
     for part in found.parts:
         text.append(f"\n  differs   {terminal.safe(part.name)}: ")
-        text.append(terminal.safe(shown(part.recorded)), style="green").append(" → ")
-        text.append(terminal.safe(shown(part.now)), style="red")
+        text.append(terminal.safe(format_value(part.recorded)), style="green").append(" → ")
+        text.append(terminal.safe(format_value(part.now)), style="red")
     return text
 
 

@@ -22,13 +22,10 @@ from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
 from waystation.core.payload import JsonObject
 from waystation.core.settings import Stores
 from waystation.presentation import terminal
-from waystation.replay import request_file
-from waystation.replay.bench import NotAsked
+from waystation.replay.activity_replay import NotApproved, NotAPrompt, NotAsked, PlannedCall, Workshop, parse_prompt
+from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number
 from waystation.replay.recording import Recording
-from waystation.replay.request_file import NotAPrompt
-from waystation.replay.rerun import NotApproved, PlannedCall, Workshop
 from waystation.replay.rerun_result import Rerun
-from waystation.replay.steps import NoSuchStep, calls_in, model_number
 from waystation.worker.services import lasting_services
 
 NOTHING_RAN = "Nothing was run."
@@ -198,7 +195,7 @@ def _edited(out: Output, text: str) -> str:
 
 
 def _prompt(text: str) -> str:
-    request_file.read(text)
+    parse_prompt(text)
     return text
 
 

@@ -18,10 +18,9 @@ from waystation.core.wire import SESSION_WORKFLOW
 from waystation.presentation import recording_views, terminal
 from waystation.presentation.cursor import Walk
 from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference, difference
-from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 
 
 async def found(target: Target, out: Output, source: str, called: str | None = None) -> Recording:

@@ -10,9 +10,8 @@ from waystation.core.entry import CallLost, CallReturned, ChildReturned
 from waystation.presentation import debugger_screen, recording_views
 from waystation.replay.difference import Changes, alike
 from waystation.replay.displayable import Displayable
-from waystation.replay.effort import Effort, efforts
-from waystation.replay.moment import Moment
-from waystation.replay.recording import Recording
+from waystation.replay.recorded_activities import Effort, efforts
+from waystation.replay.recording import Moment, Recording
 
 
 class Walk(Displayable):

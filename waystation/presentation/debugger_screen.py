@@ -36,8 +36,8 @@ from waystation.core.entry import (
 from waystation.core.model_call import ModelReply
 from waystation.presentation import terminal
 from waystation.presentation.recording_views import said, state, wait
-from waystation.replay.effort import Effort
-from waystation.replay.moment import Moment
+from waystation.replay.recorded_activities import Effort
+from waystation.replay.recording import Moment
 
 if TYPE_CHECKING:
     from waystation.presentation.cursor import Walk

@@ -14,9 +14,8 @@ from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.replay.difference import Changes, MomentDifference, PromptDifference, RecordingDifference
-from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 
 _BOLD, _DIM = "bold", "dim"
 _GONE, _NEW = "red", "green"

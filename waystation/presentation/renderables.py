@@ -6,9 +6,8 @@ from waystation.presentation import recording_views as views
 from waystation.presentation.rerun_view import rerun
 from waystation.replay.difference import MomentDifference, PromptDifference, RecordingDifference
 from waystation.replay.displayable import Displayable
-from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 from waystation.replay.rerun_result import Rerun
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waystation.presentation import terminal
-from waystation.replay.leaves import ABSENT
+from waystation.replay.difference import ABSENT
 from waystation.replay.rerun_result import ModelRerun, Rerun
 
 

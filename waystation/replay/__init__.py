@@ -11,21 +11,19 @@ from waystation.replay.difference import (
     RecordingDifference,
     difference,
 )
-from waystation.replay.divergence import Part
-from waystation.replay.gate import gate
-from waystation.replay.moment import Moment
+from waystation.replay.divergence import Divergence, Part
+from waystation.replay.gate import Finding, GateReport, gate
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 from waystation.replay.redaction import redact
-from waystation.replay.replayer import Divergence, divergence_of, replay
-from waystation.replay.verdict import Finding, GateReport
+from waystation.replay.replayer import divergence_of, replay
 
 if TYPE_CHECKING:
     from waystation.presentation.cursor import Walk as Walk
     from waystation.presentation.report import Report as Report
     from waystation.presentation.report import report as report
-    from waystation.replay.rerun import Workshop, rerun_model, rerun_tool
+    from waystation.replay.activity_replay import Workshop, rerun_model, rerun_tool
     from waystation.replay.rerun_result import ModelRerun, ToolRerun
 
 __all__ = [
@@ -59,7 +57,7 @@ __all__ = [
 
 _EXPORTS = {
     # These load all that a worker loads.
-    "waystation.replay.rerun": "Workshop rerun_model rerun_tool",
+    "waystation.replay.activity_replay": "Workshop rerun_model rerun_tool",
     "waystation.replay.rerun_result": "ModelRerun ToolRerun",
     # These are a layer above this package.
     "waystation.presentation.cursor": "Walk",

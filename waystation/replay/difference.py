@@ -15,12 +15,16 @@ from waystation.core.answer import PendingCall
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.replay.displayable import Displayable
-from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6
 """Characters of an id that is passed over where it stands in a text; a shorter one may be there by chance."""
+
+_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
+
+ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
+"""The value of a place that one side does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,22 @@ def difference(before: Any, after: Any) -> Any:
     raise TypeError(f"{names} cannot be compared; give two moments, two prompts or two recordings.")
 
 
+def json_differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield each place at which they differ, such as `response.items[0].price`, with both values."""
+    match one, other:
+        case dict(), dict():
+            for key in dict.fromkeys([*one, *other]):
+                at = f"{place}.{key}" if place else str(key)
+                yield from json_differences(one.get(key, ABSENT), other.get(key, ABSENT), at)
+        case list(), list() if len(one) == len(other):
+            for index, (left, right) in enumerate(zip(one, other, strict=True)):
+                yield from json_differences(left, right, f"{place}[{index}]")
+        case _:
+            # 1 and True are equal in Python, but not to a model.
+            if type(one) is not type(other) or one != other:
+                yield place, one, other
+
+
 def alike(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON; True and 1 are not."""
     return one is other or _text(one) == _text(other)
@@ -243,14 +263,12 @@ def _happened(event: Event, invocation_id: str) -> str:
     return told.replace(invocation_id, "…") if len(invocation_id) >= MIN_ID else told
 
 
-def _plain(part: JsonObject) -> JsonObject:
-    """Return a part without what tells calls apart."""
-    kept = {key: value for key, value in part.items() if key != "thoughtSignature"}
-    for kind in ("functionCall", "functionResponse"):
-        if isinstance(kept.get(kind), dict):
-            kept[kind] = {key: value for key, value in kept[kind].items() if key != "id"}
-    args = kept["functionCall"].get("args") if "functionCall" in kept else None
-    if isinstance(args, dict) and isinstance(original := args.get("originalFunctionCall"), dict):
-        original = {key: value for key, value in original.items() if key != "id"}
-        kept["functionCall"] = {**kept["functionCall"], "args": {**args, "originalFunctionCall": original}}
-    return kept
+def _plain(value: Any, *, is_call: bool = False) -> Any:
+    """Return a part without signatures and the ids of calls."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _plain(item, is_call=key in _CALLS)
+        for key, item in value.items()
+        if key != "thoughtSignature" and not (is_call and key == "id")
+    }

@@ -1,15 +1,17 @@
-"""Whether this build can go on with everything that is open in a namespace."""
+"""Whether this build can continue everything that is open in a namespace."""
 
 import asyncio
+import base64
 import json
 import os
-import struct
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowExecution, WorkflowHistory
@@ -21,7 +23,6 @@ from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.history import decode_histories
-from waystation.replay.verdict import Finding, GateReport
 from waystation.storage.driver import offloading, shortened
 
 KINDS = " OR ".join(f"WorkflowType = '{name}'" for name in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW))
@@ -32,12 +33,84 @@ START_LIMIT_S = 120.0
 """How long a process may take to load the agents."""
 LIMIT_S = 120.0
 """How long the replay of one history may take: one of 50,000 events takes some seconds."""
-PROGRAM = (sys.executable, "-m", "waystation.replay.process")
-REQUEST = struct.Struct(">II")
-"""To the process: lengths of the workflow's id and of its history, which follow."""
-ANSWER = struct.Struct(">I")
-"""From the process: length of the JSON that follows."""
+PROGRAM = (sys.executable, "-m", "waystation.replay.compatibility_check")
+_MAX_ANSWER = 2**26
+"""Bytes of one answer of that program: one line of JSON."""
 _STDERR_CHARS = 400
+
+
+Verdict: TypeAlias = Literal["replays", "differs", "misfit", "unchecked", "lacking", "vanished"]
+"""`differs`: this build would do otherwise than was recorded. `misfit`: the agents at hand cannot go on with it.
+`unchecked`: replaying it hung, or took its process down. `lacking`: large values are not in the store. `vanished`: the
+server no longer has it."""
+BREAKS: frozenset[Verdict] = frozenset({"differs", "misfit", "unchecked", "lacking"})
+"""What speaks against a build. What could not be looked at does, too: nobody knows."""
+MAX_FINDINGS = 1_000
+"""So many are kept, whatever the number of invocations; all are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is to be known of one workflow that does not simply replay."""
+
+    id: str
+    run_id: str
+    kind: str
+    """The workflow's type."""
+    verdict: Verdict
+    problem: str = ""
+    """A line."""
+    divergence: JsonObject | None = None
+    """Where this build parts from what was recorded, as `Divergence.to_json` says it."""
+    misfits: Sequence[JsonObject] = ()
+    """What the agents at hand lack."""
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+@dataclass(kw_only=True)
+class GateReport:
+    """What came of a gate."""
+
+    tools_checked: bool
+    """Whether it was looked at the agents, too."""
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    """Those that do not simply replay, at most `MAX_FINDINGS`."""
+    problems: Sequence[str] = ()
+    """Why agents could not be loaded; nothing was replayed then."""
+    sampled: int = 0
+    """How many of those were closed."""
+
+    @property
+    def checked(self) -> int:
+        """How many workflows were looked at."""
+        return self.counts.total()
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing speaks against deploying this build."""
+        return not self.problems and not any(self.counts[verdict] for verdict in BREAKS)
+
+    def add(self, finding: Finding) -> None:
+        """Count one workflow; keep the finding unless it simply replays."""
+        self.counts[finding.verdict] += 1
+        if finding.verdict != "replays" and len(self.findings) < MAX_FINDINGS:
+            self.findings.append(finding)
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        return {
+            "passes": self.passes,
+            "checked": self.checked,
+            "sampled": self.sampled,
+            "counts": dict(self.counts),
+            "tools_checked": self.tools_checked,
+            "problems": list(self.problems),
+            "findings": [finding.to_json() for finding in self.findings],
+        }
 
 
 async def gate(
@@ -112,7 +185,7 @@ async def _each(
             if execution is None:
                 return
             said = await _judged(client, execution, idle)
-            report.add(said["verdict"], _finding(execution, said))
+            report.add(Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said))
             progress()
 
     workers = [asyncio.create_task(work()) for _ in range(2 * replicas)]
@@ -122,12 +195,6 @@ async def _each(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-
-
-def _finding(execution: WorkflowExecution, said: JsonObject) -> Finding | None:
-    if said["verdict"] == "replays":
-        return None
-    return Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said)
 
 
 async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyncio.Queue[Replica]") -> JsonObject:
@@ -171,6 +238,7 @@ class Replica:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
+            limit=_MAX_ANSWER,
             # The very code that runs here, however it was found.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
@@ -198,17 +266,16 @@ class Replica:
     async def _asked(self, history: WorkflowHistory) -> JsonObject:
         assert self._process is not None
         assert self._process.stdin is not None
-        id, events = history.workflow_id.encode(), History(events=history.events).SerializeToString()
-        self._process.stdin.write(REQUEST.pack(len(id), len(events)) + id + events)
+        events = base64.b64encode(History(events=history.events).SerializeToString()).decode()
+        self._process.stdin.write(json.dumps({"id": history.workflow_id, "history": events}).encode() + b"\n")
         await self._process.stdin.drain()
         return await self._answer()
 
     async def _answer(self) -> JsonObject:
         assert self._process is not None
         assert self._process.stdout is not None
-        [length] = ANSWER.unpack(await self._process.stdout.readexactly(ANSWER.size))
-        said: JsonObject = json.loads(await self._process.stdout.readexactly(length))
-        return said
+        answer: JsonObject = json.loads(await self._process.stdout.readuntil())
+        return answer
 
     def _last_words(self) -> str:
         self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _STDERR_CHARS, 0))

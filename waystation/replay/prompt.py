@@ -1,4 +1,4 @@
-"""What a model was shown at a moment of a recording.
+"""Prompts at the moments of a recording.
 
 Histories hold what was said and what came of it, not prompts. The contents follow from the log; the instruction, the
 tools and the settings are the agent's, and only a digest of them was recorded with each reply.
@@ -54,8 +54,8 @@ class Prompt(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A call of a model, as far as the log tells."""
+class PromptContext:
+    """A model call, as far as the log tells."""
 
     log: Log
     """As it was when the model was called."""

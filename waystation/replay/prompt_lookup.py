@@ -10,9 +10,8 @@ from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
 from waystation.core.log import Log
 from waystation.core.model_call import ModelReply
 from waystation.history import SessionReader
-from waystation.replay.moment import Moment
-from waystation.replay.prompt import Agents, Asked, Prompt
-from waystation.replay.recording import Recording
+from waystation.replay.prompt import Agents, Prompt, PromptContext
+from waystation.replay.recording import Moment, Recording
 from waystation.storage import Blobs
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ async def prompt_at(
     """Return the prompt at event `number`.
 
     Of an event in which a model replied it is the prompt that gave this reply; of any other the one that a model was
-    given next after it, or would have been given, had it been asked. The last event if `number` is left out.
+    given next after it, or would have been given, had it been context. The last event if `number` is left out.
 
     Args:
         recording: Where the event is.
@@ -50,30 +49,30 @@ async def prompt_at(
         UnknownAgent: None of the agents has the name.
     """
     moment = recording.moment(number)
-    asked = _asked(recording, moment)
-    said, remarks = await _conversation(asked.log, session, store)
-    if asked.log.entries_before:
+    context = _context(recording, moment)
+    said, remarks = await _conversation(context.log, session, store)
+    if context.log.entries_before:
         remarks.append("Earlier runs are missing from the recording, and what was said in them from this prompt.")
-    compaction = asked.reply.compaction if asked.reply else None
-    summary = compaction.event(recording.id, asked.work.branch) if compaction else None
+    compaction = context.reply.compaction if context.reply else None
+    summary = compaction.event(recording.id, context.work.branch) if compaction else None
     found = Prompt(
         at=moment.number,
-        agent=asked.work.agent,
-        call=asked.call,
-        gave=asked.gave,
-        contents=prompt.contents(said, agent=asked.work.agent, branch=asked.work.branch, summary=summary),
+        agent=context.work.agent,
+        call=context.call,
+        gave=context.gave,
+        contents=prompt.contents(said, agent=context.work.agent, branch=context.work.branch, summary=summary),
         remarks=remarks,
     )
     if agents is None:
         missing = "Only what was said: instruction, tools and settings are the agent's, which --agents DIR (`agents=`)"
         return replace(found, remarks=[*remarks, f"{missing} would add."])
     # Here, because it loads all that a worker loads.
-    from waystation.replay.asking import as_declared
+    from waystation.replay.activity_replay import as_declared
 
-    return await as_declared(found, recording, asked, said, agents, callbacks=callbacks, services=services)
+    return await as_declared(found, recording, context, said, agents, callbacks=callbacks, services=services)
 
 
-def _asked(recording: Recording, moment: Moment) -> Asked:
+def _context(recording: Recording, moment: Moment) -> PromptContext:
     entries = recording.log.entries
     replies = {e.body.number: (i, e.body.reply) for i, e in enumerate(entries) if isinstance(e.body, ModelReplied)}
     first = moment.entries
@@ -90,12 +89,12 @@ def _asked(recording: Recording, moment: Moment) -> Asked:
         if work.asks_model(work.phase, reply):
             gave = _gave(recording, at, reply) if at is not None and reply else None
             reason = (reply.wrap_up if reply else None) or log.verdict(work).reason or "it is used up"
-            return Asked(log, work, called.number, reply, gave, reason if called.wrap_up else None)
+            return PromptContext(log, work, called.number, reply, gave, reason if called.wrap_up else None)
     models = [work for work in moment.log.works if work.shape.kind == "llm"]
     if not models or moment.log.input is None:
         text = f"no model was asked after event {moment.number}, nor would one have been"
         raise NoPrompt(f"{recording.source!r}: {text}.")
-    return Asked(moment.log, models[-1], None, None, None)
+    return PromptContext(moment.log, models[-1], None, None, None)
 
 
 def _is_call(body: object, number: int) -> bool:

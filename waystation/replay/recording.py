@@ -1,4 +1,4 @@
-"""One invocation as it was recorded, on a server or in a file, to be looked at from any of its moments."""
+"""One invocation as it was recorded, on a server or in a file, and what it held at each of its moments."""
 
 import asyncio
 from bisect import bisect_left
@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
+from waystation.core.answer import PendingCall
+from waystation.core.entry import Entry
 from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
 from waystation.core.event import Event
 from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
+from waystation.core.state import StateFold
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import (
     SavedHistory,
@@ -28,12 +32,88 @@ from waystation.history import (
     type_of,
 )
 from waystation.replay.displayable import Displayable
-from waystation.replay.moment import Moment, Point, course
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading, shortened
 
 if TYPE_CHECKING:
     from waystation.client import Invocation
+
+
+class Point(NamedTuple):
+    """What a log held after one of its entries."""
+
+    events: int
+    """How many events there were."""
+    state: JsonObject
+    pending: tuple[PendingCall, ...]
+
+
+def _point(log: Log) -> Point:
+    # The state is replaced and never changed in place, so that keeping it costs nothing.
+    return Point(log.event_count, log.state, tuple(log.pending()))
+
+
+@dataclass(frozen=True)
+class Moment(Displayable):
+    """The moment right after an event, or after an entry that made none."""
+
+    recording: "Recording"
+    number: int
+    """Of the latest event; 0 is before the first."""
+    entries: int
+    """How many of the entries that the recording holds had been applied."""
+
+    @property
+    def event(self) -> Event | None:
+        """The latest event; None before the first."""
+        index = self.number - self.recording.events_before - 1
+        return self.recording.events[index] if index >= 0 else None
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """Those that had happened, as far as the recording holds them."""
+        return self.recording.events[: self.number - self.recording.events_before]
+
+    @property
+    def entry(self) -> Entry | None:
+        """What was applied last: a result, an answer, a deadline; None before the first."""
+        return self.recording.log.entries[self.entries - 1] if self.entries else None
+
+    @cached_property
+    def log(self) -> Log:
+        """The log as it was, built anew. With an event come those that the same entry made."""
+        return self.recording.after(self.entries)
+
+    @cached_property
+    def state(self) -> JsonObject:
+        """The state, `temp:` keys included. Not to be modified."""
+        points = self.recording.course
+        point = points[self.entries]
+        if not self.entries or point.events == self.number:
+            return point.state
+        before = points[self.entries - 1]  # further events came of the same entry
+        fold = StateFold(before.state)
+        first = self.recording.events_before
+        for event in self.recording.events[before.events - first : self.number - first]:
+            fold.apply(event.actions)
+        return fold.value
+
+    @property
+    def pending(self) -> Sequence[PendingCall]:
+        """What waited for a person."""
+        return self.recording.course[self.entries].pending
+
+    @property
+    def time(self) -> float:
+        """When it was, in seconds since 1970 by the workflow's clock."""
+        if self.entry:
+            return self.entry.time
+        return self.recording.log.entries[0].time if self.recording.log.entries else 0.0
+
+    @property
+    def before(self) -> "Moment | None":
+        """The moment of the event before; None at the first."""
+        return self.recording.moment(self.number - 1) if self.number > self.recording.events_before else None
 
 
 @dataclass(frozen=True)
@@ -125,16 +205,12 @@ class Recording(Displayable):
             return Moment(self, last, len(self.log.entries))
         if not first <= number <= last:
             raise NoSuchEvent(self.source, number, first, last)
-        return Moment(self, number, self.entries_until(number))
+        return Moment(self, number, bisect_left(self.course, number, key=lambda point: point.events))
 
     def moments(self) -> Iterator[Moment]:
         """Yield the moment after each event, in order."""
         for number in range(self.events_before + 1, self.course[-1].events + 1):
             yield self.moment(number)
-
-    def entries_until(self, event: int) -> int:
-        """Return how many of the entries that the recording holds there are up to the one that made an event."""
-        return bisect_left(self.course, event, key=lambda point: point.events)
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""
@@ -148,7 +224,12 @@ class Recording(Displayable):
     @cached_property
     def course(self) -> Sequence[Point]:
         """What the log held before the first entry of the recording, and after each."""
-        return course(self._start(), self.log.entries)
+        log = self._start()
+        points = [_point(log)]
+        for entry in self.log.entries:
+            log.append(entry.ref, entry.time, entry.body)
+            points.append(_point(log))
+        return points
 
     def _start(self) -> Log:
         """Return the log before the first entry that the recording holds."""

@@ -1,34 +1,436 @@
-"""Histories to be kept where others read them: what a rule hides is hidden wherever it stands.
+"""Redact histories for readers who must not see their content: what a rule hides is hidden wherever it occurs.
 
-Events, ids, times, numbers, the types and lengths of values, and how the steps follow upon each other stay; so the
-history replays and reads as before. What is kept beside it, in a store or behind a codec, is put into it.
+Event ids, times, numbers, and the types and lengths of values stay, and equal values stay equal, so the engine decides
+the same. Digests and messages that it computes from content are recomputed. Payloads from a store or behind a codec
+are put into the history, which then replays and reads as before without either.
 """
 
-from collections.abc import Iterable, Iterator
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.call import CallState
 from waystation.core.entry import AnswerIgnored
 from waystation.core.errors import WaystationError
 from waystation.core.log import Log
-from waystation.core.payload import digest
-from waystation.core.policy import ApprovalPolicy, call_digest
-from waystation.core.wire import WORKFLOW
+from waystation.core.payload import decode, encode
+from waystation.core.policy import OPERATOR, ROLE
+from waystation.core.scope import APPLY_SIGNAL
+from waystation.core.sealed import is_sealed
+from waystation.core.secrets import looks_secret, named_secret
+from waystation.core.summary import SECRET_NAMES
+from waystation.core.wire import (
+    ANSWER_SIGNAL,
+    CHILD_ENDED_SIGNAL,
+    CLOSE,
+    DEFAULT_APP,
+    DEFAULT_USER,
+    MEMO_FORK,
+    MEMO_PENDING,
+    MEMO_SESSION,
+    MESSAGE_SIGNAL,
+    PARKED_SIGNAL,
+    SEARCH_USER,
+    WORKFLOW,
+)
 from waystation.history import SavedHistory, carried_log, check_readable, decode_histories, log_of, type_of
-from waystation.replay.redacted_history import HistoryRedactor
-from waystation.replay.redacted_types import TypedRedactor
-from waystation.replay.redacting import Redactor, Rules
 from waystation.replay.replayer import divergence_of
-from waystation.storage.driver import shortened
+from waystation.storage.driver import UNREADABLE, shortened
 
-_NAMED = ("session", "user")
-"""What the ids of workflows begin with that are made of the names of users."""
+SECRETS, TEXT, FIELD = "secrets", "text", "field:"
+MIN_SEARCHED_CHARS = 4
+"""A hidden value that is shorter is not searched for in other texts, where it would be found by chance."""
+MAX_ROUNDS = 10
+"""How often digests and messages are recomputed at most: those of one round may depend on those of the one before."""
+_DEFAULTS = frozenset({DEFAULT_USER, DEFAULT_APP, OPERATOR, OPERATOR.removeprefix(ROLE)})
+"""Names that histories leave out and the engine compares with."""
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$.:-]{0,63}", re.ASCII)
+_TOKENS = re.compile(
+    r"\b(?:sk|pk|rk|gh[pousr]|xox[abprs]|glpat|hf)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
+    r"|\beyJ[\w-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic)\s+\S{6,}"
+)
+"""Keys of well-known services, in addition to what no history takes in the first place."""
+_USED_UP = re.compile(r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up", re.ASCII)
+"""The engine's message about a budget."""
+# One letter for each length that a character may have in UTF-8, so that a payload stays as long.
+_ALPHABETS = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "àáâãäåæçèéêëìíîï",
+    "一丁七万丈三上下不与丐丑专且世丘",
+    "😀😁😂😃😄😅😆😇😈😉😊😋😌😍😎😏",
+)
+
+Redact: TypeAlias = Callable[[Any], Any]
+
+# Recorded JSON. A text under any other name is hidden with all text, so a field that a later version adds is hidden.
+_NAMES = frozenset(
+    {
+        # ids
+        *("id", "invocation_id", "function_call_id", "workflow_id", "run_id", "session_id", "ref", "new", "home"),
+        *("origin", "first", "last", "kept", "batch", "open", "heard", "mark", "ask", "call", "standing", "branch"),
+        *("next_turn", "long_running_tool_ids", "children", "run", "reports", "digest", "bound_to", "known_digest"),
+        *("definition", "declared"),
+        # names that authors declare
+        *("agent", "app", "author", "channels", "delivered", "model", "model_version", "name", "next_agent", "notify"),
+        *("remember_args", "root", "task_queue", "tool", "transfer_to_agent", "unpriced"),
+        # words of the engine and of models, and durations
+        *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "kind"),
+        *("occasion", "omitted", "on_exhausted", "on_expiry", "phase", "status", "trigger", "when_busy", "wrap_up"),
+        *("wrapped_up", "after", "deadline", "reminders", "remember"),
+    }
+)
+_ERRORS = frozenset({"reason", "refused"})
+"""Fields with the name of an error or with a message."""
+_STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
+_KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
+AUTHORED = {
+    **{name: name for name in ("args", "response", "state", "state_delta", "scopes", "set", "payload", "output")},
+    **{name: name for name in ("metadata", "grounding_metadata", "citation_metadata", "custom_metadata")},
+    **{name: name for name in ("results", "requested_auth_configs", "render_ui_widgets", "response_schema")},
+    **{name: name for name in ("confirmation", "usage_metadata", "content", "message", "compacted_content")},
+    "parts": "parts",
+    "beside": "parts",
+    "shown": "args",
+    "interim": "response",
+}
+"""Fields with JSON of authors, models and people, each with its name in rules: the same value under several names is
+hidden under each of them, or under none."""
+_GENAI_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
+_GENAI_WORDS = {
+    "role": re.compile("user|model|function|tool"),
+    "mimeType": re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}"),
+    "functionCallId": re.compile(r"[\w.~:/-]{1,100}"),
+}
+_BUDGET_QUESTION = frozenset({"args", "asks", "call", "hint"})
+"""Fields that the engine writes, and reads, when it asks for more budget."""
+_HARMLESS = frozenset({"credentialKey", "credential_key", "requestedAuthConfigs", "requested_auth_configs"})
+
+# Temporal's events.
+_RECORDS = frozenset(
+    {
+        *("workflow_execution_started", "workflow_execution_continued_as_new", "workflow_execution_completed"),
+        *("workflow_execution_failed", "workflow_execution_signaled", "workflow_execution_update_accepted"),
+        *("workflow_execution_update_admitted", "workflow_execution_update_completed", "activity_task_scheduled"),
+        *("activity_task_completed", "start_child_workflow_execution_initiated", "child_workflow_execution_completed"),
+        *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated"),
+    }
+)
+"""Events whose payloads the engine records."""
+_SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED_SIGNAL, CHILD_ENDED_SIGNAL})
+_MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
+_IDS = frozenset(
+    {
+        *("workflow_id", "activity_id", "timer_id", "update_id", "protocol_instance_id", "request_id", "name", "type"),
+        *("accepted_request_message_id", "rejected_request_message_id", "namespace", "namespace_id", "marker_name"),
+        *("parent_workflow_namespace", "parent_workflow_namespace_id"),
+        *("normal_name", "non_retryable_error_types", "cron_schedule", "sdk_name", "sdk_version", "source"),
+        *("attached_request_id", "new_task_queue", "signal_name"),
+    }
+)
+"""Texts that are ids or names, besides ids of runs. All others are hidden under every rule: they name people, hosts
+and builds."""
+_DROPPED = frozenset(
+    {
+        *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
+        *("principal", "stack_trace"),
+    }
+)
+_PATCHES = frozenset({"patch-data", "core_patch"})
+_JSON = (b"json/plain", b"json/protobuf")
+
+
+class InvalidRule(WaystationError):
+    """Not a valid rule of redaction."""
 
 
 class NotRedacted(WaystationError):
-    """What would be left is not the same invocation any more."""
+    """The redacted history would not be that of the same invocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is hidden. Secrets always are."""
+
+    text: bool = False
+    """All text that people, models and tools wrote."""
+    fields: tuple[tuple[str, ...], ...] = ()
+    """Fields by name, or by the last names of their paths."""
+
+    @classmethod
+    def of(cls, rules: Iterable[str]) -> "Rules":
+        """Parse rules: `secrets`, `text`, `field:NAME`, `field:some.path`.
+
+        Raises:
+            InvalidRule: One is not valid.
+        """
+        text, fields = False, list[tuple[str, ...]]()
+        for rule in rules:
+            path = tuple(rule.removeprefix(FIELD).split("."))
+            if rule == TEXT:
+                text = True
+            elif rule.startswith(FIELD) and all(path):
+                fields.append(path)
+            elif rule != SECRETS:
+                raise InvalidRule(
+                    f"{rule!r} is not a valid rule. Use `secrets`, `text` or `field:NAME`, such as field:email."
+                )
+        return cls(text, tuple(fields))
+
+    def hides(self, path: Sequence[str]) -> bool:
+        """Whether the value at a path is hidden because of its name."""
+        return named_secret(path[-1]) or any(tuple(path[-len(each) :]) == each for each in self.fields)
+
+
+@dataclass
+class Redactor:
+    """Hides values by rules, equal ones in the same way wherever they occur."""
+
+    rules: Rules
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    """Without it nobody can try out what a value was."""
+    recomputed: dict[str, str] = field(default_factory=dict)
+    """Digests and messages that the engine computes from content, with those of the redacted content."""
+    hidden: set[str] = field(default_factory=set)
+    """Texts hidden otherwise than by the rule for all text; they are searched for in other texts."""
+    ids: set[str] = field(default_factory=set)
+    """Ids of runs, and names of which ids are made; they stay."""
+    _tokens: dict[str, str] = field(default_factory=dict)
+    _taken: set[str] = field(default_factory=set)
+    _pattern: re.Pattern[str] | None = None
+
+    def search_for_hidden(self) -> None:
+        """From now on also hide in other texts what was hidden so far."""
+        texts = sorted((text for text in self.hidden if len(text) >= MIN_SEARCHED_CHARS), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
+
+    def recorded(self, value: Any, path: tuple[str, ...] = ()) -> Any:
+        """Return JSON of the engine: ids, names that authors declare and words of the engine stay."""
+        name = path[-1] if path else ""
+        match value:
+            case dict():
+                asks_for_budget = "budget" in (value.get("asked"), value.get("kind"))
+                of_key = self.text if name in _KEYED_BY_PEOPLE else self._key
+                return {
+                    of_key(key): item
+                    if asks_for_budget and key in _BUDGET_QUESTION
+                    else self._field(item, (*path, key))
+                    for key, item in value.items()
+                }
+            case list():
+                return [self.recorded(item, path) for item in value]
+            case str() if name in _STATE_KEYS:
+                return self._key(value)
+            case str() if _is_name(name, value):
+                return self.recomputed.get(value, value)
+            case str():
+                return self.hide(value) if path and self.rules.hides(path) else self.text(value)
+            case _:
+                return value
+
+    def _field(self, item: Any, path: tuple[str, ...]) -> Any:
+        if name := AUTHORED.get(path[-1]):
+            return self.authored(item, (name,), covered=self.rules.hides((name,)))
+        if path[-1] == "held" and isinstance(item, list):  # parts that are not in an event yet, by author
+            return [[author, self.authored(parts, ("parts",))] for author, parts in item]
+        return self.recorded(item, path)
+
+    def authored(self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False) -> Any:
+        """Return JSON of authors, models or people; a name above it hides all of it (`covered`) or its texts."""
+        match value:
+            case dict():
+                return {
+                    self._key(key): self._member(key, item, path, covered=covered, texts=texts)
+                    for key, item in value.items()
+                }
+            case list():
+                return [self.authored(item, path, covered=covered, texts=texts) for item in value]
+            case str():
+                return self.hide(value) if covered or texts else self.text(value)
+            case int() | float() if covered and not isinstance(value, bool):
+                return self._number(value)
+            case _:
+                return value
+
+    def _member(
+        self, key: str, item: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False
+    ) -> Any:
+        at = (*path, key)
+        covered = covered or self.rules.hides(at)
+        # A number under such a name may be a count, as in `total_tokens`.
+        texts = texts or (SECRET_NAMES.search(key) is not None and key not in _HARMLESS)
+        if not (covered or texts):
+            # Of a genai Content roles, media types, and the names and ids of calls stay.
+            if isinstance(item, str) and key in _GENAI_WORDS and _GENAI_WORDS[key].fullmatch(item):
+                return item
+            if isinstance(item, dict) and key in _GENAI_CALLS:
+                return {
+                    name: value if name in ("id", "name") and _is_name(name, value) else self._member(name, value)
+                    for name, value in item.items()
+                }
+        return self.authored(item, at, covered=covered, texts=texts)
+
+    def _key(self, key: str) -> str:
+        if _PLAIN_KEY.fullmatch(key):
+            return key
+        return self.token(key) if self.rules.text else self._search(key)
+
+    def text(self, text: str) -> str:
+        """Return a text of anybody's."""
+        if known := self.recomputed.get(text):
+            return known
+        if self.rules.text or text in self.hidden:
+            return self.token(text)
+        if looks_secret(text) or _TOKENS.search(text):
+            return self.hide(text)
+        return self._search(text)
+
+    def hide(self, text: str) -> str:
+        """Return the token of a text that is hidden everywhere."""
+        self.hidden.add(text)
+        return self.token(text)
+
+    def _search(self, text: str) -> str:
+        return self._pattern.sub(lambda match: self.token(match[0]), text) if self._pattern else text
+
+    def token(self, text: str) -> str:
+        """Return what replaces a text."""
+        if known := self.recomputed.get(text):
+            return known
+        if text in _DEFAULTS or text in self.ids or not text.strip() or _USED_UP.fullmatch(text):
+            return text
+        if text.startswith(ROLE):
+            return ROLE + self.token(text.removeprefix(ROLE))
+        if (token := self._tokens.get(text)) is None:
+            made = (self._made(text, attempt) for attempt in range(20))  # of one letter there are not many
+            token = next((each for each in made if each not in self._taken), None) or self._made(text, 0)
+            self._tokens[text] = token
+            self._taken.add(token)
+        return token
+
+    def _made(self, text: str, attempt: int) -> str:
+        stream = hashlib.shake_256(self.key + attempt.to_bytes(2, "big") + text.encode()).digest(len(text))
+        letters = "".join(map(_letter, text, stream))
+        if is_sealed(text):  # an answer with any other token would have been refused
+            head, *parts = text.split(".")
+            head = base64.urlsafe_b64encode(json.dumps({"enc": "x"}).encode()).decode().rstrip("=") if head else ""
+            return ".".join([head, *(letters[: len(part)] for part in parts)])
+        # An answer that looked like a secret was refused for that, and has to look like one.
+        return f"?code={letters[6:]}" if looks_secret(text) else letters
+
+    def _number(self, value: float) -> float:
+        """Return another number with as many digits."""
+        written = repr(value)
+        if "e" in written or "n" in written:
+            return value
+        stream = hashlib.shake_256(self.key + written.encode()).digest(len(written))
+        digits = (str(1 + byte % 9) if char.isdigit() else char for char, byte in zip(written, stream, strict=True))
+        return type(value)("".join(digits))
+
+
+def _is_name(field: str, text: Any) -> bool:
+    if field in _ERRORS:
+        return re.fullmatch(r"[A-Z][A-Za-z]+", text) is not None
+    return field in _NAMES and not re.search(r"\s", str(text))
+
+
+def _letter(char: str, byte: int) -> str:
+    if char in '"\\' or char < " ":  # JSON writes it as two characters or more
+        return char
+    alphabet = _ALPHABETS[len(char.encode()) - 1]
+    return alphabet[byte % len(alphabet)]
+
+
+def redact_history(history: WorkflowHistory, redactor: Redactor) -> WorkflowHistory:
+    """Return the history of one run redacted: its payloads, and Temporal's own texts."""
+    return WorkflowHistory(history.workflow_id, [_redact_event(event, redactor) for event in history.events])
+
+
+def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
+    redacted = HistoryEvent()
+    redacted.CopyFrom(event)
+    kind = redacted.WhichOneof("attributes") or ""
+    attributes = getattr(redacted, kind, None)
+    of_payload: Redact = redactor.authored
+    if kind.removesuffix("_event_attributes") in _RECORDS:
+        of_payload = redactor.recorded
+    signal = getattr(attributes, "signal_name", None)
+    if attributes is not None and signal is not None and signal not in _SIGNALS:
+        attributes.signal_name, of_payload = redactor.text(signal), redactor.authored
+    _redact_message(redacted, redactor, of_payload)
+    return redacted
+
+
+def _redact_message(message: Any, redactor: Redactor, of_payload: Redact) -> None:
+    """Redact a message of Temporal's in place."""
+    for descriptor, value in message.ListFields():
+        name = descriptor.name
+        if name in _DROPPED:
+            message.ClearField(name)
+        elif name == "user_metadata":
+            _redact_message(value, redactor, lambda text: redactor.token(text) if isinstance(text, str) else None)
+        elif name == "search_attributes":
+            for key, payload in value.indexed_fields.items():
+                if not key.startswith("Waystation") or key == SEARCH_USER:
+                    _redact_payload(payload, redactor.authored)
+        elif name in ("memo", "upserted_memo"):
+            for key, payload in value.fields.items():
+                _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.authored)
+        elif descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
+            _redact_map(value, redactor)
+        elif descriptor.message_type:
+            for each in value if descriptor.is_repeated else [value]:
+                if isinstance(each, Payload):
+                    _redact_payload(each, of_payload)
+                else:
+                    _redact_message(each, redactor, of_payload)
+        elif isinstance(value, str) and isinstance(message, Failure) and name == "message":
+            message.message = redactor.text(value)
+        elif isinstance(value, str):
+            sticky = getattr(message, "kind", None) == TaskQueueKind.TASK_QUEUE_KIND_STICKY  # named after its host
+            if name.endswith("run_id"):
+                redactor.ids.add(value)
+            elif name not in _IDS or (name == "name" and sticky):
+                setattr(message, name, redactor.token(value))
+
+
+def _redact_map(held: Any, redactor: Redactor) -> None:
+    for key in list(held):
+        value = held[key]
+        if isinstance(value, str):
+            held[key] = redactor.token(value)
+        elif isinstance(value, Payload):
+            _redact_payload(value, redactor.authored)
+        elif isinstance(value, Message) and key not in _PATCHES:
+            _redact_message(value, redactor, redactor.authored)
+
+
+def _redact_payload(payload: Payload, redact: Redact) -> None:
+    encoding = payload.metadata.get("encoding", b"")
+    if not encoding and not payload.data:
+        return
+    for name in payload.metadata.keys() - {"encoding", "messageType", "type"}:
+        del payload.metadata[name]
+    if encoding not in _JSON:
+        unreadable = encoding == UNREADABLE["encoding"]
+        payload.data = b"It was not there when this was kept." if unreadable else b"x" * len(payload.data)
+        return
+    try:
+        payload.data = encode(redact(decode(payload.data)))
+    except ValueError:
+        payload.data = b"\x00" * len(payload.data)  # still not JSON
 
 
 async def redact(
@@ -39,41 +441,48 @@ async def redact(
     Args:
         saved: As the server has them.
         rules: `secrets`, `text`, `field:NAME`; see `Rules`.
-        converter: Opens payloads that are kept beside the history, or that a codec encoded.
+        converter: Decodes payloads that are kept beside the history, or that a codec encoded.
 
     Raises:
-        InvalidRule: One is none.
-        NotRedacted: The invocation would read otherwise, such as without what is kept beside the history.
+        InvalidRule: A rule is not valid.
+        NotRedacted: The redacted invocation would read differently, such as without what is kept beside the history.
         ForeignHistory: A history is not ours, or is damaged.
     """
-    opened = await _opened(saved, converter)
+    decoded = await _decoded(saved, converter)
     if short := shortened(converter):
         raise NotRedacted(
             f"{len(short)} large values cannot be had, and with their short forms the invocation would read otherwise; "
             f"--store says where workers keep them. {next(iter(short.values()))}"
         )
     redactor = Redactor(Rules.of(rules))
-    for each in _all(opened):
+    for each in _all(decoded):
         kind, *names = each.histories[0].workflow_id.split("/")
-        if kind in _NAMED:
-            redactor.in_ids.update(map(unquote, names))
-    _redacted(opened, redactor)  # to learn what is hidden, and so has to be hidden in other texts, too
-    redactor.look_for_hidden()
-    for each in _all(opened):
-        _learn_digests(each, redactor)
-    for before, after in zip(_all(opened), _all(_redacted(opened, redactor)), strict=True):
-        _learn_derived(before, after, redactor)
-    result = _redacted(opened, redactor)
-    for before, after in zip(_all(opened), _all(result), strict=True):
+        if kind in ("session", "user"):  # ids that are made of names of users
+            redactor.ids.update(map(unquote, names))
+    _redacted(decoded, redactor)  # collects ids, and what is to be hidden in other texts
+    redactor.search_for_hidden()
+    result = _redacted(decoded, redactor)
+    for _ in range(MAX_ROUNDS):
+        known = dict(redactor.recomputed)
+        for before, after in zip(_all(decoded), _all(result), strict=True):
+            redactor.recomputed.update(_recomputed(before, after))
+        if redactor.recomputed == known:
+            break
+        result = _redacted(decoded, redactor)
+    for before, after in zip(_all(decoded), _all(result), strict=True):
         _check(before, after)
-        await _check_replay(before, after)
+        for one, other in zip(before.histories, after.histories, strict=True):
+            if (divergence := await divergence_of(other)) and await divergence_of(one) is None:
+                raise NotRedacted(
+                    f"Redacted by these rules, {one.workflow_id!r} would not replay: {divergence}. Report this."
+                )
     return result
 
 
-async def _opened(saved: SavedHistory, converter: DataConverter) -> SavedHistory:
+async def _decoded(saved: SavedHistory, converter: DataConverter) -> SavedHistory:
     histories = await decode_histories(saved.histories, converter)
     check_readable(histories, f"The history of {histories[0].workflow_id!r}")
-    return SavedHistory(histories, [await _opened(each, converter) for each in saved.called])
+    return SavedHistory(histories, [await _decoded(each, converter) for each in saved.called])
 
 
 def _all(saved: SavedHistory) -> Iterator[SavedHistory]:
@@ -83,7 +492,7 @@ def _all(saved: SavedHistory) -> Iterator[SavedHistory]:
 
 
 def _redacted(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
-    histories = [HistoryRedactor(redactor).of(history) for history in saved.histories]
+    histories = [redact_history(history, redactor) for history in saved.histories]
     return SavedHistory(histories, [_redacted(each, redactor) for each in saved.called])
 
 
@@ -91,50 +500,34 @@ def _log(saved: SavedHistory) -> Log | None:
     return log_of(saved.histories) if type_of(saved.histories[0]) == WORKFLOW else None
 
 
-def _learn_digests(saved: SavedHistory, redactor: Redactor) -> None:
-    """Learn what the digests of calls become when their arguments, and the people of their policies, do."""
-    if (log := _log(saved)) is None:
-        return
-    typed, following = TypedRedactor(redactor), Log(log.invocation_id)
-    if log.entries_before:
-        following = carried_log(saved.histories)
-    for entry in log.entries:
-        following.append(entry.ref, entry.time, entry.body)
-        for call in following.calls.values():
-            if call.ever_waits or call.declared is not None:
-                _learn_call(call, redactor, typed)
-
-
-def _learn_call(call: CallState, redactor: Redactor, typed: TypedRedactor) -> None:
-    policy = call.policy
-    hidden = ApprovalPolicy.model_validate(typed.of(ApprovalPolicy, policy.record())) if policy else None
-    for args in (call.args, call.shown):
-        if args is not None and call.known_digest is None:
-            before = call_digest(call.agent, call.name, args, declared=call.declared, policy=policy)
-            if before not in redactor.digests:
-                shown = args if call.asked == "budget" else redactor.free(args, ("args",))
-                after = call_digest(call.agent, call.name, shown, declared=call.declared, policy=hidden)
-                redactor.digests[before] = after
-    if policy and hidden:
-        bound = digest({"schema": call.declared, "policy": policy.record()})
-        redactor.digests[bound] = digest({"schema": call.declared, "policy": hidden.record()})
-
-
-def _learn_derived(before: SavedHistory, after: SavedHistory, redactor: Redactor) -> None:
-    """Learn which texts the engine makes now of what was recorded."""
-    logs = _log(before), _log(after)
-    texts = [[log.failure.message if log.failure else "", log.result().reason or ""] for log in logs if log]
-    for said, says in zip(*texts, strict=True) if texts else ():
-        if said:
-            redactor.derived[said] = says
-    one, other = logs
-    for was, entry in zip(one.entries if one else (), other.entries if other else (), strict=False):
-        if isinstance(was.body, AnswerIgnored) and isinstance(entry.body, AnswerIgnored):
-            redactor.derived[was.body.message] = entry.body.message  # it names who was refused, and who is asked
+def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
+    """Return digests and messages that the engine computes from a history, with those that it computes now."""
+    one, other = _log(before), _log(after)
+    if one is None or other is None:
+        return {}
+    messages, digests = [(one.result().reason, other.result().reason)], list[tuple[str | None, str | None]]()
+    if one.failure and other.failure:
+        messages.append((one.failure.message, other.failure.message))
+    first, second = (
+        carried_log(saved.histories) if log.entries_before else Log(log.invocation_id)
+        for log, saved in ((one, before), (other, after))
+    )
+    for was, now in zip(one.entries, other.entries, strict=False):
+        if isinstance(was.body, AnswerIgnored) and isinstance(now.body, AnswerIgnored):
+            messages.append((was.body.message, now.body.message))  # it names who was refused, and who is asked
+        first.append(was.ref, was.time, was.body)
+        second.append(now.ref, now.time, now.body)
+        for call in first.calls.values():
+            twin = second.calls.get(call.id)
+            if twin and call.known_digest is None and (call.ever_waits or call.declared is not None):
+                digests += [(call.digest, twin.digest), (call.approved_digest, twin.approved_digest)]
+        digests += [(a.bound_to, b.bound_to) for a, b in zip(first.standing, second.standing, strict=False)]
+    changed = [(old, new) for old, new in digests if old != new]
+    return {old: new for old, new in (*messages, *changed) if old and new}
 
 
 def _check(before: SavedHistory, after: SavedHistory) -> None:
-    """Look whether both tell of the same invocation.
+    """Check that both tell of the same invocation.
 
     Raises:
         NotRedacted: They do not.
@@ -142,7 +535,8 @@ def _check(before: SavedHistory, after: SavedHistory) -> None:
     one, other = _log(before), _log(after)
     if one is None or other is None:
         return
-    for number, (left, right) in enumerate(zip(_told(one), _told(other), strict=False), 1):
+    steps = [[(entry.ref, type(entry.body).__name__) for entry in log.entries] for log in (one, other)]
+    for number, (left, right) in enumerate(zip(*steps, strict=False), 1):
         if left != right:
             raise NotRedacted(
                 f"Redacted by these rules, {one.invocation_id!r} would go on otherwise at entry {number}: {right} "
@@ -150,19 +544,3 @@ def _check(before: SavedHistory, after: SavedHistory) -> None:
             )
     if len(one.entries) != len(other.entries) or list(one.calls) != list(other.calls):
         raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")
-
-
-async def _check_replay(before: SavedHistory, after: SavedHistory) -> None:
-    """Look whether histories that replay do so still.
-
-    Raises:
-        NotRedacted: They do not.
-    """
-    for one, other in zip(before.histories, after.histories, strict=True):
-        found = await divergence_of(other)
-        if found and await divergence_of(one) is None:
-            raise NotRedacted(f"Redacted by these rules, {one.workflow_id!r} would not replay: {found}. Report this.")
-
-
-def _told(log: Log) -> list[tuple[str, str]]:
-    return [(entry.ref, type(entry.body).__name__) for entry in log.entries]

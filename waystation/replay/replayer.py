@@ -1,29 +1,37 @@
-"""Replay histories against the present workflow code, and say where the two part."""
+"""Replay histories against the present workflow code, and return where the two diverge first."""
 
+import asyncio
+import copy
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cache
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, TypeAlias
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.worker import Replayer, WorkflowRunner
+from temporalio.worker import (
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowRunner,
+)
 
 from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
-from waystation.core.log import Log
-from waystation.core.payload import JsonObject
 from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import WORKFLOW
-from waystation.history import carried_log, decode_events, log_of, own_runs, type_of
-from waystation.replay.divergence import Difference, Part, first_difference, shown
+from waystation.history import decode_events
+from waystation.replay.commands import Activation
+from waystation.replay.divergence import Difference, Divergence, describe_divergence, first_difference
 from waystation.replay.recording import Recording
-from waystation.replay.watching import Activation, Tracing, Watch, place_in
-from waystation.replay.wording import happened, said, waits
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
+from waystation.workflows import engine_activity
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
@@ -32,66 +40,15 @@ from waystation.workflows.settings_interceptor import SettingsInterceptor
 _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
-MAX_PROBLEM = 600
-"""Characters of what Temporal's replayer says."""
+_MAX_CORE_MESSAGE = 600
+"""Characters of a message of Temporal's replayer."""
 _DEADLOCK = "TMPRL1101"
-"""How the SDK marks a workflow task for which it would not wait longer: workflow code of ours never stands still."""
-STARVED_TRIES = 3
-"""How often a history is replayed of which a task got no turn for two seconds on a busy machine."""
+"""How the SDK marks a workflow task that took over two seconds, as on a busy machine: our workflow code never does."""
+_ATTEMPTS = 3
+"""How often a history is replayed when it does."""
+_STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 Replays: TypeAlias = Callable[[WorkflowHistory], Awaitable[Difference | None]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """The first thing that the present code does otherwise than it was recorded."""
-
-    workflow_id: str
-    run_id: str
-    recorded: str
-    """What was done then, such as `call pay(amount=200)`."""
-    now: str
-    """What the code wants now, such as `wait for approval of pay(amount=200)`."""
-    event: int | None
-    """Number of the event of the agent after which it happens; None for sessions and scopes, which have none."""
-    after: str | None
-    """What had happened last, such as `model reply 2`."""
-    history_event: int
-    """Id of Temporal's event that records it, or else of the one after which it would be recorded."""
-    line: str | None = None
-    """Which line of the workflow code wants it, such as `workflows/perform.py:110 in call_tool`."""
-    parts: Sequence[Part] = ()
-    """In what the two differ, when they ask for the same with other particulars."""
-    failure: str | None = None
-    """Name of the error with which the workflow task fails now, when it does."""
-    run: int = 1
-    """Which of the runs of the workflow it is."""
-    runs: int = 1
-
-    def __str__(self) -> str:
-        """Return it as one line."""
-        where = [f"after event {self.event}"] if self.event is not None else []
-        where += [f"history event {self.history_event}"]
-        after = f", after {self.after}" if self.after else ""
-        line = f", in {self.line}" if self.line else ""
-        run = f"Run {self.run} of {self.runs}: " if self.runs > 1 else ""
-        return f"{run}recorded: {self.recorded}{after} ({', '.join(where)}); now: {self.now}{line}"
-
-    def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
-        return {
-            "workflow_id": self.workflow_id,
-            "run_id": self.run_id,
-            "run": self.run,
-            "runs": self.runs,
-            "recorded": self.recorded,
-            "now": self.now,
-            "event": self.event,
-            "after": self.after,
-            "history_event": self.history_event,
-            "line": self.line,
-            "failure": self.failure,
-            "parts": [part.to_json() for part in self.parts],
-        }
 
 
 async def replay(
@@ -101,25 +58,25 @@ async def replay(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> None:
-    """Replay what was recorded; neither a server nor the agent is needed.
+    """Replay a recording; neither a server nor the agent is needed.
 
-    Temporal's own replayer compares kinds and names of commands. This also compares their order, what activities and
-    called agents are given, their options, results, and what is shown outside.
+    Temporal's own replayer compares kinds and names of commands. This also compares their order, the inputs of
+    activities and called agents, their options, results, memo and search attributes.
 
     Args:
         recorded: A history of an invocation, a session or a scope, open or closed; or a recording, with all its runs
             and the agents that it called.
-        runner: How workflow code is run; by default as in production.
-        converter: Opens its payloads; by default large ones are looked for where `Blobs` says.
+        runner: Runs the workflow code; by default as in production.
+        converter: Decodes payloads; by default large ones are read from the default store.
         settings: Timeouts and retries of the workers that recorded it, when not the default ones.
 
     Raises:
-        ForeignHistory: It does not begin with the start of a workflow; the SDK would wait for that for ever.
-        NotReplayable: The present code would not do what was recorded, or large values of a recording are lacking.
+        ForeignHistory: It does not begin with the start of a workflow.
+        NotReplayable: The present code does something else, or large values of a recording are missing.
     """
-    found = await divergence_of(recorded, runner=runner, converter=converter, settings=settings)
-    if found:
-        raise NotReplayable(f"The history of {found.workflow_id!r} does not replay: {found}")
+    divergence = await divergence_of(recorded, runner=runner, converter=converter, settings=settings)
+    if divergence:
+        raise NotReplayable(f"The history of {divergence.workflow_id!r} does not replay: {divergence}")
 
 
 async def divergence_of(
@@ -129,35 +86,30 @@ async def divergence_of(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> Divergence | None:
-    """Return where the present code parts from what was recorded; None when it does not. For the rest see `replay`.
+    """Return where the present code first diverges from a recording; None when it does not. See `replay`.
 
     Raises:
         ForeignHistory: It does not begin with the start of a workflow.
-        NotReplayable: Large values of a recording are lacking.
+        NotReplayable: Large values of a recording are missing.
     """
     async with replaying(runner=runner, converter=converter, settings=settings) as replays:
-        return await diverging(recorded, replays, converter=converter)
+        return await find_divergence(recorded, replays)
 
 
-async def diverging(
-    recorded: Recording | WorkflowHistory,
-    replays: Replays,
-    *,
-    converter: DataConverter | None = None,
-) -> Divergence | None:
+async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replays) -> Divergence | None:
     """As `divergence_of`, with a replayer that serves for more than one."""
     if isinstance(recorded, WorkflowHistory):
         difference = await replays(recorded)
-        return await _told([recorded], 0, difference, converter) if difference else None
+        return describe_divergence([recorded], 0, difference) if difference else None
     if lacking := recorded.lacking:
         what = f"{len(lacking)} of the large values of {recorded.id!r} cannot be had"
         raise NotReplayable(f"{what}; --store says where workers keep them. {next(iter(lacking.values()))}")
     for run, history in enumerate(recorded.histories):
         if difference := await replays(history):
-            return await _told(recorded.histories, run, difference, converter)
+            return describe_divergence(recorded.histories, run, difference)
     for called in recorded.called.values():
-        if found := await diverging(called, replays, converter=converter):
-            return found
+        if divergence := await find_divergence(called, replays):
+            return divergence
     return None
 
 
@@ -168,130 +120,161 @@ async def replaying(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> AsyncIterator[Replays]:
-    """Give a function that replays a history and returns where it first differs; one history at a time."""
+    """Yield a function that replays a history and returns where it first differs; one history at a time."""
     converter = converter or offloading(Blobs())
-    watch = runner if isinstance(runner, Watch) else Watch(runner)
-    waiting: list[WorkflowHistory] = []
+    observer = _Observer(runner or UnsandboxedWorkflowRunner())
+    queued: list[WorkflowHistory] = []
 
     async def feed() -> AsyncIterator[WorkflowHistory]:
         while True:
-            yield waiting.pop()
+            yield queued.pop()
 
     replayer = Replayer(
         workflows=_WORKFLOWS,
-        workflow_runner=watch,
-        unsandboxed_workflow_runner=watch,
+        workflow_runner=observer,
+        unsandboxed_workflow_runner=observer,
         data_converter=converter,
         interceptors=[SettingsInterceptor(settings or WorkflowSettings())],
     )
     async with replayer.workflow_replay_iterator(feed()) as results:
 
         async def replays(history: WorkflowHistory) -> Difference | None:
+            # The SDK would wait for the start, and for the first workflow task, for ever.
             if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
                 raise ForeignHistory(
                     f"The history of {history.workflow_id!r} does not begin with the start of a workflow."
                 )
             if all(event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
-                return None  # nobody has taken it up yet; for the first task, too, the SDK would wait for ever
-            waiting.extend([history] * STARVED_TRIES)
+                return None
+            queued.extend([history] * _ATTEMPTS)
             result = await anext(results)
-            while waiting and _DEADLOCK in str(result.replay_failure):
+            while queued and _DEADLOCK in str(result.replay_failure):
                 result = await anext(results)
-            waiting.clear()
-            opened = WorkflowHistory(history.workflow_id, await _opened(history, converter))
-            if difference := first_difference(opened, watch.activations, watch.queue):
+            queued.clear()
+            decoded = await _decoded(history, converter)
+            if difference := first_difference(decoded, observer.activations, observer.queue):
                 return difference
-            return _by_temporal(history, watch.activations, result.replay_failure) if result.replay_failure else None
+            return _from_temporal(observer.activations, result.replay_failure) if result.replay_failure else None
 
         yield replays
 
 
-async def _opened(history: WorkflowHistory, converter: DataConverter) -> Sequence[HistoryEvent]:
+async def _decoded(history: WorkflowHistory, converter: DataConverter) -> WorkflowHistory:
     try:
-        return await decode_events(history.events, converter)
+        return WorkflowHistory(history.workflow_id, await decode_events(history.events, converter))
     except StoreFailed:
-        return history.events  # what is elsewhere is compared with nothing then
+        return history  # what is in a store is not compared then
 
 
-def _by_temporal(history: WorkflowHistory, activations: Sequence[Activation], failure: Exception) -> Difference:
-    """Return a difference that only Temporal's replayer finds: markers, and the cancelling of what is under way."""
+def _from_temporal(activations: Sequence[Activation], failure: Exception) -> Difference:
+    """Return a difference that only Temporal's replayer finds: markers, and the cancelling of what is in flight."""
     text = " ".join(str(failure).split())
-    found = _CORE_MESSAGE.search(text)
-    text = (found[1] if found else text).replace("\\'", "'")[:MAX_PROBLEM]
+    message = _CORE_MESSAGE.search(text)
+    text = (message[1] if message else text).replace("\\'", "'")[:_MAX_CORE_MESSAGE]
     event = _CORE_EVENT.search(text)
     last = activations[-1].started if activations else 0
-    at = int(event[1]) if event else last
-    return Difference(last, at, None, None, activation=len(activations) - 1, failure=text)
+    return Difference(completed=int(event[1]) if event else last, failure=text)
 
 
-async def _told(
-    histories: Sequence[WorkflowHistory],
-    run: int,
-    difference: Difference,
-    converter: DataConverter | None,
-) -> Divergence:
-    """Return a difference in the words of agents."""
-    history = histories[run]
-    log = _log_until(histories, run, difference.completed)
-    entries = reversed(log.entries) if log else ()
-    activation = await _traced(history, difference, converter)
-    recorded, now, line = _both(difference, activation, log)
-    started = history.events[0].workflow_execution_started_event_attributes
-    return Divergence(
-        workflow_id=history.workflow_id,
-        run_id=started.original_execution_run_id,
-        recorded=recorded,
-        now=now,
-        event=log.events_before + len(log.events) if log else None,
-        after=next(filter(None, (happened(entry.body) for entry in entries)), None),
-        history_event=difference.recorded.event_id if difference.recorded else difference.completed,
-        line=line,
-        parts=difference.parts,
-        failure=difference.failure_type,
-        run=run + 1,
-        runs=len(histories),
-    )
+class _Observer(WorkflowRunner):
+    """Runs workflows as another runner does, and keeps what the latest one did."""
+
+    def __init__(self, runner: WorkflowRunner) -> None:
+        self._runner = runner
+        self.activations: list[Activation] = []
+        self.queue = ""
+        """The replayer's own task queue."""
+
+    def prepare_workflow(self, defn: Any) -> None:
+        self._runner.prepare_workflow(defn)
+
+    def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
+        self._runner.set_worker_level_failure_exception_types(types)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        self.activations, self.queue = [], det.info.task_queue
+        instance = self._runner.create_instance(det)
+        _observe(instance, self.activations)
+        return instance
 
 
-def _both(difference: Difference, activation: Activation | None, log: Log | None) -> tuple[str, str, str | None]:
-    """Return what was recorded, what is wanted now, and the line that wants it."""
-    one, other = said(difference.recorded, log), said(difference.now, log)
-    if difference.failure:
-        recorded = one if difference.recorded else "something else"
-        failed = activation.failure if activation else None
-        return recorded, f"the workflow task fails: {difference.failure}", place_in(failed) if failed else None
-    if difference.swapped:
-        one, other = f"{one}, before {other}", f"{other} first"
-    elif difference.parts and one == other:
-        part = difference.parts[0]
-        one, other = f"{one}, with {part.name} {shown(part.recorded)}", f"the same with {shown(part.now)}"
-    if activation is None:
-        return one, other, None
-    if difference.now is None:
-        before = {call.id for call in log.waiting()} if log else set()
-        new = [call for call in activation.pending if call["function_call_id"] not in before]
-        return one, waits(new) or other, activation.rests
-    return one, other, activation.places[difference.index] if difference.index < len(activation.places) else None
+def _observe(instance: Any, activations: list[Activation]) -> None:
+    """Have a workflow note what each activation does, and in which lines.
+
+    Only private attributes of the SDK tell the lines. Without these, and in the sandbox, the lines are missing.
+    """
+    activate: Any = instance.activate
+    add_command: Any = getattr(instance, "_add_command", None)
+    lines: list[str | None] = []
+
+    def add_noted() -> Any:
+        lines.append(_own_line(_raising_frames()) or _own_line(_calling_frames()))
+        return add_command()
+
+    def activate_noted(act: Any) -> Any:
+        lines.clear()
+        completion = activate(act)
+        # Copied: the worker encodes them in place.
+        commands = copy.deepcopy(list(completion.successful.commands))
+        known = lines if len(lines) == len(commands) else [None] * len(commands)
+        activation = Activation(act.history_length, list(zip(commands, known, strict=True)))
+        if completion.HasField("failed"):
+            activation.failure = completion.failed.failure
+            frames = [(file, int(line), name) for file, line, name in _FRAME.findall(activation.failure.stack_trace)]
+            activation.rests_in = _own_line(reversed(frames))
+        else:
+            activation.rests_in = _own_line(_waiting_frames(getattr(instance, "_primary_task", None)))
+        activations.append(activation)
+        return completion
+
+    instance.activate = activate_noted
+    if add_command is not None:
+        instance._add_command = add_noted
 
 
-async def _traced(
-    history: WorkflowHistory, difference: Difference, converter: DataConverter | None
-) -> Activation | None:
-    """Replay once more, and look closely."""
-    tracing = Tracing()
-    async with replaying(runner=tracing, converter=converter) as replays:
-        await replays(history)
-    found = tracing.activations
-    return found[difference.activation] if 0 <= difference.activation < len(found) else None
+def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[tuple[str, int, str]]:
+    """Return the frames in which a task waits, innermost first."""
+    awaited: Any = task.get_coro() if task is not None and not task.done() else None
+    frames = []
+    while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
+        frames.append((awaited.cr_code.co_filename, awaited.cr_frame.f_lineno, awaited.cr_code.co_name))
+        awaited = awaited.cr_await
+    return iter(reversed(frames))
 
 
-def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
-    """Return the log of an invocation as it was right after an event of Temporal's, of one of its runs."""
-    if type_of(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the workflow takes its first step
+def _calling_frames() -> Iterator[tuple[str, int, str]]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def _raising_frames() -> Iterator[tuple[str, int, str]]:
+    """Return the frames in which the exception was raised that is being handled, innermost first."""
+    error = sys.exception()
+    while error is not None and error.__context__ is not None:
+        error = error.__context__
+    frames = walk_tb(error.__traceback__) if error else ()
+    return reversed([(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames])
+
+
+def _own_line(frames: Iterator[tuple[str, int, str]]) -> str | None:
+    """Return the innermost line that is no library's."""
+    for file, line, name in frames:
+        if path := _own_path(file):
+            return f"{path}:{line} in {name}"
+    return None
+
+
+@cache
+def _own_path(file: str) -> str | None:
+    """Return a path below its package, such as `workflows/perform.py`; None for libraries and `engine_activity`."""
+    path = Path(file)
+    library = "site-packages" in path.parts or file.startswith(_STANDARD_LIBRARY) or not path.suffix
+    if library or file in (__file__, engine_activity.__file__):
         return None
-    cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
-    try:
-        own = own_runs([*histories[:run], cut])
-        return log_of(own, carried_log(own))
-    except (ForeignHistory, StoreFailed):
-        return None
+    for root in ("workflows", "waystation"):
+        if root in path.parts[:-1]:
+            last = len(path.parts) - 1 - path.parts[::-1].index(root)
+            return "/".join(path.parts[last:])
+    return path.name

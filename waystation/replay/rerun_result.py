@@ -9,8 +9,8 @@ from waystation.core.event import EventActions, parts_of, text_of
 from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.core.tool_call import ToolOutcome
+from waystation.replay.difference import ABSENT, json_differences
 from waystation.replay.displayable import Displayable
-from waystation.replay.leaves import ABSENT, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class Rerun(Displayable):
     """Where the recording is from."""
     what: str
     """The step in a few words."""
+    recorded: ToolOutcome | ModelReply | None
+    recorded_failure: Failure | None
+    """Why nothing was recorded of it."""
+    now: ToolOutcome | ModelReply | None
     failure: Failure | None = None
     """Why it gave nothing now: the activity failed, as it would on a worker."""
     remarks: Sequence[str] = ()
@@ -47,12 +51,12 @@ class Rerun(Displayable):
 
     def durations(self) -> tuple[float | None, float | None]:
         """Return how long it took, in seconds, as recorded and now."""
-        raise NotImplementedError
+        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
     @property
     def differences(self) -> list[Differing]:
         """What is not as it was recorded; how long it took, and marks that no two runs share, left out."""
-        return differing(*self.sides())
+        return find_differences(*self.sides())
 
     @property
     def same(self) -> bool:
@@ -86,17 +90,11 @@ class ToolRerun(Rerun):
     idempotency_key: str
     """That of the recorded run."""
     recorded: ToolOutcome | None
-    recorded_failure: Failure | None
-    """Why nothing was recorded of it."""
     now: ToolOutcome | None
 
     def sides(self) -> tuple[JsonObject, JsonObject]:
         """Return what the tool answered and changed."""
         return _outcome(self.recorded, self.recorded_failure), _outcome(self.now, self.failure)
-
-    def durations(self) -> tuple[float | None, float | None]:
-        """Return how long the tool ran."""
-        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +111,11 @@ class ModelRerun(Rerun):
     changed: bool | None = None
     """Whether the agent's definition has changed since; None when nobody can tell."""
     recorded: ModelReply | None
-    recorded_failure: Failure | None
     now: ModelReply | None
 
     def sides(self) -> tuple[JsonObject, JsonObject]:
         """Return what the model said and used."""
         return _reply(self.recorded, self.recorded_failure), _reply(self.now, self.failure)
-
-    def durations(self) -> tuple[float | None, float | None]:
-        """Return how long the model took."""
-        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
@@ -130,45 +123,40 @@ class ModelRerun(Rerun):
         return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
 
 
-def differing(one: Any, other: Any) -> list[Differing]:
+def find_differences(one: Any, other: Any) -> list[Differing]:
     """Return where two JSON values differ."""
-    return [Differing(*found) for found in leaves(one, other)]
+    return [Differing(*found) for found in json_differences(one, other)]
 
 
 def _outcome(outcome: ToolOutcome | None, failure: Failure | None) -> JsonObject:
     if outcome is None:
         return _failed(failure)
-    held: JsonObject = {"response": outcome.response}
-    held |= _actions(outcome.actions)
-    if outcome.error_type:
-        held["error"] = outcome.error_type
-    if not outcome.final:
-        held["waits"] = True
-    for name, parts in (("media", outcome.parts), ("beside", outcome.beside)):
-        if parts:
-            held[name] = list(parts)
-    return held
+    optional = {
+        "error": outcome.error_type,
+        "waits": not outcome.final,
+        "media": list(outcome.parts),
+        "beside": list(outcome.beside),
+    }
+    return {"response": outcome.response} | _actions(outcome.actions) | _without_empty(optional)
 
 
 def _reply(reply: ModelReply | None, failure: Failure | None) -> JsonObject:
     if reply is None:
         return _failed(failure)
-    held: JsonObject = {"text": text_of(reply.content)}
-    if calls := parts_of(reply.content, "functionCall"):
-        held["calls"] = [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls]
-    if reply.usage:
-        held["usage"] = reply.usage.model_dump(mode="json", exclude_defaults=True)
-    held |= {
-        name: value
-        for name, value in (
-            ("finish reason", reply.finish_reason),
-            ("error", reply.error_code),
-            ("error message", reply.error_message),
-            ("model", reply.model_version),
-        )
-        if value
+    calls = parts_of(reply.content, "functionCall")
+    optional = {
+        "calls": [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls],
+        "usage": reply.usage.model_dump(mode="json", exclude_defaults=True) if reply.usage else None,
+        "finish reason": reply.finish_reason,
+        "error": reply.error_code,
+        "error message": reply.error_message,
+        "model": reply.model_version,
     }
-    return held | _actions(reply.actions)
+    return {"text": text_of(reply.content)} | _without_empty(optional) | _actions(reply.actions)
+
+
+def _without_empty(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value}
 
 
 def _actions(actions: EventActions | None) -> JsonObject:

@@ -23,9 +23,7 @@ from waystation.client.agent_client import Invocation
 from waystation.core.policy import ApprovalPolicy
 from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redaction, replay
-from waystation.replay.redacted_history import HistoryRedactor
-from waystation.replay.redacting import Redactor, Rules
-from waystation.replay.redaction import NotRedacted, redact
+from waystation.replay.redaction import NotRedacted, Redactor, Rules, redact, redact_history
 from waystation.storage.driver import offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -159,7 +157,7 @@ async def test_what_would_not_replay_is_not_written(
     planted: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here because the digests of calls stay those of the calls as they were."""
-    monkeypatch.setattr(redaction, "_learn_digests", lambda *_: None)
+    monkeypatch.setattr(redaction, "_recomputed", lambda *_: {})
     with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
         await redact(planted[0], ["text"], converter=planted[1])
 
@@ -193,7 +191,7 @@ def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
     failure.cause.application_failure_info.details.payloads.append(_payload("cause"))
     started = HistoryEvent(event_id=1)
     started.workflow_execution_started_event_attributes.workflow_type.name = "AgentInvocation"
-    redacted = HistoryRedactor(Redactor(Rules(text=True))).of(WorkflowHistory("x", [started, event]))
+    redacted = redact_history(WorkflowHistory("x", [started, event]), Redactor(Rules(text=True)))
     assert found_in(redacted.to_json_dict(), places) == set()
 
 
@@ -212,4 +210,4 @@ async def test_the_command_writes_a_redacted_file(waystation: Command, serve: Se
     assert found_in(json.loads((await command("history", str(file), "--redact", "text")).out)) == set()
     refused = await command("history", str(file), "--redact", "names")
     assert (refused.code, refused.out) == (2, "")
-    assert "'names' is no rule" in refused.err
+    assert "'names' is not a valid rule" in refused.err

@@ -163,9 +163,9 @@ async def test_a_tool_that_a_parked_call_needs_is_gone(own_server: EmbeddedServe
 TROUBLE = """
 import os
 import threading
-from waystation.replay import process
+from waystation.replay import compatibility_check
 
-taken = process._next
+taken = compatibility_check._next
 
 
 def troubled(requests):
@@ -178,6 +178,6 @@ def troubled(requests):
     return history
 
 
-process._next = troubled
-process.main()
+compatibility_check._next = troubled
+compatibility_check.main()
 """

@@ -28,7 +28,7 @@ from waystation.core.entry import (
 from waystation.core.errors import ModelOverloaded, NoSuchEvent
 from waystation.core.log import Log
 from waystation.replay import Recording, Walk
-from waystation.replay.breaking import break_at
+from waystation.replay.workflow_debugger import break_at
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 

@@ -237,6 +237,16 @@ async def test_other_options_of_an_activity(option: str, value: object, part: tu
     assert found.now == f"the same with {part[2]}"
 
 
+async def test_a_timeout_that_the_server_caps_is_no_difference() -> None:
+    """The server records a heartbeat timeout that is at most as long as the activity may run."""
+    history = kept("no-tool")
+    [scheduled] = [e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]
+    scheduled.activity_task_scheduled_event_attributes.heartbeat_timeout.FromSeconds(600)
+    settings = WorkflowSettings()
+    other = dataclasses.replace(settings, model=dataclasses.replace(settings.model, heartbeat=timedelta(hours=1)))
+    assert await divergence_of(history, settings=other) is None
+
+
 async def test_another_task_queue() -> None:
     """The replayer's own queue stands for that of the workers; any other is compared."""
     history = kept("no-tool")

@@ -16,9 +16,8 @@ from waystation.core.errors import UnknownAgent
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
-from waystation.replay.request_file import NotAPrompt
-from waystation.replay.rerun import NotApproved
-from waystation.replay.steps import NoSuchStep
+from waystation.replay.activity_replay import NotApproved, NotAPrompt
+from waystation.replay.recorded_activities import NoSuchStep
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

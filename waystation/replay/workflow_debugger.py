@@ -13,7 +13,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 from waystation.core.entry import Body
 from waystation.core.errors import WaystationError
 from waystation.core.log import Log
-from waystation.replay.moment import Moment
+from waystation.replay.recording import Moment
 from waystation.workflows.invocation import AgentInvocation
 
 _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)

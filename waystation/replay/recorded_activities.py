@@ -1,18 +1,18 @@
-"""The model calls and tool calls of a recording: what each was given, the moment before it, and what came of it."""
+"""The activities of a recording: their inputs, the log before each, what came of it, and the attempts it took."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowHistory
 
 from waystation.core import ids
 from waystation.core.entry import (
     CallLost,
     CallReturned,
     Ended,
-    Entry,
     Failure,
     ModelLost,
     ModelReplied,
@@ -21,8 +21,7 @@ from waystation.core.errors import WaystationError
 from waystation.core.log import Log
 from waystation.core.model_call import ModelCallInput, ModelReply, Position
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.history import read_content
-from waystation.replay.effort import efforts
+from waystation.history import read_content, seconds_of
 from waystation.replay.recording import Recording
 
 
@@ -30,55 +29,33 @@ class NoSuchStep(WaystationError):
     """An event was not made by such a step, or what the step was given is not recorded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """An activity as it stands in a history."""
-
-    run_id: str
-    data: bytes
-    """Its input."""
-    task_queue: str
-    heartbeat_timeout: timedelta | None
-    attempt: int
-    """That which reported; 1 when none did."""
-
-    def about(self) -> dict[str, Any]:
-        """Return what of it stands in an activity's info."""
-        return {
-            "workflow_run_id": self.run_id,
-            "task_queue": self.task_queue,
-            "heartbeat_timeout": self.heartbeat_timeout,
-            "attempt": self.attempt,
-        }
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    log: Log
+    """As it was just before; of a tool call that never ran, as it was last."""
+    scheduled: Mapping[str, Any] | None
+    """The recorded fields of `activity.Info`. None: it never ran, because nobody has approved it, or the invocation
+    ended before."""
+    failure: Failure | None
+    """Why there is no result, when it ran and none came."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelStep:
+@dataclass(frozen=True, kw_only=True)
+class ModelStep(_Step):
     """A model call."""
 
     number: int
-    log: Log
-    """As it was just before."""
     given: ModelCallInput
-    scheduled: Scheduled
     reply: ModelReply | None
-    failure: Failure | None
-    """Why there is no reply."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStep:
+@dataclass(frozen=True, kw_only=True)
+class ToolStep(_Step):
     """A run of a tool call."""
 
     function_call_id: str
-    log: Log
-    """As it was just before; or, when it never ran, as it was last."""
     given: ToolCallInput
-    scheduled: Scheduled | None
-    """None: it never ran, because nobody has approved it, or the invocation ended before."""
     outcome: ToolOutcome | None
-    failure: Failure | None
-    """Why there is no outcome, when it ran and none came."""
 
 
 def model_step(recording: Recording, number: int) -> ModelStep:
@@ -88,11 +65,11 @@ def model_step(recording: Recording, number: int) -> ModelStep:
         NoSuchStep: There is none, or its run's history is lost.
     """
     activity_id = ids.model_replied(number)
-    scheduled = _scheduled(recording, activity_id)
+    data, scheduled = _scheduled(recording, activity_id)
     if scheduled is None:
         raise NoSuchStep(f"The histories of {recording.source!r} hold no model call {number}.")
     try:
-        given = ModelCallInput.model_validate_json(scheduled.data)
+        given = ModelCallInput.model_validate_json(data)
     except ValidationError:
         raise NoSuchStep(f"The input of model call {number} of {recording.source!r} cannot be read.") from None
     reply, failure = None, None
@@ -116,15 +93,15 @@ def tool_step(recording: Recording, function_call_id: str, run: int | None = Non
     if call is None:
         known = ", ".join(recording.log.calls) or "none"
         raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
-    wanted = range(call.run, -1, -1) if run is None else [run]
-    for number in wanted:
+    for number in range(call.run, -1, -1) if run is None else [run]:
         activity_id = ids.performance(function_call_id, number)
-        if scheduled := _scheduled(recording, activity_id):
+        data, scheduled = _scheduled(recording, activity_id)
+        if scheduled:
             break
     else:
         return _never_ran(recording, function_call_id)
     try:
-        given = ToolCallInput.model_validate_json(scheduled.data)
+        given = ToolCallInput.model_validate_json(data)
     except ValidationError:
         raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} calls no tool but an agent.") from None
     outcome, failure = None, None
@@ -167,19 +144,13 @@ def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
     return ToolStep(function_call_id=call.id, log=log, given=given, scheduled=None, outcome=call.outcome, failure=None)
 
 
-def maker(recording: Recording, event: int) -> Entry:
-    """Return the entry that made an event.
+def model_number(recording: Recording, event: int) -> int | None:
+    """Return the number of the model call that gave an event; None when another step did.
 
     Raises:
-        NoSuchEvent: There is none.
+        NoSuchEvent: There is no such event.
     """
-    recording.moment(event)  # which says what events there are
-    return recording.log.entries[recording.entries_until(event) - 1]
-
-
-def model_number(recording: Recording, event: int) -> int | None:
-    """Return the number of the model call that gave an event; None when another step did."""
-    body = maker(recording, event).body
+    body = recording.log.entries[recording.moment(event).entries - 1].body
     if isinstance(body, Ended):  # because the model gave no answer: that makes no event of its own
         lost = [entry.body.number for entry in recording.log.entries if isinstance(entry.body, ModelLost)]
         return lost[-1] if lost else None
@@ -199,26 +170,22 @@ def calls_in(recording: Recording, event: int) -> list[str]:
     return [id for id in named if id in recording.log.calls]
 
 
-def _scheduled(recording: Recording, activity_id: str) -> Scheduled | None:
-    """Return the activity that was scheduled last under an id; a reset may have had it scheduled twice."""
-    found: Scheduled | None = None
+def _scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any] | None]:
+    """Return input and info of the activity scheduled last under an id; a reset may have had it scheduled twice."""
+    data, info = b"", None
     for history in recording.histories:
-        run_id = history.events[0].workflow_execution_started_event_attributes.original_execution_run_id
+        started = history.events[0].workflow_execution_started_event_attributes
         for event in history.events:
             scheduled = event.activity_task_scheduled_event_attributes
-            if (
-                event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-                and scheduled.activity_id == activity_id
-            ):
-                timeout = scheduled.heartbeat_timeout.ToTimedelta() if scheduled.HasField("heartbeat_timeout") else None
-                found = Scheduled(
-                    run_id=run_id,
-                    data=read_content(scheduled.input.payloads),
-                    task_queue=scheduled.task_queue.name,
-                    heartbeat_timeout=timeout or None,
-                    attempt=efforts([history])[activity_id].attempts,
-                )
-    return found
+            if scheduled.activity_id == activity_id:
+                data = read_content(scheduled.input.payloads)
+                info = {
+                    "workflow_run_id": started.original_execution_run_id,
+                    "task_queue": scheduled.task_queue.name,
+                    "heartbeat_timeout": scheduled.heartbeat_timeout.ToTimedelta() or None,
+                    "attempt": efforts([history])[activity_id].attempts,
+                }
+    return data, info
 
 
 def _before(recording: Recording, position: Position, activity_id: str) -> Log:
@@ -227,3 +194,52 @@ def _before(recording: Recording, position: Position, activity_id: str) -> Log:
     if entries < 0:
         raise NoSuchStep(f"The log before {activity_id!r} of {recording.source!r} is lost with an earlier run.")
     return recording.after(entries)
+
+
+@dataclass(slots=True)
+class Effort:
+    """One activity, or one called agent. Times are the server's, in seconds since 1970."""
+
+    scheduled: float
+    started: float | None = None
+    """When the attempt that reported began; None while none has reported."""
+    ended: float | None = None
+    attempts: int = 1
+    last_failure: str = ""
+    """Why the attempt before the last one failed."""
+
+    @property
+    def lasted_s(self) -> float | None:
+        """How long it took from the moment it was scheduled."""
+        return None if self.ended is None else max(self.ended - self.scheduled, 0.0)
+
+
+def efforts(histories: Iterable[WorkflowHistory]) -> dict[str, Effort]:
+    """Return the efforts of an invocation by the ids of activities; of called agents by those of the calls."""
+    found: dict[str, Effort] = {}
+    for history in histories:
+        ids: dict[int, str] = {}
+        for event in history.events:
+            kind = event.WhichOneof("attributes") or ""
+            given = getattr(event, kind, None)
+            if kind == "activity_task_scheduled_event_attributes":
+                ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+                found[ids[event.event_id]] = Effort(seconds_of(event))
+            elif kind == "start_child_workflow_execution_initiated_event_attributes":
+                child = event.start_child_workflow_execution_initiated_event_attributes
+                ids[event.event_id] = child.workflow_id.rpartition("/")[2]
+                found[ids[event.event_id]] = Effort(seconds_of(event))
+            elif id := ids.get(getattr(given, "scheduled_event_id", 0) or getattr(given, "initiated_event_id", 0)):
+                _note(found[id], event, kind)
+    return found
+
+
+def _note(effort: Effort, event: HistoryEvent, kind: str) -> None:
+    if kind == "activity_task_started_event_attributes":
+        started = event.activity_task_started_event_attributes
+        effort.started, effort.attempts = seconds_of(event), max(started.attempt, 1)
+        effort.last_failure = " ".join(started.last_failure.message.split())
+    elif kind == "child_workflow_execution_started_event_attributes":
+        effort.started = seconds_of(event)
+    elif "cancel_requested" not in kind:
+        effort.ended = seconds_of(event)

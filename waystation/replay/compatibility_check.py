@@ -1,19 +1,32 @@
-"""Whether the agents at hand can go on with what is open: the calls that have to run, and who made them.
+"""Whether this build, and the present agents, can continue what a history recorded.
 
-Loads what a worker loads.
+python -m waystation.replay.compatibility_check [DIR …]    the folders are those of the agents to check, if any
+
+`gate` runs it as a process of its own, so that a replay that hangs or crashes takes no other along. Histories come in
+by standard input and verdicts leave by standard output, each as a line of JSON. It has no connection to any server.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeAlias
 
+from temporalio.api.history.v1 import History
 from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry
+from waystation.agents.registry import Registry, discover
 from waystation.core import ids
 from waystation.core.call import CallState
-from waystation.core.errors import UnknownAgent
+from waystation.core.errors import ForeignHistory, UnknownAgent
 from waystation.core.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, decode
@@ -21,11 +34,14 @@ from waystation.core.shape import AgentShape
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.core.work import Work
 from waystation.history import carried_log, log_of, read_content
+from waystation.replay.replayer import Replays, find_divergence, replaying
 from waystation.tools.authoring import tools_of, toolsets_of
 from waystation.tools.declaration import declare
 from waystation.tools.json_schema import mistakes
 from waystation.tools.parameters import parameters_digest
 
+_ELSEWHERE = "ResultElsewhere"
+"""The error of workflow code that does not find a result in the store; see `workflows.ports`."""
 Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
 
 
@@ -42,14 +58,7 @@ class Misfit:
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
-        found = {
-            "reason": self.reason,
-            "problem": self.problem,
-            "agent": self.agent,
-            "tool": self.tool,
-            "function_call_id": self.function_call_id,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
@@ -159,3 +168,57 @@ def _of_call(call: CallState, root: str, registry: Registry) -> Misfit | None:
     if asked and parameters_digest(tool) != call.declared:
         return misfit("parameters_changed", "has other parameters than when a person was asked, and will not run")
     return None
+
+
+async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -> None:
+    """Replay what comes in until there is no more."""
+    registry, problems = discover(agents) if agents else (None, [])
+    _answer(answers, {"problems": [str(problem) for problem in problems]})
+    async with replaying(converter=DataConverter.default) as replays:
+        while request := await asyncio.to_thread(_next, requests):
+            _answer(answers, await judge(request, replays, registry))
+
+
+async def judge(history: WorkflowHistory, replays: Replays, registry: Registry | None) -> JsonObject:
+    """Return what is to be said of one history whose payloads are opened."""
+    try:
+        found = await find_divergence(history, replays)
+        if found and found.failure == _ELSEWHERE:
+            return {"verdict": "lacking", "problem": "A large value that it needs is not in the store."}
+        if found:
+            return {"verdict": "differs", "problem": str(found), "divergence": found.to_json()}
+        if registry is not None and (lacks := misfits(history, registry)):
+            problem = " ".join(each.problem for each in lacks)
+            return {"verdict": "misfit", "problem": problem, "misfits": [each.to_json() for each in lacks]}
+    except ForeignHistory as error:
+        return {"verdict": "differs", "problem": str(error)}
+    return {"verdict": "replays"}
+
+
+def _next(requests: BinaryIO) -> WorkflowHistory | None:
+    line = requests.readline()
+    if not line:
+        return None
+    request = json.loads(line)
+    return WorkflowHistory(request["id"], History.FromString(base64.b64decode(request["history"])).events)
+
+
+def _answer(answers: BinaryIO, answer: JsonObject) -> None:
+    answers.write(json.dumps(answer).encode() + b"\n")
+    answers.flush()
+
+
+def main() -> None:
+    """Serve standard input and output; whatever else is printed goes nowhere."""
+    with open(os.dup(1), "wb") as answers, open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+        with contextlib.suppress(RuntimeError):
+            Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(serve(sys.stdin.buffer, answers, [Path(each) for each in sys.argv[1:]]))
+    os._exit(0)  # threads of Temporal's core may abort the process otherwise
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,8 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.core.payload import JsonObject
 from waystation.replay import Recording
-from waystation.replay.bench import Bench, NotAsked
-from waystation.replay.steps import NoSuchStep, calls_in, model_number, model_step, tool_step
+from waystation.replay.activity_replay import NotAsked, Workshop
+from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number, model_step, tool_step
 from waystation.testing import ScriptedModel, says
 from waystation.tools.tool_context import ToolContext
 
@@ -22,9 +22,9 @@ async def recorded(name: str) -> Recording:
     return await Recording.read(HISTORIES / f"{name}.json")
 
 
-def bench(scenario: str) -> Bench:
-    """Return a bench with the agent of a scenario."""
-    return Bench(Registry.of(SCENARIOS[scenario].agent()))
+def workshop(scenario: str) -> Workshop:
+    """Return a workshop with the agent of a scenario."""
+    return Workshop(Registry.of(SCENARIOS[scenario].agent()))
 
 
 async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
@@ -39,7 +39,7 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
         return {"sum": a + b}
 
     step = tool_step(await recorded("one-tool"), "fc-1")
-    now = await Bench(Registry.of(Agent(name="clerk", tools=[add]))).call_tool(step)
+    now = await Workshop(Registry.of(Agent(name="clerk", tools=[add]))).call_tool(step)
     assert step.outcome is not None
     assert (now.response, now.actions and now.actions.state_delta) == ({"sum": 3}, {"sum": 3})
     assert seen == {"state": {"seed": 1}, "key": "one-tool/fc-1", "id": "fc-1"}
@@ -48,14 +48,14 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
 async def test_an_edited_call_runs_again_with_what_the_person_made_of_it() -> None:
     """The approval that was recorded lets it run: the digest is that of the edited arguments."""
     step = tool_step(await recorded("confirmation-edited"), "fc-1")
-    assert (await bench("confirmation-edited").call_tool(step)).response == {"paid": 5}
-    assert (await bench("confirmation-edited").call_tool(step, args={"amount": 7})).response == {"paid": 7}
+    assert (await workshop("confirmation-edited").call_tool(step)).response == {"paid": 5}
+    assert (await workshop("confirmation-edited").call_tool(step, args={"amount": 7})).response == {"paid": 7}
 
 
 async def test_a_tool_that_raises_is_not_repeated() -> None:
     """What Temporal would try again is told at once."""
     step = tool_step(await recorded("tool-raises"), "fc-1")
-    now = await bench("tool-raises").call_tool(step)
+    now = await workshop("tool-raises").call_tool(step)
     assert (now.response, now.error_type) == (step.outcome and step.outcome.response, "ValueError")
 
 
@@ -63,7 +63,7 @@ async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> No
     """The model of today is asked with the conversation of then."""
     model = ScriptedModel(says("three, I think"))
     step = model_step(await recorded("one-tool"), 2)
-    now, asked = await Bench(Registry.of(Agent(name="clerk", model=model))).call_model(step)
+    now, asked = await Workshop(Registry.of(Agent(name="clerk", model=model))).call_model(step)
     assert now.content == {"role": "model", "parts": [{"text": "three, I think"}]}
     assert asked is not None
     assert [content["role"] for content in asked.sent.contents] == ["user", "model", "user"]
@@ -74,8 +74,8 @@ async def test_a_prompt_is_put_together_without_asking_the_model() -> None:
     """Its definition is the recorded one as long as the agent has not changed."""
     step = model_step(await recorded("one-tool"), 2)
     assert step.reply is not None
-    same = await bench("one-tool").prompt(step)
-    other = await Bench(Registry.of(Agent(name="clerk", instruction="Be brief."))).prompt(step)
+    same = await workshop("one-tool").request(step)
+    other = await Workshop(Registry.of(Agent(name="clerk", instruction="Be brief."))).request(step)
     assert same.sent.contents == other.sent.contents
     assert other.sent.system_instruction is not None
     assert "Be brief." in other.sent.system_instruction
@@ -91,7 +91,7 @@ async def test_no_prompt_is_seen_where_a_callback_speaks_for_the_model() -> None
     step = model_step(await recorded("one-tool"), 2)
     agent = Agent(name="clerk", before_model_callback=speaks)
     with pytest.raises(NotAsked, match="'clerk'"):
-        await Bench(Registry.of(agent)).prompt(step)
+        await Workshop(Registry.of(agent)).request(step)
 
 
 async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
@@ -101,7 +101,7 @@ async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
         llm_request.append_instructions(["Be kind."])
 
     step = model_step(await recorded("one-tool"), 1)
-    asked = await Bench(Registry.of(Agent(name="clerk", before_model_callback=changes))).prompt(step)
+    asked = await Workshop(Registry.of(Agent(name="clerk", before_model_callback=changes))).request(step)
     assert "Be kind." in (asked.sent.system_instruction or "")
     assert "Be kind." not in (asked.declared.system_instruction or "")
 

@@ -1,0 +1,32 @@
+"""Redaction knows where recorded types hold JSON of authors."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from waystation.core import continued, fork, notice, review, session_data
+from waystation.core.payload import Recorded
+from waystation.replay.redaction import AUTHORED
+
+LOADED = (continued, fork, notice, review, session_data)
+"""With these all recorded types are."""
+RECORDS = frozenset({"carried", "result", "input", "tail", "posted", "calls", "entries", "items", "held"})
+"""JSON of recorded types inside others."""
+
+
+def kinds(kind: type[Recorded] = Recorded) -> Iterator[type[Recorded]]:
+    """Yield all recorded types."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from kinds(each)
+
+
+def holds_any(annotation: Any) -> bool:
+    """Whether a type may be any JSON."""
+    return annotation is Any or any(holds_any(each) for each in get_args(annotation))
+
+
+def test_a_field_with_any_json_is_known() -> None:
+    """In one that redaction does not know, a text under a name such as `agent` would stay."""
+    free = {name for kind in kinds() for name, field in kind.model_fields.items() if holds_any(field.annotation)}
+    assert {"args", "state", "message"} <= free
+    assert free - AUTHORED.keys() - RECORDS == set()

@@ -1,0 +1,742 @@
+"""Run the code of recorded activities again on this machine: a tool call, a model call, or the making of a prompt.
+
+It is the workers' code in an `ActivityEnvironment`, and reads a recording where workers read histories. Nothing is
+written to a server or a history; what the code of agents, tools and callbacks does by itself is real.
+"""
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from waystation.activities.available_tools import tools_for
+from waystation.activities.callbacks import Hooks, close_plugins
+from waystation.activities.contexts import Contexts
+from waystation.activities.model_call.model_caller import ModelCaller
+from waystation.activities.model_call.request import definition_digest, request_of, speakers
+from waystation.activities.model_choice import DEMO, Models
+from waystation.activities.session_history import Conversations
+from waystation.activities.tool_caller import ToolCaller
+from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.registry import Registry, discover
+from waystation.core import ids, summary
+from waystation.core.call import CallState
+from waystation.core.compaction import Compaction
+from waystation.core.conversation import Conversation
+from waystation.core.entry import Body, Failure
+from waystation.core.errors import NoPrompt, WaystationError
+from waystation.core.log import Log
+from waystation.core.model_call import Confirmation, ModelReply, Position
+from waystation.core.naming import a
+from waystation.core.payload import JsonObject, decode, encode
+from waystation.core.tool_call import ToolOutcome
+from waystation.core.wire import MODEL_ACTIVITY, InvocationInput
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.replay.prompt import Agents, Prompt, PromptContext
+from waystation.replay.recorded_activities import (
+    ModelStep,
+    NoSuchStep,
+    ToolStep,
+    calls_in,
+    model_number,
+    model_step,
+    tool_step,
+)
+from waystation.replay.recording import Recording
+from waystation.replay.rerun_result import ModelRerun, ToolRerun, find_differences
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.services import Services
+from waystation.tools.toolbox import close_toolsets
+from waystation.worker.services import lasting_services
+
+OnText: TypeAlias = Callable[[str], None] | None
+Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
+"""Asks a model. The model is looked up only when it is asked, so that a prompt can be seen without a key."""
+_PROMPT_FIELDS: dict[str, tuple[str, Any, str]] = {
+    "model": ("model", str, "a string"),
+    "systemInstruction": ("system_instruction", str | None, "a string or null"),
+    "contents": ("contents", list, "a list of objects"),
+    "tools": ("tools", list, "a list of objects"),
+    "nativeTools": ("native_tools", list, "a list of objects"),
+    "config": ("config", dict, "an object"),
+}
+"""Names in a file with a prompt, each with the request's field, its type, and the type's name in JSON."""
+
+
+class NotApproved(WaystationError):
+    """A call that nobody has approved would run."""
+
+    def __init__(self, planned: "PlannedCall") -> None:
+        super().__init__(
+            f"{planned.what} was never approved: {planned.unapproved}. To run it on this machine all the same, say so: "
+            "`unapproved=True`, or --unapproved."
+        )
+
+
+class NotAsked(WaystationError):
+    """Author code answered for the agent or its model, so that no model is asked."""
+
+
+class NotAPrompt(WaystationError):
+    """A file does not hold what a model can be given."""
+
+
+class _StopBeforeModel(BaseException):
+    """The request is known, and the model is not to be asked. No author code catches it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedRequest:
+    """The request of a model call that was made again."""
+
+    declared: LlmRequest
+    """As the agent declares it, before callbacks and tools changed it."""
+    sent: LlmRequest
+    definition: str
+    """Digest of what the agent declares; equal to that of a recorded reply when the agent has not changed since."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """A recorded tool call that may be run again."""
+
+    step: ToolStep
+    what: str
+    """The call in one short line."""
+    effect: str
+    """`read`, `repeatable` or `once`, as the present tool declares it."""
+    args: JsonObject
+    idempotency_key: str
+    unapproved: str | None
+    """Why no approval lets it run, although it needs one; None when it does not, or has one."""
+
+    @property
+    def call(self) -> CallState:
+        """The call as it was just before."""
+        return self.step.log.calls[self.step.function_call_id]
+
+
+class Workshop:
+    """Runs steps of recordings again with the present agents. Close it, or use it in `async with`."""
+
+    def __init__(
+        self,
+        agents: Agents,
+        *,
+        models: Models | None = None,
+        services: Services | None = None,
+        conversations: Conversations | None = None,
+        on_heartbeat: Callable[..., None] = lambda *_: None,
+    ) -> None:
+        """Take what a worker would.
+
+        Args:
+            agents: Where the agents are found.
+            models: How model names become models.
+            services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
+            conversations: Reads earlier invocations of a session; without it they are left out.
+            on_heartbeat: Called with the details of heartbeats while an activity runs.
+
+        Raises:
+            AuthoringError: An agent cannot be used; the first mistake.
+        """
+        self.registry = registry_of(agents)
+        self._models, self._services = models or Models(), services or lasting_services()
+        self._conversations, self._on_heartbeat = conversations, on_heartbeat
+
+    async def __aenter__(self) -> "Workshop":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        roots = self.registry.roots.values()
+        await close_toolsets([root.agent for root in roots])
+        await close_plugins([plugin for root in roots for plugin in root.plugins])
+        await self._models.close()
+
+    async def planned(
+        self, recording: Recording, event: int, *, call: str | None = None, args: JsonObject | None = None
+    ) -> PlannedCall:
+        """Return the tool call of an event, as it would be run again.
+
+        Args:
+            recording: Where the event is.
+            event: The event with the call, or with its response.
+            call: The call's id, when the event has several.
+            args: Instead of the recorded arguments.
+
+        Raises:
+            NoSuchEvent: There is no such event.
+            NoSuchStep: It has no such call, or several.
+            UnknownAgent: The agent is not there.
+        """
+        step = tool_step(recording, _chosen(recording, event, call))
+        held = step.log.calls[step.function_call_id]
+        tool = await self._tool(step)
+        confirmed = held.call.confirmation is not None
+        used = held.args if args is None else args
+        return PlannedCall(
+            step=step,
+            what=summary.call(held.name, used),
+            effect=tool.effect_when(confirmed=confirmed) if tool else step.given.effect,
+            args=used,
+            idempotency_key=ids.idempotency_key(step.log.invocation_id, held.id),
+            unapproved=_unapproved(recording, step),
+        )
+
+    async def rerun_tool(self, recording: Recording, planned: PlannedCall, *, unapproved: bool = False) -> ToolRerun:
+        """Run a tool call again.
+
+        Raises:
+            NotApproved: Nobody has approved it, and `unapproved` does not say that it may run all the same.
+        """
+        step, call = planned.step, planned.call
+        if planned.unapproved and not unapproved:
+            raise NotApproved(planned)
+        remarks = [f"The tool was given the recorded idempotency key, {planned.idempotency_key}."]
+        if planned.unapproved:
+            asks = call.asks or call.call.confirmation or Confirmation()
+            confirmation = {"confirmed": True, "hint": asks.hint, "payload": asks.payload}
+            step = replace(step, given=step.given.model_copy(update={"confirmation": confirmation}))
+            remarks.append(f"Nobody has approved this call: {planned.unapproved}.")
+        elif step.scheduled is None:
+            remarks.append("It never ran before; its context is that of the last recorded moment.")
+        now, failure = None, None
+        try:
+            now = await self.call_tool(step, args=None if planned.args == call.args else planned.args)
+        except ApplicationError as error:
+            failure = _failure_of(error)
+        return ToolRerun(
+            source=recording.source,
+            what=f"{planned.what}, call {call.id} of {recording.id}",
+            agent=call.agent,
+            tool=call.name,
+            function_call_id=call.id,
+            args=planned.args,
+            idempotency_key=planned.idempotency_key,
+            recorded=step.outcome,
+            recorded_failure=step.failure,
+            now=now,
+            failure=failure,
+            remarks=[*remarks, *self._missing(recording)],
+        )
+
+    async def prompt(self, recording: Recording, event: int) -> JsonObject:
+        """Return the prompt that the model call which gave an event would have now, in the form for editing.
+
+        Callbacks up to that point run; the model is not asked.
+
+        Raises:
+            NoSuchEvent: There is no such event.
+            NoSuchStep: No model gave it.
+            NotAsked: A callback answers for the model.
+        """
+        return request_to_json((await self.request(self._model_step(recording, event))).sent)
+
+    async def rerun_model(
+        self,
+        recording: Recording,
+        event: int,
+        *,
+        prompt: str | bytes | None = None,
+        instruction: str | None = None,
+        model: str | BaseLlm | None = None,
+    ) -> ModelRerun:
+        """Make the model call again that gave an event, with the prompt as it was, or an edited one.
+
+        Args:
+            recording: Where the event is.
+            event: That with the reply, or with the error.
+            prompt: JSON as `prompt` returns it; what it leaves out stays as it is.
+            instruction: Instead of the system instruction.
+            model: A model, or the name of one, that is asked instead.
+
+        Raises:
+            NoSuchEvent: There is no such event.
+            NoSuchStep: No model gave it.
+            NotAPrompt: The prompt is not valid.
+            UnknownAgent: The agent is not there.
+        """
+        step = self._model_step(recording, event)
+        edited = {} if prompt is None else parse_prompt(prompt)
+        if instruction is not None:
+            edited["system_instruction"] = instruction
+        if isinstance(model, str):
+            edited["model"] = model
+        unedited: list[JsonObject] = []
+        sent: list[LlmRequest] = []
+
+        async def ask(own: Callable[[], BaseLlm], request: LlmRequest, on_text: OnText) -> LlmResponse:
+            unedited.append(request_to_json(request))
+            sent.append(replace(request, **edited))
+            if isinstance(model, BaseLlm):
+                return await model.generate(sent[-1], on_text=on_text)
+            other = edited.get("model", request.model) != request.model
+            asked = self._models.named(edited["model"], step.given.agent) if other else own()
+            return await asked.generate(sent[-1], on_text=on_text)
+
+        reply, request, failure = None, None, None
+        try:
+            reply, request = await self.call_model(step, ask=ask)
+        except ApplicationError as error:
+            failure = _failure_of(error)
+        changed, remarks = _changed(step, request.definition if request else None)
+        given = request_to_json(sent[-1]) if sent else None
+        if given is None and failure is None:
+            remarks.append("A callback spoke for the model, which was not asked.")
+        return ModelRerun(
+            source=recording.source,
+            what=f"model call {step.number} of {step.given.agent}, of {recording.id}",
+            agent=step.given.agent,
+            number=step.number,
+            request=given,
+            edited=find_differences(unedited[-1], given) if given else (),
+            changed=changed,
+            recorded=step.reply,
+            recorded_failure=step.failure,
+            now=reply,
+            failure=failure,
+            remarks=[*remarks, *self._missing(recording)],
+        )
+
+    async def call_tool(self, step: ToolStep, *, args: JsonObject | None = None) -> ToolOutcome:
+        """Run a tool call once, with the callbacks around it; `args` instead of the recorded arguments.
+
+        Raises:
+            ApplicationError: The activity fails, as it would on a worker.
+        """
+        call = step.log.calls[step.function_call_id]
+        given = step.given.model_copy(update={"retries": 0})  # what Temporal would repeat is reported instead
+        log = step.log
+        if args is not None:
+            log = copy.copy(log)
+            log.calls = {**log.calls, call.id: replace(call, args=args)}
+            given = given.model_copy(update={"digest": log.calls[call.id].approved_digest})
+        inputs = _RecordedInputs(log)
+        caller = ToolCaller(self.registry, inputs, self._conversations or inputs, services=self._services)
+        data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, given)
+        return ToolOutcome.model_validate_json(data)
+
+    async def call_model(self, step: ModelStep, *, ask: Ask | None = None) -> tuple[ModelReply, ReplayedRequest | None]:
+        """Run a model call with the callbacks around it; also return the request, unless no model was asked.
+
+        The summary, and what `user:` and `app:` state held, are taken from the recorded reply.
+
+        Args:
+            step: The call.
+            ask: How the model is asked.
+
+        Raises:
+            ApplicationError: The activity fails, as it would on a worker.
+        """
+        declared: list[tuple[LlmRequest, str]] = []
+        sent: list[LlmRequest] = []
+
+        async def asking(model: Callable[[], BaseLlm], request: LlmRequest, on_text: OnText) -> LlmResponse:
+            sent.append(request)
+            return await (ask(model, request, on_text) if ask else model().generate(request, on_text=on_text))
+
+        inputs = _RecordedInputs(step.log, step.reply)
+        caller = ModelCaller(
+            self.registry,
+            inputs,
+            self._conversations or inputs,
+            _InterceptedModels(self._models, asking),
+            search_attributes=False,
+            services=self._services,
+            scopes=inputs,
+            compactor=inputs,
+            seen=lambda request, definition: declared.append((request, definition)),
+        )
+        try:
+            data = await self._run(step.log, step.scheduled, MODEL_ACTIVITY, caller.call, step.given)
+        except _StopBeforeModel:
+            reply = ModelReply()
+        else:
+            reply = ModelReply.model_validate_json(data)
+        if not (declared and sent):
+            return reply, None
+        request, definition = declared[-1]
+        return reply, ReplayedRequest(declared=request, sent=sent[-1], definition=definition)
+
+    async def request(self, step: ModelStep) -> ReplayedRequest:
+        """Return the request of a model call. Callbacks up to that point run; the model is not asked.
+
+        Raises:
+            NotAsked: A callback answers for the agent or its model.
+            ApplicationError: The request cannot be put together.
+        """
+
+        async def stop(_model: Callable[[], BaseLlm], _request: LlmRequest, _on_text: OnText) -> LlmResponse:
+            raise _StopBeforeModel
+
+        _, request = await self.call_model(step, ask=stop)
+        if request is None:
+            raise NotAsked(f"A callback of {step.given.agent!r} speaks for its model, which is not asked.")
+        return request
+
+    async def _tool(self, step: ToolStep) -> BaseTool | None:
+        """Return the tool that a call would run now; None when the agent does not have it any more.
+
+        Raises:
+            UnknownAgent: The agent is not there.
+        """
+        call, log = step.log.calls[step.function_call_id], step.log
+        root, agent = self.registry.find(step.given.root, call.agent)
+        if not isinstance(agent, LlmAgent):
+            return None
+        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes)
+        return (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
+
+    def _model_step(self, recording: Recording, event: int) -> ModelStep:
+        number = model_number(recording, event)
+        if number is None:
+            raise NoSuchStep(f"No model gave event {event} of {recording.source!r}; `waystation events` lists them.")
+        step = model_step(recording, number)
+        self.registry.find(step.given.root, step.given.agent)
+        return step
+
+    def _missing(self, recording: Recording) -> list[str]:
+        started = recording.log.input
+        if started is None or started.session is None or self._conversations is not None:
+            return []
+        return ["What was said before in its session was not read, so a model sees only this invocation."]
+
+    async def _run(
+        self,
+        log: Log,
+        scheduled: Mapping[str, Any] | None,
+        name: str,
+        activity: Callable[[Any], Awaitable[bytes]],
+        given: Position,
+    ) -> bytes:
+        environment = ActivityEnvironment()
+        environment.on_heartbeat = self._on_heartbeat
+        environment.info = replace(
+            environment.info, activity_type=name, workflow_id=log.invocation_id, **(scheduled or {})
+        )
+
+        async def run() -> bytes:
+            return await activity(given)
+
+        running = asyncio.ensure_future(environment.run(run))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            environment.cancel()  # as a worker does: tools learn of it, and have a moment
+            await asyncio.wait((running,))
+            if not running.cancelled():
+                running.exception()
+            raise
+
+
+async def rerun_tool(
+    recording: Recording,
+    event: int,
+    *,
+    agents: Agents,
+    call: str | None = None,
+    args: JsonObject | None = None,
+    unapproved: bool = False,
+    services: Services | None = None,
+) -> ToolRerun:
+    """Run the tool call of an event again, on this machine and at once; its effect is real.
+
+    It is given the recorded arguments (edited ones, where a person edited them), the state and everything else of its
+    context as they were, and the same idempotency key.
+
+    Args:
+        recording: Where the event is.
+        event: The event with the call, or with its response.
+        agents: Where the agent is found.
+        call: The call's id, when the event has several.
+        args: Instead of the recorded arguments.
+        unapproved: Whether it may run although nobody has approved it, which it needed.
+        services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
+
+    Raises:
+        NoSuchEvent: There is no such event.
+        NoSuchStep: It has no such call, or several.
+        NotApproved: Nobody has approved it.
+        UnknownAgent: The agent is not there.
+    """
+    async with Workshop(agents, services=services) as workshop:
+        planned = await workshop.planned(recording, event, call=call, args=args)
+        return await workshop.rerun_tool(recording, planned, unapproved=unapproved)
+
+
+async def rerun_model(
+    recording: Recording,
+    event: int,
+    *,
+    agents: Agents,
+    prompt: JsonObject | None = None,
+    instruction: str | None = None,
+    model: str | BaseLlm | None = None,
+    services: Services | None = None,
+) -> ModelRerun:
+    """Make the model call again that gave an event, with the prompt as it was, or an edited one.
+
+    Args:
+        recording: Where the event is.
+        event: That with the reply, or with the error.
+        agents: Where the agent is found.
+        prompt: Replaces parts of the prompt, such as `{"contents": […]}`; `ModelRerun.request` shows the names.
+        instruction: Instead of the system instruction.
+        model: A model, or the name of one, that is asked instead; `demo` is the agent's offline demo model.
+        services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
+
+    Raises:
+        NoSuchEvent: There is no such event.
+        NoSuchStep: No model gave it.
+        UnknownAgent: The agent is not there.
+    """
+    given = None if prompt is None else encode(prompt)
+    models, model = (Models(DEMO), None) if model == DEMO else (None, model)
+    async with Workshop(agents, models=models, services=services) as workshop:
+        return await workshop.rerun_model(recording, event, prompt=given, instruction=instruction, model=model)
+
+
+def request_to_json(request: LlmRequest) -> JsonObject:
+    """Return a request in the form for editing; what is empty is left out."""
+    held: JsonObject = {}
+    for name, (field, kind, _) in _PROMPT_FIELDS.items():
+        value = getattr(request, field)
+        if value or name == "contents":
+            held[name] = list(value) if kind is list else value
+    return held
+
+
+def parse_prompt(text: str | bytes) -> JsonObject:
+    """Return the fields of a request that an edited prompt has, as `dataclasses.replace` takes them.
+
+    It may leave out what is to stay as it is.
+
+    Raises:
+        NotAPrompt: It is something else.
+    """
+    try:
+        held: Any = decode(text)
+    except ValueError as error:
+        raise NotAPrompt(f"The prompt is not JSON: {error}") from None
+    if not isinstance(held, dict):
+        raise NotAPrompt('The prompt is not a JSON object, such as {"contents": […]}.')
+    if unknown := sorted(held.keys() - _PROMPT_FIELDS.keys()):
+        raise NotAPrompt(f"The prompt has {unknown[0]!r}; it may have: {', '.join(_PROMPT_FIELDS)}.")
+    fields: JsonObject = {}
+    for name, value in held.items():
+        field, kind, what = _PROMPT_FIELDS[name]
+        if not isinstance(value, kind) or (kind is list and not all(isinstance(each, dict) for each in value)):
+            raise NotAPrompt(f"`{name}` of the prompt must be {what}; see what --write-prompt wrote there.")
+        fields[field] = value
+    if held.get("contents") == []:
+        raise NotAPrompt("The prompt has no `contents`; a model needs at least one.")
+    return fields
+
+
+def registry_of(agents: Agents) -> Registry:
+    """Return the agents of a registry or of folders.
+
+    Raises:
+        AuthoringError: None can be used; the first mistake.
+    """
+    if isinstance(agents, Registry):
+        return agents
+    folders: Sequence[Path | str] = [agents] if isinstance(agents, Path | str) else agents
+    registry, problems = discover([Path(folder) for folder in folders])
+    if problems and not registry.roots:
+        raise problems[0].error
+    return registry
+
+
+async def as_declared(
+    found: Prompt,
+    recording: Recording,
+    context: PromptContext,
+    said: Conversation,
+    agents: Agents,
+    *,
+    callbacks: bool = False,
+    services: Services | None = None,
+) -> Prompt:
+    """Return a prompt with everything that the agent's present declaration adds to it.
+
+    Raises:
+        UnknownAgent: None of the agents has the name.
+        NoPrompt: It has no model now.
+        InstructionFailed: Its instruction cannot be put together.
+        ApplicationError: A callback raised.
+    """
+    registry = registry_of(agents)
+    root, agent = registry.find(context.log.root, context.work.agent)
+    if not isinstance(agent, LlmAgent):
+        raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
+    services = services or lasting_services()
+    contexts = Contexts.of(
+        context.log,
+        context.work,
+        services,
+        ids.model_replied(context.call or context.log.steps + 1),
+        scopes_read=root.state_scopes,
+        said=said,
+    )
+    request, tools = await ActivityEnvironment().run(_declared_request, agent, context, contexts)
+    recorded = context.reply.definition if context.reply else ""
+    same = definition_digest(agent, request) == recorded if recorded else None
+    functions = _instruction_functions(agent)
+    remarks = [*found.remarks, *_remarks(context, functions, same=same)]
+    changing = _request_changers(agent, Hooks(agent, root.plugins_of(agent)), tools)
+    if changing and callbacks:
+        inputs = _RecordedInputs(context.log, said=said)
+        workshop = Workshop(registry, services=services, conversations=inputs)
+        sent, remark = await _sent_request(recording, context, workshop)
+        request = sent or request
+        remarks.append(remark)
+    elif changing:
+        text = f"{', '.join(changing)} may have changed it then, and did not run now; --callbacks (`callbacks=`) runs"
+        remarks.append(f"{text} them on this machine.")
+    certain = not (found.remarks or changing or functions)
+    return replace(
+        found,
+        contents=request.contents,
+        model=request.model,
+        instruction=request.system_instruction,
+        tools=request.tools,
+        native_tools=request.native_tools,
+        config=request.config,
+        whole=True,
+        exact=(True if certain else None) if same else same,
+        remarks=remarks,
+    )
+
+
+async def _declared_request(
+    agent: LlmAgent, context: PromptContext, contexts: Contexts
+) -> tuple[LlmRequest, dict[str, BaseTool]]:
+    reply = context.reply
+    contexts = contexts.over(reply.scopes if reply else None)
+    if reply and reply.before:
+        contexts = contexts.after(reply.before.actions)
+    tools = {} if context.wrap_up else await tools_for(agent, contexts)
+    compaction, attempt = (reply.compaction, reply.attempt) if reply else (None, 1)
+    work, wrap_up = context.work, context.wrap_up
+    return await request_of(agent, work, contexts, tools, attempt or 1, compaction, wrap_up), tools
+
+
+def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | None) -> Iterator[str]:
+    if same is False:
+        yield "The agent has changed since: model, instruction, tools and settings are as they are now."
+    if same is None:
+        why = "gave no reply" if context.call else "was not asked"
+        yield f"The model {why}, so nothing says whether the agent is still as it was."
+    if functions:
+        yield f"A function gives the {' and the '.join(functions)}; it was asked now."
+
+
+def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool]) -> list[str]:
+    """Return what may change a request once it is put together."""
+    names = [getattr(each, "name", None) or type(each).__name__ for each in (speakers(agent, tools) if tools else ())]
+    return [*names, "`before_model_callback`"] if hooks.has("before_model_callback") else names
+
+
+def _instruction_functions(agent: LlmAgent) -> list[str]:
+    """Return which instructions are functions: only their names are in the recorded digest."""
+    owners = {"global_instruction": agent.root_agent, "instruction": agent}
+    return [name for name, owner in owners.items() if callable(getattr(owner, name, ""))]
+
+
+async def _sent_request(
+    recording: Recording, context: PromptContext, workshop: Workshop
+) -> tuple[LlmRequest | None, str]:
+    """Return the request after callbacks and tools have changed it, and a remark on that."""
+    if context.call is None:
+        return None, "Callbacks did not run: they do for model calls that were made."
+    try:
+        sent = (await workshop.request(model_step(recording, context.call))).sent
+    except NotAsked as error:
+        return None, f"Callbacks ran now. {error}"
+    return sent, "Callbacks ran now, on this machine; what they did then is not recorded."
+
+
+def _failure_of(error: ApplicationError) -> Failure:
+    return Failure(kind="error", error_type=error.type or "Error", message=error.message)
+
+
+def _chosen(recording: Recording, event: int, call: str | None) -> str:
+    """Return the id of the call of an event, or of the one of them that is chosen."""
+    calls = calls_in(recording, event)
+    where = f"Event {event} of {recording.source!r}"
+    if call is not None and call not in calls:
+        raise NoSuchStep(f"{where} has no call {call!r}; it has: {', '.join(calls) or 'none'}.")
+    if not calls:
+        raise NoSuchStep(f"{where} has no tool call; `waystation events` lists them.")
+    if call is None and len(calls) > 1:
+        raise NoSuchStep(f"{where} has several calls: {', '.join(calls)}. Choose: --call.")
+    return call or calls[0]
+
+
+def _unapproved(recording: Recording, step: ToolStep) -> str | None:
+    """Return why a call that never ran has no approval; None when it has one, or needs none."""
+    call = recording.log.calls[step.function_call_id]
+    if step.scheduled is not None or call.gate in ("none", "passed"):
+        return None
+    if call.answer and call.answer.action == "reject":
+        return f"{call.answered_by or 'somebody'} rejected it"
+    if call.expired:
+        return "nobody answered in time"
+    return "it still waits for a person" if call.gate == "waiting" and not recording.log.ended else "nobody answered"
+
+
+def _changed(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
+    """Return whether the agent has changed since, and a remark on that."""
+    if definition is None or step.reply is None or not step.reply.definition:
+        return None, []
+    if definition == step.reply.definition:
+        return False, ["The agent is as it was: same model, instruction, tools and settings."]
+    return True, ["The agent has changed since: the prompt has its present instruction, tools and settings."]
+
+
+class _RecordedInputs:
+    """What a recording holds, for activities that read it from histories, stores and scopes."""
+
+    def __init__(self, log: Log, reply: ModelReply | None = None, said: Conversation | None = None) -> None:
+        self._log, self._reply, self._said = log, reply, said
+
+    async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
+        return self._log
+
+    async def keep(self, data: bytes) -> None:
+        pass
+
+    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+        pass
+
+    async def conversation(self, log: Log) -> Conversation:
+        return Conversation(log, self._said.earlier, self._said.count) if self._said else Conversation(log)
+
+    async def read(self, started: InvocationInput) -> JsonObject:
+        return (self._reply.scopes if self._reply else None) or {}
+
+    async def compaction(self, *_: object) -> Compaction | None:
+        return self._reply.compaction if self._reply else None
+
+
+class _InterceptedModels(Models):
+    def __init__(self, models: Models, ask: Ask) -> None:
+        super().__init__()
+        self._intercepted, self._ask = models, ask
+
+    def of(self, agent: LlmAgent, demo: object = None) -> BaseLlm:
+        return _InterceptedModel(lambda: self._intercepted.of(agent, demo), self._ask)
+
+
+class _InterceptedModel(BaseLlm):
+    def __init__(self, model: Callable[[], BaseLlm], ask: Ask) -> None:
+        self._model, self._ask = model, ask
+
+    async def generate(self, request: LlmRequest, *, on_text: OnText = None) -> LlmResponse:
+        return await self._ask(self._model, request, on_text)
