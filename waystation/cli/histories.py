@@ -1,37 +1,41 @@
-"""Read histories: keep them, show the state of an invocation, and say whether what was recorded replays."""
+"""`waystation history` and `replay`: keep histories, and say whether what was recorded replays."""
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.command_context import CommandContext
+from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.options import AsJson, Source
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
-from waystation.cli.target import Target
-from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
 from waystation.history import format_saved_history
 from waystation.presentation import terminal
+from waystation.replay import redaction
 from waystation.replay.divergence import shown
+from waystation.replay.gate import gate
 from waystation.replay.recording import Recording
+from waystation.replay.redacting import InvalidRule
+from waystation.replay.replayer import Divergence, divergence_of
+from waystation.replay.verdict import BREAKS, GateReport, Verdict
 
-if TYPE_CHECKING:
-    from waystation.replay.replayer import Divergence
-
-
-async def state(client: AgentClient, out: Output, *, id: str) -> Exit:
-    """Write the state of an invocation as of now."""
-    held = await client.invocation(id).state()
-    if out.json:
-        out.record(held)
-    else:
-        out.line(terminal.state(held))
-    return Exit.OK
+_OUTCOMES: dict[Verdict, str] = {
+    "replays": "replay",
+    "differs": "differ",
+    "misfit": "do not fit the agents",
+    "unchecked": "could not be replayed",
+    "lacking": "need large values that are not in the store",
+    "vanished": "are gone meanwhile",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Replayed:
     """A recording, and whether the present code would do what it says."""
 
     recording: Recording
-    divergence: "Divergence | None" = None
+    divergence: Divergence | None = None
     lacking: str | None = None
     """Why it was not replayed at all, when some of it cannot be had."""
 
@@ -78,35 +82,68 @@ class Replayed:
         }
 
 
-async def history(target: Target, out: Output, *, source: str, rules: Sequence[str] = ()) -> Exit:
-    """Write the histories of all runs of a workflow, and of the agents that it called, as a file holds them.
+async def history(
+    ctx: CommandContext,
+    source: Source,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Hide: secrets, text, or field:NAME such as field:email; may be repeated."),
+    ] = None,
+) -> Exit:
+    """Print what Temporal recorded of an invocation, all of its runs, as JSON; `replay` takes it from a file.
 
-    Raises:
-        Problem: A rule of redaction is none, or the source cannot be read.
+    Of an invocation with one run it is what `temporal workflow show -o json` prints. Redacted, it keeps its events,
+    ids, numbers and lengths, and replays.
     """
-    recordings = Recordings(target)
+    recordings = Recordings(ctx.target)
     saved, converter = await recordings.saved(source)
-    if rules:
-        from waystation.replay.redacting import InvalidRule
-        from waystation.replay.redaction import redact
-
+    if redact:
         try:
             with recordings.problems(source):
-                saved = await redact(saved, rules, converter=converter)
+                saved = await redaction.redact(saved, redact, converter=converter)
         except InvalidRule as error:
             raise Problem(Exit.USAGE, str(error)) from None
-    out.record(format_saved_history(saved))
+    ctx.out.record(format_saved_history(saved))
     return Exit.OK
 
 
-async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit:
-    """Replay histories against the present code, and write the state at each of their events.
+async def replay(
+    ctx: CommandContext,
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="ID|FILE...", help="Invocations, or histories as JSON.")
+    ] = None,
+    open: Annotated[
+        bool, typer.Option("--open", help="Replay all that is open in the namespace instead, before a deployment.")
+    ] = False,
+    agents: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="With --open: agents to be deployed, whose tools open calls need."),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(metavar="N", min=0, help="With --open: replay as many of those closed last, too.")
+    ] = 0,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --open: how many processes; one for each core.")
+    ] = None,
+    json: AsJson = False,
+) -> Exit:
+    """Replay histories against the present code, and print the state at each event.
 
-    Those that cannot be read are named; the exit code is that of the first of them.
+    A file is what `waystation history`, `temporal workflow show -o json` or the Web UI's download writes; for files no
+    server is needed. What cannot be read is named, and the others are replayed; the exit code is then the one for that,
+    before 1 for what does not replay. With --open the exit code is 1 when this build could not go on with something
+    that is open.
     """
-    recordings = Recordings(target)
+    if open == bool(sources):
+        text = "name invocations, or give --open for all" if open else "name an invocation or a file, or give --open"
+        raise typer.BadParameter(text, param_hint="ID|FILE...")
+    if not open and (agents or sample or processes):
+        raise typer.BadParameter("--agents, --sample and --processes go with --open", param_hint="--open")
+    if open:
+        return await _replay_open(ctx, agents or [], sample, processes)
+    recordings = Recordings(ctx.target)
     failed, unread = False, Exit.OK
-    for source in sources:
+    for source in sources or ():
         try:
             recording = await recordings.get(source)
         except Problem as problem:
@@ -116,17 +153,15 @@ async def replay(target: Target, out: Output, *, sources: Sequence[str]) -> Exit
         for each in (recording, *recording.below()):
             replayed = await replayed_runs(each)
             failed = failed or replayed.problem is not None
-            if out.json:
-                out.record(replayed.to_json())
+            if json:
+                ctx.out.record(replayed.to_json())
             else:
-                _write(out, replayed)
+                _write(ctx.out, replayed)
     return unread or (Exit.FAILED if failed else Exit.OK)
 
 
 async def replayed_runs(recording: Recording) -> Replayed:
     """Replay the runs of a workflow. Not when they hold only short forms of values."""
-    from waystation.replay.replayer import divergence_of  # here, because it loads the workflows
-
     if lacking := recording.lacking:
         problem = f"{len(lacking)} of its large values cannot be had; --store says where workers keep them."
         return Replayed(recording, lacking=f"{problem} {next(iter(lacking.values()))}")
@@ -146,7 +181,7 @@ def _write(out: Output, replayed: Replayed) -> None:
         out.table(state_table(recording))
 
 
-def divergence(found: "Divergence") -> Text:
+def divergence(found: Divergence) -> Text:
     """Return where code and history part, in a few lines."""
     where = [f"after event {found.event}"] if found.event is not None else []
     after = f"   after {found.after}" if found.after else ""
@@ -177,3 +212,58 @@ def state_table(recording: Recording) -> Table:
         table.add_row(str(moment.number), happened, Text(terminal.short_json(moment.state), style=style))
         before = moment.state
     return table
+
+
+async def _replay_open(ctx: CommandContext, agents: list[Path], sample: int, processes: int | None) -> Exit:
+    """Say whether this build can go on with everything that is open in a namespace."""
+    client = await ctx.target.connect()
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("replaying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[found]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, found="")
+
+        def show_progress(report: GateReport, total: int) -> None:
+            bad = sum(report.counts[verdict] for verdict in BREAKS)
+            broken = f"{bad} would break" if bad else ""
+            bar.update(task, completed=report.checked, total=max(total + sample, report.checked), found=broken)
+
+        report = await gate(client, agents=agents, sample=sample, processes=processes, progress=show_progress)
+    if ctx.out.json:
+        ctx.out.record(report.to_json())
+    else:
+        _write_report(ctx.out, report)
+    return Exit.OK if report.passes else Exit.FAILED
+
+
+def _write_report(out: Output, report: GateReport) -> None:
+    for problem in report.problems:
+        out.line(terminal.safe(problem), style="red")
+    if report.problems:
+        out.line("The agents cannot be loaded; nothing was replayed.", style="bold red")
+        return
+    for verdict in _OUTCOMES:
+        found = [each for each in report.findings if each.verdict == verdict]
+        if not found:
+            continue
+        out.line(f"{report.counts[verdict]} {_OUTCOMES[verdict]}", style="bold red" if verdict in BREAKS else "yellow")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+        table.add_column("workflow", overflow="fold", ratio=1)
+        table.add_column("what", overflow="fold", ratio=3)
+        for each in found:
+            table.add_row(terminal.safe(each.id), terminal.safe(each.problem))
+        out.table(table)
+        if len(found) < report.counts[verdict]:
+            out.line(f"… and {report.counts[verdict] - len(found)} more", style="dim")
+    closed = f", {report.sampled} of them closed" if report.sampled else ""
+    result = ("passes", "bold green") if report.passes else ("would break", "bold red")
+    counts = [f"{report.counts[verdict]} {text}" for verdict, text in _OUTCOMES.items() if report.counts[verdict]]
+    about = f"  {report.checked} looked at{closed}: {', '.join(counts) or 'nothing is open'}"
+    out.line(Text.assemble(result, about))
+    if not report.tools_checked:
+        out.line("Tools were not looked at; --agents DIR names the agents to be deployed.", style="dim")

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.exit_codes import Exit, Problem
 from waystation.client import AgentClient, connect, connection_problem, connection_settings
 from waystation.core.answer import PendingCall
 from waystation.core.errors import InvalidConfiguration

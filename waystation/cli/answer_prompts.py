@@ -1,35 +1,39 @@
-"""The interactive form of the commands that answer: shows the call, and asks the person for what is missing."""
+"""What a person is shown and asked who answers calls in a terminal: the list, the call, what the answer lacks."""
 
 import difflib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from rich import box
+from rich.table import Table
 from rich.text import Text
 
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
-from waystation.cli.person import NOTHING_SENT, Person
-from waystation.cli.target import Target
-from waystation.cli.waiting import MAX_LISTED, listing
+from waystation.cli.target import Target, quoted
+from waystation.cli.terminal_input import NOTHING_SENT, Person
 from waystation.core.answer import Action, PendingCall
-from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject, decode
 from waystation.presentation import policy_terms, terminal
 
-T = TypeVar("T")
-
 NEEDED = {"edit": ("args", "--args"), "respond": ("response", "--response"), "progress": ("response", "--response")}
 """What some actions cannot do without, and its option."""
-NOTED = ("claim", "release", "progress")
+WITHOUT_COMMENT = ("claim", "release", "progress")
 """Actions for which no policy asks for a comment."""
+MIN_CALL = 24
+"""Columns for what is called; where there are fewer beside the ids, each call has lines of its own."""
+MAX_LISTED = 50
+"""So many calls are listed for a person to choose from or to agree to."""
+WIDE = 110
+"""From so many columns on there is room for who asks."""
 
 
-def lacking(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
+def missing_options(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
     """Return the options that are missing for an answer."""
     missing = []
     if action in NEEDED and fields.get(NEEDED[action][0]) is None:
         missing.append(NEEDED[action][1])
-    if call and action not in NOTED and policy_terms.needs_comment(call) and not fields.get("comment"):
+    if call and action not in WITHOUT_COMMENT and policy_terms.needs_comment(call) and not fields.get("comment"):
         missing.append("--comment")
     return missing
 
@@ -42,17 +46,15 @@ def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]
     """
     if len(calls) == 1:
         return calls[0]
-    shown = calls[:MAX_LISTED]
-    listing(out, target, shown, numbered=True)
-    if len(calls) > len(shown):
-        out.line(f"… and {len(calls) - len(shown)} more; `pending` lists all of them, with their ids.")
-    chosen = person.ask(f"Which one, 1 to {len(shown)}")
-    if not chosen.isdecimal() or not 1 <= int(chosen) <= len(shown):
+    write_list(out, target, calls, numbered=True)
+    count = min(len(calls), MAX_LISTED)
+    chosen = person.ask(f"Which one, 1 to {count}")
+    if not chosen.isdecimal() or not 1 <= int(chosen) <= count:
         raise Problem(Exit.USAGE, f"{chosen!r} is none of them. {NOTHING_SENT}")
     return calls[int(chosen) - 1]
 
 
-def show(out: Output, call: PendingCall) -> None:
+def show_call(out: Output, call: PendingCall) -> None:
     """Write everything that one has to know before answering."""
     out.line()
     out.line(Text(terminal.asked(call), style="bold yellow"))
@@ -63,15 +65,14 @@ def show(out: Output, call: PendingCall) -> None:
         *policy_terms.terms(call),
         ("digest", call.digest),
     ]
-    for label, text in facts:
-        out.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
+    out.facts(facts)
     out.line(Text("  with", style="dim"))
     for line in terminal.safe_json(_unsecret(call.args), indent=2).splitlines():
         out.line(f"    {line}")
     out.line()
 
 
-def fill(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
+def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
     """Ask for what an answer lacks, and whether to send it; return its fields.
 
     Raises:
@@ -83,7 +84,7 @@ def fill(person: Person, out: Output, call: PendingCall, action: Action, fields:
     if action in ("respond", "progress") and given.get("response") is None:
         given["response"] = _response(person, out, call, action)
     if not given.get("comment"):
-        wanted = policy_terms.needs_comment(call) and action not in NOTED
+        wanted = policy_terms.needs_comment(call) and action not in WITHOUT_COMMENT
         given["comment"] = _insisted(person, "Comment") if wanted else person.ask("Comment, if any") or None
     if action == "approve" and call.policy and call.policy.remember and not given.get("remember"):
         length = terminal.span(call.policy.remember.total_seconds())
@@ -103,7 +104,8 @@ def difference(before: JsonObject, after: JsonObject) -> Iterator[Text]:
 
 def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
     """Have the arguments changed, in an editor or one by one, and show what changes."""
-    args = _in_editor(person, out, call.args)
+    text = terminal.safe_json(call.args, indent=2) + "\n"
+    args = person.edited_into(_object, out, text, undone=NOTHING_SENT)
     if args is None:
         args = {name: _asked(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
@@ -115,28 +117,6 @@ def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
 
 def _unsecret(args: JsonObject) -> JsonObject:
     return {name: terminal.unsecret(name, value) for name, value in args.items()}
-
-
-def _in_editor(person: Person, out: Output, args: JsonObject) -> JsonObject | None:
-    """Have arguments changed in the person's editor; None when they have none."""
-    return edited_into(_object, person, out, terminal.safe_json(args, indent=2) + "\n", undone=NOTHING_SENT)
-
-
-def edited_into(read: Callable[[str], T], person: Person, out: Output, text: str, *, undone: str) -> T | None:
-    """Have a text changed in the person's editor, as often as it takes until `read` takes it; None without an editor.
-
-    Raises:
-        Problem: The person would rather not; `undone` says what was not done.
-    """
-    while (left := person.edited(text)) is not None:
-        try:
-            return read(left)
-        except (ValueError, WaystationError) as error:
-            out.line(terminal.safe(f"{str(error).removesuffix('.')}."), style="red")
-        if not person.agrees("Edit it again?"):
-            raise Problem(Exit.FAILED, undone)
-        text = left
-    return None
 
 
 def _asked(person: Person, out: Output, name: str, value: Any) -> Any:
@@ -227,3 +207,50 @@ def _object(text: str) -> JsonObject:
     if not isinstance(value, dict):
         raise ValueError("That is no JSON object")
     return value
+
+
+def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, numbered: bool = False) -> None:
+    """Write many calls briefly, in a table where that fits; `numbered`: the first of them, to choose from."""
+    left_out = len(calls) - MAX_LISTED if numbered else 0
+    calls = calls[:MAX_LISTED] if numbered else calls
+    ids = [quoted(call.approval_id) for call in calls]
+    width = out.console.width
+    columns = 24 if width < WIDE else 44
+    if width - max(map(len, ids)) - columns < MIN_CALL:
+        for number, call in enumerate(calls, 1):
+            _brief(out, call, f"{number}  " if numbered else "")
+    else:
+        out.table(_table(calls, ids, wide=width >= WIDE, numbered=numbered))
+    if left_out > 0:
+        out.line(f"… and {left_out} more; `pending` lists all of them, with their ids.")
+    if not numbered:
+        first = {terminal.answers(call)[0]: call for call in reversed(calls)}
+        for action, call in first.items():
+            out.command(action, target.approval_command(action, call.approval_id))
+
+
+def _table(calls: Sequence[PendingCall], ids: list[str], *, wide: bool, numbered: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
+    if numbered:
+        table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("id", no_wrap=True)
+    table.add_column("call", ratio=1, overflow="fold", style="bold yellow")
+    if wide:
+        table.add_column("asked by", overflow="fold", max_width=18)
+    table.add_column("waits", no_wrap=True, justify="right")
+    table.add_column("left", no_wrap=True, justify="right")
+    table.add_column("who", overflow="fold", max_width=24 if wide else 14)
+    for number, (call, id) in enumerate(zip(calls, ids, strict=True), 1):
+        row = [Text(id), Text(terminal.asked(call)), Text(policy_terms.waited(call)), Text(policy_terms.left(call))]
+        row.append(Text(policy_terms.who(call), style="dim"))
+        if wide:
+            row.insert(2, Text(f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"))
+        table.add_row(*([Text(str(number))] if numbered else []), *row)
+    return table
+
+
+def _brief(out: Output, call: PendingCall, number: str) -> None:
+    out.line(Text(f"{number}{terminal.asked(call)}", style="bold yellow"))
+    out.line(Text(f"  {terminal.safe(call.approval_id)}"))
+    about = f"waits {policy_terms.waited(call)}, {policy_terms.left(call)} left; asked by {terminal.safe(call.agent)}"
+    out.hanging(Text("  "), [Text(f"{about}; {policy_terms.who(call)}", style="dim")])

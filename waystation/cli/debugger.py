@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Annotated
 
+import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -12,12 +14,17 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.exceptions import ApplicationError
 
-from waystation.cli.exits import Exit
-from waystation.cli.lines import Lines
+from waystation.cli.command_context import CommandContext
+from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.options import Agents, At, Callbacks, Called, SessionSource, Source
 from waystation.cli.output import Output
+from waystation.cli.recordings import read_prompts, read_recording
+from waystation.cli.terminal_input import Lines
 from waystation.core.errors import WaystationError
 from waystation.presentation import debugger_screen, terminal
 from waystation.presentation.cursor import Walk
+from waystation.replay.breaking import WorkflowDebugger, break_at
+from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
 
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "(debug) ")]
@@ -41,11 +48,44 @@ COMMANDS = (
 )
 
 
-class Stepping:
+async def debug(
+    ctx: CommandContext,
+    source: Source,
+    at: At = None,
+    called: Called = None,
+    agents: Agents = None,
+    callbacks: Callbacks = False,
+    session: SessionSource = None,
+    pdb: Annotated[
+        bool, typer.Option("--pdb", help="With --at: Python's debugger, in the workflow code that made event N.")
+    ] = False,
+) -> Exit:
+    """Step through what happened, event by event, forwards and backwards; `h` lists the commands.
+
+    Commands may also be piped in, one a line.
+    """
+    if pdb and at is None:
+        raise typer.BadParameter("say at which event, with --at N", param_hint="--pdb")
+    recording = await read_recording(ctx, source, called)
+    if pdb:
+        return await _break_at(recording.moment(at), ctx.out)
+    walk = Walk(recording)
+    if at is not None:
+        walk.go(at)
+
+    async def prompt() -> Prompt:
+        numbers = [walk.moment.number]
+        (found,) = await read_prompts(ctx, walk.recording, numbers, agents=agents, callbacks=callbacks, session=session)
+        return found
+
+    return await Debugger(walk, ctx.out, prompt, Lines(key_prompt)).run()
+
+
+class Debugger:
     """A walk, and the commands that move it."""
 
-    def __init__(self, walk: Walk, out: Output, prompt: Callable[[Walk], Awaitable[Prompt]], lines: Lines) -> None:
-        """`prompt` makes the prompt where the walk stands."""
+    def __init__(self, walk: Walk, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
+        """`prompt` reads the prompt at the position of the walk."""
         self._walk, self._out, self._prompt, self._lines = walk, out, prompt, lines
         self._sought = ""
         self._latest = "n"
@@ -108,7 +148,7 @@ class Stepping:
         match word:
             case "m":
                 try:
-                    self._out.show(await self._prompt(self._walk))
+                    self._out.show(await self._prompt())
                 except (WaystationError, ApplicationError) as error:
                     self._out.line(str(error), style="yellow")
             case "e":
@@ -119,21 +159,16 @@ class Stepping:
                 for event in moment.events:
                     self._out.event(event, numbered=True)
             case "pdb" if self._lines.typed:
-                await self._break()
+                try:
+                    await _break_at(moment, self._out)
+                except WaystationError as error:
+                    self._out.line(str(error), style="yellow")
             case "pdb":
                 self._out.line("The lines piped in are commands of this; give --at N --pdb instead.", style="yellow")
             case "h":
                 self._help()
             case _:
                 self._out.line(f"No command is named {terminal.safe(word)!r}; h lists them.", style="yellow")
-
-    async def _break(self) -> None:
-        from waystation.cli.breaking import stop_at
-
-        try:
-            await stop_at(self._walk.moment, self._out)
-        except WaystationError as error:
-            self._out.line(str(error), style="yellow")
 
     def _go(self, number: str) -> None:
         try:
@@ -171,7 +206,7 @@ class Stepping:
         self._out.show(table)
 
 
-def keys() -> PromptSession[str]:
+def key_prompt() -> PromptSession[str]:
     """Return a prompt at which letters and arrows act at once while nothing else has been typed."""
     bindings = KeyBindings()
     session: PromptSession[str] = PromptSession(PROMPT, key_bindings=bindings)
@@ -185,3 +220,25 @@ def keys() -> PromptSession[str]:
     for key, command in (*_KEYS.items(), *((letter, letter) for letter in _AT_ONCE), ("q", "q"), ("c-d", "q")):
         at_once(key, command)
     return session
+
+
+async def _break_at(moment: Moment, out: Output) -> Exit:
+    """Replay up to a moment, stop there in Python's debugger, and replay the rest once it is left.
+
+    Raises:
+        Problem: Values are missing without which the code would take other paths.
+        NothingToBreakAt: There is nothing at that moment.
+    """
+    if lacking := len(moment.recording.lacking):
+        text = f"{lacking} large values cannot be had, and the code may need them; --store says where they are kept."
+        raise Problem(Exit.USAGE, text)
+
+    def begin() -> WorkflowDebugger:
+        out.remark(f"Just before event {moment.number} of {terminal.safe(moment.recording.id)}; q replays the rest.")
+        return WorkflowDebugger()
+
+    problem = await break_at(moment, begin)
+    if problem:
+        out.line(f"It does not replay: {terminal.safe(problem)}", style="red")
+        return Exit.FAILED
+    return Exit.OK

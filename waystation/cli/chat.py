@@ -1,0 +1,451 @@
+"""`waystation chat`: a conversation in a terminal. Lines go to a session; what happens in the session is written."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
+from typing import Annotated
+
+import typer
+from rich.text import Text
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+
+from waystation.cli.command_context import CommandContext
+from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.invocations import (
+    CHILDREN_S,
+    GrowingText,
+    Retries,
+    calls_agents,
+    failure_of,
+    is_polled,
+    with_pauses,
+)
+from waystation.cli.options import AgentName, App, AsJson, User, parse_object
+from waystation.cli.output import Output
+from waystation.cli.sessions import open_session
+from waystation.cli.target import Target
+from waystation.cli.terminal_input import Lines, login_name
+from waystation.client import AgentClient, Session, SessionUpdate, StartedInvocations, count_events, stream_session
+from waystation.core import errors
+from waystation.core.answer import Action, PendingCall
+from waystation.core.event import Event
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION
+from waystation.history import describe_workflow
+from waystation.presentation import terminal
+
+SHOWN_BEFORE = 6
+"""How many events of an earlier conversation are written when it is taken up again."""
+HEARD_WITHIN_S = 5.0
+"""How long an earlier conversation's open invocations may take to be read before somebody can type."""
+HELP = """\
+/approve [CALL] [COMMENT]    approve what waits; CALL when several do
+/reject [CALL] [COMMENT]     reject it
+/respond [CALL] {JSON}       answer a long-running call with this response
+/pending                     what waits for a person
+/state                       the state of the conversation
+/events                      everything that was said
+/quit                        leave, as Ctrl-D does; the conversation goes on
+// at the beginning of a line sends it with one slash
+Alt-Enter                    begin a further line of the same message"""
+
+ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
+
+Key = tuple[str, str]
+"""Id of an invocation, and of a call in it."""
+
+
+async def chat(
+    ctx: CommandContext,
+    agent: AgentName,
+    session: Annotated[str | None, typer.Option(help="Name of the session; a new one if left out.")] = None,
+    user: User = DEFAULT_USER,
+    app: App = DEFAULT_APP,
+    json: AsJson = False,
+) -> Exit:
+    """Converse with an agent. /help says what else can be typed. Lines can be piped in.
+
+    Ctrl-D and Ctrl-C leave; the conversation goes on, and --session takes it up again.
+    """
+    name = f"chat-{uuid.uuid4().hex[:8]}" if session is None else session
+    conversation = Chat(await ctx.connect(), await open_session(ctx, name, user, app, agent), ctx.out, ctx.target)
+    try:
+        return await conversation.run()
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        conversation.say_how_to_return("\nNot watched any more; the conversation goes on")
+        raise
+
+
+class Chat:
+    """One terminal's part in a session."""
+
+    def __init__(self, client: AgentClient, session: Session, out: Output, target: Target) -> None:
+        self._client, self._session, self._out, self._target = client, session, out, target
+        self._lines = Lines()
+        self._waits = Waits(session.id)
+        self._logs: dict[str, Log] = {}
+        self._texts: dict[str, GrowingText] = {}
+        self._retries = Retries(client, out, session.id, interrupt=self._interrupt)
+        self._mine: set[str] = set()
+        """Invocations of messages typed here, whose text need not be repeated."""
+        self._current: str | None = None
+        """The invocation that is waited for before the next line is read."""
+        self._changed = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
+        self._failed = False
+        self._over: set[str] = set()
+        """Invocations that ended, and whose events were all written."""
+
+    async def run(self) -> Exit:
+        """Read lines and send them."""
+        await self._greet()
+        try:
+            async with self._retries.watching():
+                while (line := await self._next()) is not None:
+                    if line.startswith("/") and not line.startswith("//"):
+                        if not await self._command(line):
+                            break
+                    elif line.strip():
+                        await self._say(line.removeprefix("/"))
+            if self._lines.typed:
+                self.say_how_to_return("The conversation is kept")
+            # A person has seen it; a script goes by the exit code.
+            return Exit.FAILED if self._failed and not self._lines.typed else Exit.OK
+        finally:
+            if self._listening:
+                self._listening.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await self._listening
+
+    def say_how_to_return(self, what: str) -> None:
+        """Say how this conversation is taken up again."""
+        names = self._session.given
+        command = self._target.chat_command(names.agent, names.session_id, names.user_id, names.app)
+        self._out.remark(f"{what}: {command}")
+
+    async def _greet(self) -> None:
+        """Check that the session can be continued, and show how far it has come."""
+        names, client = self._session.given, self._client
+        existing = await describe_workflow(client.temporal, self._session.id)
+        if existing is not None and existing.status is not WorkflowExecutionStatus.RUNNING:
+            text = f"The session {names.session_id!r} is over; begin another one with another --session."
+            raise Problem(Exit.SESSION_CLOSED, text)
+        kept = (await existing.memo()).get(MEMO_SESSION) if existing else None
+        if kept and kept.get("agent") not in (None, names.agent):
+            raise Problem(
+                Exit.USAGE,
+                f"The session {names.session_id!r} was begun with the agent {kept['agent']!r}, and not "
+                f"{names.agent!r}; name that one, or another --session.",
+            )
+        head = Text.assemble(
+            (f"session {terminal.safe(names.session_id)}", "bold"), ("   /help says what can be typed", "dim")
+        )
+        record = {"session": names.session_id, "id": self._session.id, "existed": existing is not None}
+        self._out.result(record, head)
+        if existing is None:
+            if not await is_polled(client):
+                queue = client.task_queue
+                self._out.remark(f"No worker polls {queue!r} so far; start one: waystation worker --agents DIR")
+            return
+        started = StartedInvocations(client.temporal, self._session.id)
+        await started.caught_up()
+        reported = set(started.reported)
+        events = await self._session.events()
+        for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
+            self._write(event)
+        self._listening = asyncio.create_task(self._listen(started, count_events(events), reported))
+        await self._until_heard(self._listening, set(started.order) - reported)
+
+    async def _until_heard(self, listening: asyncio.Task[None], ids: set[str]) -> None:
+        """Wait until it is known what open invocations wait for, as the first line may be the answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_WITHIN_S):
+                while not ids <= self._logs.keys() and not listening.done():
+                    self._changed.clear()
+                    await self._changed.wait()
+        await self._look_at_called()
+
+    async def _listen(self, started: StartedInvocations, known: dict[str, int], reported: set[str]) -> None:
+        stream = stream_session(self._client, started, known=known, passed_over=reported, partial=True)
+        async with aclosing(with_pauses(stream, self._pause)) as updates:
+            async for update in updates:
+                if update is None:
+                    await self._look_at_called()
+                    continue
+                self._take(update)
+                if ended := update.log.ended:
+                    if ended.status not in ("completed", "continued"):
+                        await self._report_failure(update.invocation.id)
+                    self._over.add(update.invocation.id)
+                    self._changed.set()
+        self._changed.set()
+
+    def _calling(self) -> list[str]:
+        return [id for id, log in self._logs.items() if not log.ended and calls_agents(log)]
+
+    def _pause(self) -> float | None:
+        return CHILDREN_S if self._calling() else None
+
+    async def _look_at_called(self) -> None:
+        """See what called agents wait for, as long as some are at work."""
+        if calling := self._calling():
+            self._waits.of_called(await self._client.approvals.pending(below=self._session.id), calling)
+            self._report_waits()
+
+    def _take(self, update: SessionUpdate) -> None:
+        id = update.invocation.id
+        self._logs[id] = update.log
+        self._retries.came(update.log)
+        for event in update.events:
+            # A line that grows is written only while no other is typed.
+            if not event.partial or (id == self._current and not self._out.json):
+                self._write(event)
+        self._waits.of_log(update.log)
+        self._report_waits()
+
+    def _write(self, event: Event) -> None:
+        id = event.invocation_id
+        if self._out.json:
+            self._out.record({"event": event.to_json()})
+            return
+        has_text = any("text" in part for part in (event.content or {}).get("parts") or ())
+        if self._lines.typed and event.author == "user" and id in self._mine and has_text:
+            return
+        for other, text in self._texts.items():
+            if other != id:
+                text.interrupt()
+        self._texts.setdefault(id, GrowingText(self._out)).write(event)
+
+    def _report_waits(self) -> None:
+        self._changed.set()
+        if new := self._waits.news():
+            self._interrupt()
+            if self._out.json:
+                self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
+            else:
+                self._waits.write(self._out, self._target, new)
+                self._out.line()
+
+    def _interrupt(self) -> None:
+        for text in self._texts.values():
+            text.interrupt()
+
+    async def _report_failure(self, id: str) -> None:
+        """Say why an invocation ended before it had an answer.
+
+        Raises:
+            Problem: No further message would have one, either: the workers do not have the agent.
+        """
+        self._interrupt()
+        try:
+            await self._client.invocation(id).result()
+        except WorkflowFailureError as error:
+            kind, message = failure_of(error)
+            self._failed = True
+            record = {"error": {"invocation_id": id, "type": kind, "message": message}}
+            self._out.result(record, Text(f"failed: {kind}", style="bold red"))
+            if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
+                text = f"{message} No message here would be answered; begin with an agent that is served."
+                raise Problem(Exit.FAILED, text) from None
+
+    async def _next(self) -> str | None:
+        """Return the next line; ends with the listening, which tells why."""
+        self._current = None
+        reading = asyncio.ensure_future(self._lines.next())
+        watched = [task for task in (reading, self._listening) if task is not None]
+        try:
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                self._check_listening()
+            return await reading
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError, KeyboardInterrupt, Exception):
+                await reading
+
+    def _check_listening(self) -> None:
+        if self._listening is None or not self._listening.done():
+            return
+        if error := self._listening.exception():
+            raise error
+        raise Problem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
+
+    async def _say(self, line: str) -> None:
+        try:
+            sent = await self._session.send(line, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
+        except (errors.QueueFull, errors.InvalidInput, errors.MessageUnconfirmed) as error:
+            problem: errors.WaystationError = error
+            if isinstance(error, errors.MessageUnconfirmed):
+                problem = Problem(
+                    Exit.UNCONFIRMED,
+                    "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
+                    "waystation worker --agents DIR. What was taken is told by `waystation session show`.",
+                )
+            if not self._lines.typed:
+                raise problem from None
+            self._out.remark(str(problem))  # the next line may fare better
+            return
+        self._mine.add(sent.id)
+        self._retries.came()
+        if self._out.json:
+            self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
+        elif sent.status == "queued" and any(
+            not (log.ended or self._waits.below(id)) for id, log in self._logs.items()
+        ):
+            self._out.remark("The session works on another message; this one is next in turn.")
+        if self._listening is None:
+            started = StartedInvocations(self._client.temporal, self._session.id)
+            self._listening = asyncio.create_task(self._listen(started, {}, set()))
+        await self._until_settled(sent.id)
+
+    async def _command(self, line: str) -> bool:
+        """Do what a line that begins with a slash says; return whether to go on."""
+        name, _, rest = line.partition(" ")
+        try:
+            match name:
+                case "/quit" | "/exit":
+                    return False
+                case "/help":
+                    self._out.line(HELP)
+                case "/pending" if self._out.json:
+                    self._out.record({"pending": [call.model_dump(mode="json") for call in self._waits.calls]})
+                case "/pending" if self._waits.calls:
+                    self._waits.write(self._out, self._target, self._waits.calls)
+                case "/pending":
+                    self._out.line("Nothing waits for a person in this conversation.")
+                case "/state":
+                    state = await self._session.state()
+                    self._out.result({"state": state}, terminal.state(state))
+                case "/events":
+                    for event in await self._session.events():
+                        self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
+                case "/approve" | "/reject" | "/respond":
+                    await self._answer(ANSWERS[name], rest.strip())
+                case _:
+                    raise Problem(Exit.USAGE, f"{name!r} is no command; /help lists them.")
+        except errors.WaystationError as error:
+            if not self._lines.typed:
+                raise
+            self._out.remark(str(error))
+        return True
+
+    async def _answer(self, action: Action, rest: str) -> None:
+        call, text = self._waits.choose(rest)
+        fields: JsonObject = {"comment": text} if text else {}
+        if action == "respond":
+            fields = {"response": _response(text)}
+        invocation = self._client.invocation(call.invocation_id)
+        # Answers what was shown, should the call be another by the time the answer arrives.
+        receipt = await invocation.answer(action, call.function_call_id, by=login_name(), digest=call.digest, **fields)
+        self._waits.answer(call)
+        if self._out.json:
+            self._out.record({"answered": receipt})
+        if call.invocation_id.count("/") == self._session.id.count("/") + 1:
+            await self._until_settled(call.invocation_id)
+
+    async def _until_settled(self, id: str) -> None:
+        """Wait until an invocation is over, or waits for a person."""
+        self._current = id
+        while True:
+            self._changed.clear()
+            if id in self._over or self._waits.below(id):
+                break
+            assert self._listening is not None
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                await asyncio.wait((changed, self._listening), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+            self._check_listening()
+        if (text := self._texts.get(id)) is not None:
+            text.interrupt()
+
+
+class Waits:
+    """The calls that wait in a session, and those that were answered here."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._calls: dict[Key, PendingCall] = {}
+        self._told: set[Key] = set()
+        self._answered: set[Key] = set()
+
+    @property
+    def calls(self) -> list[PendingCall]:
+        """Those that wait, oldest first."""
+        return sorted(self._calls.values(), key=lambda call: (call.requested_at, call.function_call_id))
+
+    def label(self, call: PendingCall) -> str:
+        """Return the name of a call, unique in the session: `2/fc-1` is the first call of its second invocation."""
+        return f"{call.invocation_id.removeprefix(f'{self._session}/')}/{call.function_call_id}"
+
+    def choose(self, text: str) -> tuple[PendingCall, str]:
+        """Return the call that a text names, or the only one that waits, and the rest of the text.
+
+        Raises:
+            Problem: Nothing waits, or several calls do and none is named.
+        """
+        name, _, rest = text.partition(" ")
+        labels = {self.label(call): call for call in self.calls}
+        named = [labels[name]] if name in labels else [call for call in self.calls if call.function_call_id == name]
+        if len(named) == 1:
+            return named[0], rest.strip()
+        if not labels:
+            raise Problem(Exit.UNKNOWN, "Nothing waits for a person in this conversation.")
+        if len(labels) > 1:
+            raise Problem(Exit.UNKNOWN, f"Say which call is answered; waiting: {', '.join(labels)}.")
+        return self.calls[0], text
+
+    def answer(self, call: PendingCall) -> None:
+        """Note that a call was answered, which its invocation's history does not say yet."""
+        self._answered.add(_key(call))
+        self._calls.pop(_key(call), None)
+
+    def of_log(self, log: Log) -> None:
+        """Take what an invocation itself waits for."""
+        self._replace(lambda key: key[0] == log.invocation_id, [] if log.busy or log.ended else log.pending())
+
+    def of_called(self, calls: Iterable[PendingCall], callers: Iterable[str]) -> None:
+        """Take what agents wait for that these invocations called."""
+        prefixes = tuple(f"{caller}/" for caller in callers)
+        below = [call for call in calls if call.invocation_id.startswith(prefixes)] if prefixes else []
+        self._replace(lambda key: key[0].count("/") > self._session.count("/") + 1, below)
+
+    def below(self, invocation_id: str) -> bool:
+        """Whether an invocation, or an agent that it called, waits."""
+        return any(key[0] == invocation_id or key[0].startswith(f"{invocation_id}/") for key in self._calls)
+
+    def news(self) -> list[PendingCall]:
+        """Return what waits and was not told before."""
+        new = [call for call in self.calls if _key(call) not in self._told]
+        self._told.update(_key(call) for call in new)
+        return new
+
+    def write(self, out: Output, target: Target, calls: Iterable[PendingCall]) -> None:
+        """Write calls, and how they are answered in place."""
+        for call in calls:
+            name = terminal.safe(self.label(call))
+            out.line()
+            out.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
+            out.facts([("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)])
+            if call.kind == "credential":
+                out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))
+            else:
+                out.command("answer", [f"/approve {name}   /reject {name}"])
+
+    def _replace(self, meant: Callable[[Key], bool], calls: Iterable[PendingCall]) -> None:
+        self._calls = {key: call for key, call in self._calls.items() if not meant(key)}
+        self._calls.update({_key(call): call for call in calls if _key(call) not in self._answered})
+
+
+def _key(call: PendingCall) -> Key:
+    return call.invocation_id, call.function_call_id
+
+
+def _response(text: str) -> JsonObject:
+    with suppress(typer.BadParameter):
+        if (response := parse_object("/respond", text)) is not None:
+            return response
+    raise Problem(Exit.USAGE, f'{text!r} is no JSON object; write /respond {{"amount": 50}}.')
