@@ -9,9 +9,8 @@ import typer
 
 from waystation.audit import Fault, KeyRefused, read, signer, verify_signature, written
 from waystation.audit.gathering import Gathered, compare, of_files, of_invocation, same_start
-from waystation.cli.command_context import AsyncCommand, CommandContext, command_group
+from waystation.cli.commands import AsyncCommand, CommandContext, OutputFile, command_group
 from waystation.cli.exit_codes import Exit, Problem, file_problems
-from waystation.cli.options import OutputFile
 from waystation.cli.recordings import Recordings, is_file
 from waystation.cli.target import Target
 from waystation.storage import Blobs

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import Annotated
 
@@ -10,27 +10,17 @@ import typer
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import AgentName, App, AsJson, CommandContext, User, json_object
 from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.invocations import (
-    CHILDREN_S,
-    GrowingText,
-    Retries,
-    calls_agents,
-    failure_of,
-    is_polled,
-    with_pauses,
-)
-from waystation.cli.options import AgentName, App, AsJson, User, parse_object
+from waystation.cli.invocations import Watch, is_polled, report_failure, with_pauses
 from waystation.cli.output import Output
 from waystation.cli.sessions import open_session
 from waystation.cli.target import Target
 from waystation.cli.terminal_input import Lines, login_name
-from waystation.client import AgentClient, Session, SessionUpdate, StartedInvocations, count_events, stream_session
+from waystation.client import AgentClient, Session, StartedInvocations, count_events, stream_session
 from waystation.core import errors
 from waystation.core.answer import Action, PendingCall
 from waystation.core.event import Event
-from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION
 from waystation.history import describe_workflow
@@ -53,8 +43,7 @@ Alt-Enter                    begin a further line of the same message"""
 
 ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
 
-Key = tuple[str, str]
-"""Id of an invocation, and of a call in it."""
+NOTHING_WAITS = "Nothing waits for a person in this conversation."
 
 
 async def chat(
@@ -84,10 +73,7 @@ class Chat:
     def __init__(self, client: AgentClient, session: Session, out: Output, target: Target) -> None:
         self._client, self._session, self._out, self._target = client, session, out, target
         self._lines = Lines()
-        self._waits = Waits(session.id)
-        self._logs: dict[str, Log] = {}
-        self._texts: dict[str, GrowingText] = {}
-        self._retries = Retries(client, out, session.id, interrupt=self._interrupt)
+        self._watch = Watch(client, out, session.id, write_waits=self._write_waits)
         self._mine: set[str] = set()
         """Invocations of messages typed here, whose text need not be repeated."""
         self._current: str | None = None
@@ -102,7 +88,7 @@ class Chat:
         """Read lines and send them."""
         await self._greet()
         try:
-            async with self._retries.watching():
+            async with self._watch.watching():
                 while (line := await self._next()) is not None:
                     if line.startswith("/") and not line.startswith("//"):
                         if not await self._command(line):
@@ -154,7 +140,7 @@ class Chat:
         reported = set(started.reported)
         events = await self._session.events()
         for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
-            self._write(event)
+            self._watch.write(event)
         self._listening = asyncio.create_task(self._listen(started, count_events(events), reported))
         await self._until_heard(self._listening, set(started.order) - reported)
 
@@ -162,75 +148,37 @@ class Chat:
         """Wait until it is known what open invocations wait for, as the first line may be the answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(HEARD_WITHIN_S):
-                while not ids <= self._logs.keys() and not listening.done():
+                while not ids <= self._watch.logs.keys() and not listening.done():
                     self._changed.clear()
                     await self._changed.wait()
-        await self._look_at_called()
+        await self._watch.look_at_called()
+        self._watch.report_waits()
 
     async def _listen(self, started: StartedInvocations, known: dict[str, int], reported: set[str]) -> None:
         stream = stream_session(self._client, started, known=known, passed_over=reported, partial=True)
-        async with aclosing(with_pauses(stream, self._pause)) as updates:
-            async for update in updates:
-                if update is None:
-                    await self._look_at_called()
-                    continue
-                self._take(update)
-                if ended := update.log.ended:
-                    if ended.status not in ("completed", "continued"):
-                        await self._report_failure(update.invocation.id)
-                    self._over.add(update.invocation.id)
+        try:
+            async with aclosing(with_pauses(stream, self._watch.pause)) as updates:
+                async for update in updates:
+                    if update is None:
+                        await self._watch.look_at_called()
+                    else:
+                        self._watch.take(update.log, filter(self._is_shown, update.events))
+                    self._watch.report_waits()
+                    if update is not None and (ended := update.log.ended):
+                        if ended.status not in ("completed", "continued"):
+                            await self._report_failure(update.invocation.id)
+                        self._over.add(update.invocation.id)
                     self._changed.set()
-        self._changed.set()
+        finally:
+            self._changed.set()
 
-    def _calling(self) -> list[str]:
-        return [id for id, log in self._logs.items() if not log.ended and calls_agents(log)]
-
-    def _pause(self) -> float | None:
-        return CHILDREN_S if self._calling() else None
-
-    async def _look_at_called(self) -> None:
-        """See what called agents wait for, as long as some are at work."""
-        if calling := self._calling():
-            self._waits.of_called(await self._client.approvals.pending(below=self._session.id), calling)
-            self._report_waits()
-
-    def _take(self, update: SessionUpdate) -> None:
-        id = update.invocation.id
-        self._logs[id] = update.log
-        self._retries.came(update.log)
-        for event in update.events:
-            # A line that grows is written only while no other is typed.
-            if not event.partial or (id == self._current and not self._out.json):
-                self._write(event)
-        self._waits.of_log(update.log)
-        self._report_waits()
-
-    def _write(self, event: Event) -> None:
-        id = event.invocation_id
+    def _is_shown(self, event: Event) -> bool:
         if self._out.json:
-            self._out.record({"event": event.to_json()})
-            return
+            return not event.partial
+        if event.partial:  # a line that grows is written only while no other is typed
+            return event.invocation_id == self._current
         has_text = any("text" in part for part in (event.content or {}).get("parts") or ())
-        if self._lines.typed and event.author == "user" and id in self._mine and has_text:
-            return
-        for other, text in self._texts.items():
-            if other != id:
-                text.interrupt()
-        self._texts.setdefault(id, GrowingText(self._out)).write(event)
-
-    def _report_waits(self) -> None:
-        self._changed.set()
-        if new := self._waits.news():
-            self._interrupt()
-            if self._out.json:
-                self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
-            else:
-                self._waits.write(self._out, self._target, new)
-                self._out.line()
-
-    def _interrupt(self) -> None:
-        for text in self._texts.values():
-            text.interrupt()
+        return not (self._lines.typed and event.author == "user" and event.invocation_id in self._mine and has_text)
 
     async def _report_failure(self, id: str) -> None:
         """Say why an invocation ended before it had an answer.
@@ -238,14 +186,12 @@ class Chat:
         Raises:
             Problem: No further message would have one, either: the workers do not have the agent.
         """
-        self._interrupt()
+        self._watch.interrupt()
         try:
             await self._client.invocation(id).result()
         except WorkflowFailureError as error:
-            kind, message = failure_of(error)
+            kind, message = report_failure(self._out, error, invocation_id=id)
             self._failed = True
-            record = {"error": {"invocation_id": id, "type": kind, "message": message}}
-            self._out.result(record, Text(f"failed: {kind}", style="bold red"))
             if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
                 text = f"{message} No message here would be answered; begin with an agent that is served."
                 raise Problem(Exit.FAILED, text) from None
@@ -288,11 +234,11 @@ class Chat:
             self._out.remark(str(problem))  # the next line may fare better
             return
         self._mine.add(sent.id)
-        self._retries.came()
+        self._watch.notice()
         if self._out.json:
             self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
         elif sent.status == "queued" and any(
-            not (log.ended or self._waits.below(id)) for id, log in self._logs.items()
+            not (log.ended or self._watch.is_waiting(id)) for id, log in self._watch.logs.items()
         ):
             self._out.remark("The session works on another message; this one is next in turn.")
         if self._listening is None:
@@ -310,11 +256,11 @@ class Chat:
                 case "/help":
                     self._out.line(HELP)
                 case "/pending" if self._out.json:
-                    self._out.record({"pending": [call.model_dump(mode="json") for call in self._waits.calls]})
-                case "/pending" if self._waits.calls:
-                    self._waits.write(self._out, self._target, self._waits.calls)
+                    self._out.record({"pending": [call.model_dump(mode="json") for call in self._watch.calls]})
+                case "/pending" if self._watch.calls:
+                    self._write_waits(self._watch.calls)
                 case "/pending":
-                    self._out.line("Nothing waits for a person in this conversation.")
+                    self._out.line(NOTHING_WAITS)
                 case "/state":
                     state = await self._session.state()
                     self._out.result({"state": state}, terminal.state(state))
@@ -332,14 +278,14 @@ class Chat:
         return True
 
     async def _answer(self, action: Action, rest: str) -> None:
-        call, text = self._waits.choose(rest)
+        call, text = self._choose(rest)
         fields: JsonObject = {"comment": text} if text else {}
         if action == "respond":
             fields = {"response": _response(text)}
         invocation = self._client.invocation(call.invocation_id)
         # Answers what was shown, should the call be another by the time the answer arrives.
         receipt = await invocation.answer(action, call.function_call_id, by=login_name(), digest=call.digest, **fields)
-        self._waits.answer(call)
+        self._watch.mark_answered(call)
         if self._out.json:
             self._out.record({"answered": receipt})
         if call.invocation_id.count("/") == self._session.id.count("/") + 1:
@@ -348,104 +294,50 @@ class Chat:
     async def _until_settled(self, id: str) -> None:
         """Wait until an invocation is over, or waits for a person."""
         self._current = id
-        while True:
-            self._changed.clear()
-            if id in self._over or self._waits.below(id):
-                break
-            assert self._listening is not None
-            changed = asyncio.ensure_future(self._changed.wait())
-            try:
-                await asyncio.wait((changed, self._listening), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
+        while id not in self._over and not self._watch.is_waiting(id):
             self._check_listening()
-        if (text := self._texts.get(id)) is not None:
-            text.interrupt()
+            self._changed.clear()
+            await self._changed.wait()
+        self._watch.interrupt()
 
-
-class Waits:
-    """The calls that wait in a session, and those that were answered here."""
-
-    def __init__(self, session: str) -> None:
-        self._session = session
-        self._calls: dict[Key, PendingCall] = {}
-        self._told: set[Key] = set()
-        self._answered: set[Key] = set()
-
-    @property
-    def calls(self) -> list[PendingCall]:
-        """Those that wait, oldest first."""
-        return sorted(self._calls.values(), key=lambda call: (call.requested_at, call.function_call_id))
-
-    def label(self, call: PendingCall) -> str:
+    def _label(self, call: PendingCall) -> str:
         """Return the name of a call, unique in the session: `2/fc-1` is the first call of its second invocation."""
-        return f"{call.invocation_id.removeprefix(f'{self._session}/')}/{call.function_call_id}"
+        return f"{call.invocation_id.removeprefix(f'{self._session.id}/')}/{call.function_call_id}"
 
-    def choose(self, text: str) -> tuple[PendingCall, str]:
+    def _choose(self, text: str) -> tuple[PendingCall, str]:
         """Return the call that a text names, or the only one that waits, and the rest of the text.
 
         Raises:
             Problem: Nothing waits, or several calls do and none is named.
         """
         name, _, rest = text.partition(" ")
-        labels = {self.label(call): call for call in self.calls}
-        named = [labels[name]] if name in labels else [call for call in self.calls if call.function_call_id == name]
-        if len(named) == 1:
-            return named[0], rest.strip()
+        labels = {self._label(call): call for call in self._watch.calls}
+        named = [call for label, call in labels.items() if name in (label, call.function_call_id)]
+        if name in labels or len(named) == 1:
+            return labels.get(name) or named[0], rest.strip()
         if not labels:
-            raise Problem(Exit.UNKNOWN, "Nothing waits for a person in this conversation.")
+            raise Problem(Exit.UNKNOWN, NOTHING_WAITS)
         if len(labels) > 1:
             raise Problem(Exit.UNKNOWN, f"Say which call is answered; waiting: {', '.join(labels)}.")
-        return self.calls[0], text
+        return self._watch.calls[0], text
 
-    def answer(self, call: PendingCall) -> None:
-        """Note that a call was answered, which its invocation's history does not say yet."""
-        self._answered.add(_key(call))
-        self._calls.pop(_key(call), None)
-
-    def of_log(self, log: Log) -> None:
-        """Take what an invocation itself waits for."""
-        self._replace(lambda key: key[0] == log.invocation_id, [] if log.busy or log.ended else log.pending())
-
-    def of_called(self, calls: Iterable[PendingCall], callers: Iterable[str]) -> None:
-        """Take what agents wait for that these invocations called."""
-        prefixes = tuple(f"{caller}/" for caller in callers)
-        below = [call for call in calls if call.invocation_id.startswith(prefixes)] if prefixes else []
-        self._replace(lambda key: key[0].count("/") > self._session.count("/") + 1, below)
-
-    def below(self, invocation_id: str) -> bool:
-        """Whether an invocation, or an agent that it called, waits."""
-        return any(key[0] == invocation_id or key[0].startswith(f"{invocation_id}/") for key in self._calls)
-
-    def news(self) -> list[PendingCall]:
-        """Return what waits and was not told before."""
-        new = [call for call in self.calls if _key(call) not in self._told]
-        self._told.update(_key(call) for call in new)
-        return new
-
-    def write(self, out: Output, target: Target, calls: Iterable[PendingCall]) -> None:
+    def _write_waits(self, calls: Sequence[PendingCall]) -> None:
         """Write calls, and how they are answered in place."""
+        out = self._out
         for call in calls:
-            name = terminal.safe(self.label(call))
+            name = terminal.safe(self._label(call))
             out.line()
             out.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
             out.facts([("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)])
             if call.kind == "credential":
-                out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))
+                command = self._target.answer_command("authorize", call.invocation_id, call.function_call_id)
+                out.command("authorize", command)
             else:
                 out.command("answer", [f"/approve {name}   /reject {name}"])
 
-    def _replace(self, meant: Callable[[Key], bool], calls: Iterable[PendingCall]) -> None:
-        self._calls = {key: call for key, call in self._calls.items() if not meant(key)}
-        self._calls.update({_key(call): call for call in calls if _key(call) not in self._answered})
-
-
-def _key(call: PendingCall) -> Key:
-    return call.invocation_id, call.function_call_id
-
 
 def _response(text: str) -> JsonObject:
-    with suppress(typer.BadParameter):
-        if (response := parse_object("/respond", text)) is not None:
-            return response
-    raise Problem(Exit.USAGE, f'{text!r} is no JSON object; write /respond {{"amount": 50}}.')
+    try:
+        return json_object(text)
+    except ValueError as error:
+        raise Problem(Exit.USAGE, f'{error}; write /respond {{"amount": 50}}.') from None

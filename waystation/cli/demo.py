@@ -19,7 +19,7 @@ from prompt_toolkit import PromptSession
 from rich.text import Text
 from temporalio.client import WorkflowFailureError
 
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import CommandContext
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error

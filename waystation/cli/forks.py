@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
 
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import AsJson, By, CommandContext, Detach, InvocationId, json_object
 from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.invocations import Follower
-from waystation.cli.options import AsJson, By, Detach, InvocationId
+from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
 from waystation.cli.terminal_input import login_name, present
 from waystation.client import Invocation
@@ -18,7 +18,6 @@ from waystation.core import summary
 from waystation.core.answer import Action
 from waystation.core.call import CallState
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, decode
 from waystation.presentation import terminal
 
 T = TypeVar("T")
@@ -61,9 +60,9 @@ async def fork(
     """
     check_on_server(id)
     client, out = await ctx.connect(), ctx.out
-    results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), _parse_object)
+    results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), json_object)
     shape = "CALL=approve or CALL=reject, such as fc-2=reject"
-    answers = _parse_pairs("--answer", shape, answer or (), _parse_action)
+    answers: dict[str, Action] = _parse_pairs("--answer", shape, answer or (), ACTIONS.__getitem__)
     if both := sorted(results.keys() & answers.keys()):
         text = f"--result and --answer both name {both[0]}; a call that has a result waits for nobody."
         raise Problem(Exit.USAGE, text)
@@ -79,7 +78,7 @@ async def fork(
     left = dict(answers)
     answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by or login_name())) for call_id in answers]
     try:
-        ended = await Follower(ctx, client, invocation).to_the_end(detach=detach and not answers)
+        ended = await follow(ctx, client, invocation, detach=detach and not answers)
         for call_id, action in left.items():
             out.remark(f"{call_id} never waited for a person in this fork: --answer {call_id}={action} was not needed.")
         return ended
@@ -134,8 +133,8 @@ async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
     return Exit.OK
 
 
-def _parse_pairs(option: str, shape: str, pairs: Sequence[str], parse: Callable[[str], T | None]) -> dict[str, T]:
-    """Parse `CALL=VALUE`, each call once; `parse` returns None for what is not a value.
+def _parse_pairs(option: str, shape: str, pairs: Sequence[str], parse: Callable[[str], T]) -> dict[str, T]:
+    """Parse `CALL=VALUE`, each call once.
 
     Raises:
         Problem: Something is not of that shape.
@@ -143,22 +142,12 @@ def _parse_pairs(option: str, shape: str, pairs: Sequence[str], parse: Callable[
     values: dict[str, T] = {}
     for pair in pairs:
         call_id, _, text = pair.partition("=")
-        value = parse(text)
+        value = None
+        with suppress(ValueError, KeyError):
+            value = parse(text)
         if not call_id or value is None:
             raise Problem(Exit.USAGE, f"{option} {pair!r} is not {shape}.")
         if call_id in values:
             raise Problem(Exit.USAGE, f"{option} names {call_id} twice; give each call once.")
         values[call_id] = value
     return values
-
-
-def _parse_action(text: str) -> Action | None:
-    return ACTIONS.get(text)
-
-
-def _parse_object(text: str) -> JsonObject | None:
-    try:
-        value = decode(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

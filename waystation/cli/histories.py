@@ -12,9 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import AsJson, CommandContext, Source
 from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.options import AsJson, Source
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import Recordings
 from waystation.core.payload import JsonObject

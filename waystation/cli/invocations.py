@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
@@ -20,9 +20,8 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import AgentName, AsJson, CommandContext, Detach, parse_object
 from waystation.cli.exit_codes import Exit, file_problems
-from waystation.cli.options import AgentName, AsJson, Detach, parse_object
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import ids, summary
@@ -37,6 +36,9 @@ from waystation.history import Retry, fetch_retries
 from waystation.presentation import terminal
 
 T = TypeVar("T")
+
+Key = tuple[str, str]
+"""Id of an invocation, and of a call or an activity in it."""
 
 UNCLAIMED_S = 3.0
 """How long an invocation may lie untouched before its user is told that perhaps no worker is running."""
@@ -99,7 +101,7 @@ async def run(
         out.result(record, Text(f"invocation {invocation.id}", style="bold"))
         if invocation.existed:
             out.remark("It was started before, with the message of then; this message was not used.")
-        return await Follower(ctx, client, invocation, partial=stream).to_the_end(detach=detach)
+        return await follow(ctx, client, invocation, partial=stream, detach=detach)
     except asyncio.CancelledError:
         out.remark(f"\nNot watched any more; the invocation goes on: {ctx.target.follow_command(invocation.id)}")
         raise
@@ -144,125 +146,85 @@ def _limit(item: str) -> tuple[str, float]:
     raise typer.BadParameter(f"{terminal.safe(item)!r} is not a limit; {name} takes {wanted}", param_hint="--budget")
 
 
-class Follower:
-    """Follows one invocation and writes what happens."""
+async def follow(
+    ctx: CommandContext, client: AgentClient, invocation: Invocation, *, partial: bool = False, detach: bool = False
+) -> Exit:
+    """Follow until the invocation ends; with `detach`, until it waits for a person or has nobody to run it."""
+    out = ctx.out
+    watch = Watch(client, out, invocation.id, write_waits=lambda calls: out.waits(calls, ctx.target))
+    shown = known = 0
+    claimed = False  # or the lack of a worker was reported
 
-    def __init__(
-        self,
-        ctx: CommandContext,
-        client: AgentClient,
-        invocation: Invocation,
-        *,
-        partial: bool = False,
-        numbered: bool = False,
-    ) -> None:
-        """`partial`: also unfinished text of models; `numbered`: events alone, each with its number."""
-        self._client, self._invocation, self._out, self._target = client, invocation, ctx.out, ctx.target
-        self._partial, self._numbered = partial, numbered
-        self._growing = GrowingText(ctx.out, numbered=numbered)
-        self._retries = Retries(client, ctx.out, invocation.id, interrupt=self._growing.interrupt)
-        self._log: Log | None = None
-        self._shown = 0
-        self._claimed = False
-        """Whether a worker has begun, or the lack of one was reported."""
-        self._reported: set[tuple[str, str]] = set()
+    def pause() -> float | None:
+        return watch.pause() or (None if claimed else UNCLAIMED_S)
 
-    async def to_the_end(self, *, detach: bool = False) -> Exit:
-        """Follow until the invocation ends; with `detach`, until it waits for a person or has nobody to run it."""
-        known = 0
-        updates = with_pauses(stream_logs(self._invocation, partial=self._partial), self._pause)
-        async with self._retries.watching(), aclosing(updates):
-            async for update in updates:
-                if update is None and not self._claimed:
-                    self._claimed = True
-                    await self._explain_silence()
-                    if detach:
-                        return Exit.OK
-                    continue
-                log = self._show(*update) if update else self._log
-                if log is None or (update and known == len(log.entries) > 0):
+    updates = with_pauses(stream_logs(invocation, partial=partial), pause)
+    async with watch.watching(), aclosing(updates):
+        async for update in updates:
+            if update is None and not claimed:
+                claimed = True
+                queue = client.task_queue
+                polled = "no worker has taken it up" if await is_polled(client) else f"no worker polls {queue!r}"
+                remedy = "It is kept, and begins when a worker does: waystation worker --agents DIR"
+                out.remark(f"Started, but {polled} so far. {remedy}")
+                if detach:
+                    return Exit.OK
+            elif update is not None:
+                log, pieces = update
+                watch.take(log, new_events(log, shown, pieces))
+                shown = len(log.events)
+                if known == len(log.entries) > 0:
                     continue  # only more text
                 known = len(log.entries)
-                self._claimed = self._claimed or known > 0
-                waiting = [] if log.busy else log.pending()
-                if calls_agents(log):
-                    waiting += await self._client.approvals.pending(below=self._invocation.id)
-                self._report(waiting)
-                if detach and waiting:
-                    return Exit.OK
-        return await self._report_end()
+                claimed = claimed or known > 0
+            await watch.look_at_called()
+            watch.report_waits()
+            if detach and watch.calls:
+                return Exit.OK
+    watch.interrupt()
+    return await _report_end(out, client, invocation.id)
 
-    async def print_events(self, *, follow: bool) -> Exit:
-        """Write the events so far, or until the invocation ends, and what it waits for."""
-        invocation, out = self._invocation, self._out
-        async with self._retries.watching():
-            if follow:
-                async for update in stream_logs(invocation, partial=self._partial):
-                    self._show(*update)
-            else:
-                self._show(await invocation.log(), PartialTextReader(invocation))
-        self._growing.interrupt()
-        log = self._log
-        if log is not None and log.ended is None:
-            if not out.json:
-                out.waits(log.pending(), self._target)
-            if log.busy:
-                await self._retries.look()
-        return Exit.OK
 
-    def _pause(self) -> float | None:
-        if self._log is not None and calls_agents(self._log):
-            return CHILDREN_S
-        return None if self._claimed else UNCLAIMED_S
+async def _report_end(out: Output, client: AgentClient, id: str) -> Exit:
+    try:
+        # Of the latest run, should an operator have reset the one that was started.
+        result = await client.invocation(id).result()
+    except WorkflowFailureError as error:
+        report_failure(out, error)
+        return Exit.FAILED
+    completed = result.status == "completed"
+    text = result.status if result.reason is None else f"{result.status}: {result.reason}"
+    text = f"{text} ({result.usage.total_tokens} tokens)" if result.usage.total_tokens else text
+    style = "bold green" if completed else "bold yellow"
+    out.result({"result": result.model_dump(mode="json")}, Text(text, style=style))
+    return Exit.OK if completed else Exit.FAILED
 
-    def _show(self, log: Log, pieces: PartialTextReader) -> Log:
-        if self._numbered and self._log is None and log.input and (fork := log.input.fork):
-            self._out.remark(f"{log.invocation_id} is a fork of {fork.invocation_id} from its event {fork.event}.")
-        self._log = log
-        self._retries.came(log)
-        for event in new_events(log, self._shown, pieces):
-            if self._out.json:
-                self._out.record(event.to_json() if self._numbered else {"event": event.to_json()})
-            else:
-                self._growing.write(event)
-        self._shown = len(log.events)
-        return log
 
-    async def _explain_silence(self) -> None:
-        queue = self._client.task_queue
-        polled = "no worker has taken it up" if await is_polled(self._client) else f"no worker polls {queue!r}"
-        self._out.remark(
-            f"Started, but {polled} so far. It is kept, and begins when a worker does: waystation worker --agents DIR"
-        )
+async def print_events(
+    ctx: CommandContext, client: AgentClient, invocation: Invocation, *, follow: bool, partial: bool
+) -> Exit:
+    """Write the events so far, or until the invocation ends, and what it waits for."""
+    out = ctx.out
+    watch = Watch(client, out, invocation.id, numbered=True)
+    log: Log | None = None
+    shown = 0
+    async with watch.watching():
+        async for log, pieces in stream_logs(invocation, partial=partial) if follow else _once(invocation):
+            if not shown and log.input and (fork := log.input.fork):
+                out.remark(f"{invocation.id} is a fork of {fork.invocation_id} from its event {fork.event}.")
+            watch.take(log, new_events(log, shown, pieces))
+            shown = len(log.events)
+    watch.interrupt()
+    if log is not None and log.ended is None:
+        if not out.json:
+            out.waits(log.pending(), ctx.target)
+        if log.busy:
+            await watch.look_for_retries()
+    return Exit.OK
 
-    def _report(self, waiting: list[PendingCall]) -> None:
-        new = [call for call in waiting if (call.invocation_id, call.function_call_id) not in self._reported]
-        self._reported.update((call.invocation_id, call.function_call_id) for call in new)
-        if not new:
-            return
-        self._growing.interrupt()
-        if self._out.json:
-            self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
-        else:
-            self._out.waits(new, self._target)
-            self._out.line()
 
-    async def _report_end(self) -> Exit:
-        self._growing.interrupt()
-        try:
-            # Of the latest run, should an operator have reset the one that was started.
-            result = await self._client.invocation(self._invocation.id).result()
-        except WorkflowFailureError as error:
-            kind, message = failure_of(error)
-            record = {"error": {"type": kind, "message": message}}
-            self._out.result(record, Text(f"failed: {kind}", style="bold red"))
-            return Exit.FAILED
-        completed = result.status == "completed"
-        text = result.status if result.reason is None else f"{result.status}: {result.reason}"
-        text = f"{text} ({result.usage.total_tokens} tokens)" if result.usage.total_tokens else text
-        style = "bold green" if completed else "bold yellow"
-        self._out.result({"result": result.model_dump(mode="json")}, Text(text, style=style))
-        return Exit.OK if completed else Exit.FAILED
+async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, PartialTextReader]]:
+    yield await invocation.log(), PartialTextReader(invocation)
 
 
 async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | None]) -> AsyncGenerator[T | None]:
@@ -300,17 +262,177 @@ async def is_polled(client: AgentClient) -> bool:
         return True  # not known, so no claim
 
 
-def calls_agents(log: Log) -> bool:
-    """Whether an invocation has called agents that are not done."""
-    return any(call.call.kind == "agent" for call in log.performing())
-
-
-def failure_of(error: WorkflowFailureError) -> tuple[str, str]:
-    """Return the type and the message of what an invocation failed with."""
+def report_failure(out: Output, error: WorkflowFailureError, **about: str) -> tuple[str, str]:
+    """Write that an invocation failed; return the type and the message of what it failed with."""
     cause = error.cause
+    kind, message = type(cause).__name__.removesuffix("Error"), str(cause)
     if isinstance(cause, ApplicationError):
-        return cause.type or "ApplicationError", cause.message
-    return type(cause).__name__.removesuffix("Error"), str(cause)
+        kind, message = cause.type or "ApplicationError", cause.message
+    record = {"error": {**about, "type": kind, "message": message}}
+    out.result(record, Text(f"failed: {kind}", style="bold red"))
+    return kind, message
+
+
+class Watch:
+    """What a terminal shows of an invocation, or of those of a session: events, waits, failures and retries."""
+
+    def __init__(
+        self,
+        client: AgentClient,
+        out: Output,
+        root: str,
+        *,
+        write_waits: Callable[[list[PendingCall]], None] = lambda _: None,
+        numbered: bool = False,
+    ) -> None:
+        """Watch the invocation or the session `root`.
+
+        Args:
+            client: Connected.
+            out: Where to write.
+            root: Its workflow id.
+            write_waits: Writes new waits for people.
+            numbered: Whether events are written alone, each with its number.
+        """
+        self._client, self._out, self._root = client, out, root
+        self._write_waits, self._numbered = write_waits, numbered
+        self.logs: dict[str, Log] = {}
+        """By invocation; not of called agents."""
+        self._texts: dict[str, GrowingText] = {}
+        self._calls: dict[Key, PendingCall] = {}
+        self._reported: set[Key] = set()
+        self._answered: set[Key] = set()
+        """Calls that were answered here, of which histories may not know yet."""
+        self._changed = asyncio.Event()
+        self._due: dict[Key, tuple[float, float]] = {}
+        """When each retry is reported again, and after how long the next time."""
+
+    @property
+    def calls(self) -> list[PendingCall]:
+        """The calls that wait for a person, oldest first."""
+        return sorted(self._calls.values(), key=lambda call: (call.requested_at, call.function_call_id))
+
+    def take(self, log: Log, events: Iterable[Event]) -> None:
+        """Take what is known of an invocation now, and write its new events."""
+        self.logs[log.invocation_id] = log
+        self._changed.set()
+        for event in events:
+            self.write(event)
+        waiting = [] if log.busy or log.ended else log.pending()
+        self._replace(lambda invocation_id: invocation_id == log.invocation_id, waiting)
+
+    def notice(self) -> None:
+        """Note that something is at work, of which histories do not know yet."""
+        self._changed.set()
+
+    def write(self, event: Event) -> None:
+        """Write an event; what other invocations have begun to say is left as it is."""
+        if self._out.json:
+            self._out.record(event.to_json() if self._numbered else {"event": event.to_json()})
+            return
+        for id, text in self._texts.items():
+            if id != event.invocation_id:
+                text.interrupt()
+        text = self._texts.setdefault(event.invocation_id, GrowingText(self._out, numbered=self._numbered))
+        text.write(event)
+
+    def interrupt(self) -> None:
+        """Finish lines that grow, so that something else can be written."""
+        for text in self._texts.values():
+            text.interrupt()
+
+    def _callers(self) -> list[str]:
+        return [
+            id
+            for id, log in self.logs.items()
+            if not log.ended and any(call.call.kind == "agent" for call in log.performing())
+        ]
+
+    def pause(self) -> float | None:
+        """Return after how many seconds without news called agents are to be looked at; None when there are none."""
+        return CHILDREN_S if self._callers() else None
+
+    async def look_at_called(self) -> None:
+        """See what called agents wait for, as long as some are at work."""
+        if callers := tuple(f"{id}/" for id in self._callers()):
+            pending = await self._client.approvals.pending(below=self._root)
+            below = [call for call in pending if call.invocation_id.startswith(callers)]
+            self._replace(lambda invocation_id: invocation_id not in self.logs, below)
+
+    def report_waits(self) -> None:
+        """Write what waits for a person and was not written before."""
+        new = [call for call in self.calls if _key(call) not in self._reported]
+        self._reported.update(map(_key, new))
+        if not new:
+            return
+        self.interrupt()
+        if self._out.json:
+            self._out.record({"pending": [call.model_dump(mode="json") for call in new]})
+        else:
+            self._write_waits(new)
+            self._out.line()
+
+    def mark_answered(self, call: PendingCall) -> None:
+        """Note that a call was answered here."""
+        self._changed.set()
+        self._answered.add(_key(call))
+        self._calls.pop(_key(call), None)
+
+    def is_waiting(self, invocation_id: str) -> bool:
+        """Whether an invocation, or an agent that it called, waits for a person."""
+        return any(f"{id}/".startswith(f"{invocation_id}/") for id, _ in self._calls)
+
+    def _replace(self, owned: Callable[[str], bool], calls: Iterable[PendingCall]) -> None:
+        """Replace the calls of some invocations."""
+        self._calls = {key: call for key, call in self._calls.items() if not owned(key[0])}
+        self._calls.update({_key(call): call for call in calls if _key(call) not in self._answered})
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Report retries as long as this is open."""
+        task = asyncio.create_task(self._watch_retries())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _watch_retries(self) -> None:
+        pause: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+                self._changed.clear()
+                pause = QUIET_S
+            except TimeoutError:
+                try:
+                    pause = await self.look_for_retries(pause or QUIET_S)
+                except RPCError:  # reported by what follows the invocation
+                    pause = SLOW_S
+
+    async def look_for_retries(self, pause: float = QUIET_S) -> float | None:
+        """Report what fails and is tried again; return after how long to look again, None when nothing is at work.
+
+        `pause` is how long it was before this look.
+        """
+        found, at_work = await fetch_retries(self._client.temporal, self._root)
+        now = time.time()
+        failing = [retry for retry in found if _matters(retry, now)]
+        for retry in failing:
+            due, longer = self._due.get((retry.workflow_id, retry.activity), (now, AGAIN_S))
+            if now >= due:
+                self.interrupt()
+                self._out.remark(describe_retry(retry, self.logs.get(retry.workflow_id), now))
+                self._due[retry.workflow_id, retry.activity] = now + longer, min(2 * longer, AGAIN_AT_MOST_S)
+        if failing:
+            return max(min(self._due[retry.workflow_id, retry.activity][0] for retry in failing) - now, QUIET_S)
+        return QUIET_S if found else min(2 * pause, SLOW_S) if at_work else None
+
+
+def _key(call: PendingCall) -> Key:
+    return call.invocation_id, call.function_call_id
 
 
 class GrowingText:
@@ -447,71 +569,7 @@ class Filling:
         self._column += cell_len(text)
 
 
-class Retries:
-    """Watches over one invocation, or over a session with all of its."""
-
-    def __init__(
-        self, client: AgentClient, out: Output, workflow_id: str, *, interrupt: Callable[[], None] = lambda: None
-    ) -> None:
-        """`interrupt` is called before a line is written."""
-        self._client, self._out, self._id, self._interrupt = client, out, workflow_id, interrupt
-        self._came = asyncio.Event()
-        self._logs: dict[str, Log] = {}
-        self._told: dict[tuple[str, str], tuple[float, float]] = {}
-        """When each retry is told again, and after how long the next time."""
-
-    def came(self, log: Log | None = None) -> None:
-        """Note that something happened, and what is known of an invocation now."""
-        if log is not None:
-            self._logs[log.invocation_id] = log
-        self._came.set()
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Look out as long as this is open."""
-        task = asyncio.create_task(self._watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def look(self, pause: float = QUIET_S) -> float | None:
-        """Tell what is to be told now, and return after how long to look again: None when nothing is at work.
-
-        `pause` is how long it was before this look.
-        """
-        found, at_work = await fetch_retries(self._client.temporal, self._id)
-        now = time.time()
-        failing = [retry for retry in found if _matters(retry, now)]
-        for retry in failing:
-            due, longer = self._told.get((retry.workflow_id, retry.activity), (now, AGAIN_S))
-            if now >= due:
-                self._interrupt()
-                self._out.remark(told(retry, self._logs.get(retry.workflow_id), now))
-                self._told[retry.workflow_id, retry.activity] = now + longer, min(2 * longer, AGAIN_AT_MOST_S)
-        if failing:
-            return max(min(self._told[each.workflow_id, each.activity][0] for each in failing) - now, QUIET_S)
-        return QUIET_S if found else min(2 * pause, SLOW_S) if at_work else None
-
-    async def _watch(self) -> None:
-        pause: float | None = None
-        while True:
-            try:
-                async with asyncio.timeout(pause):
-                    await self._came.wait()
-                self._came.clear()
-                pause = QUIET_S
-            except TimeoutError:
-                assert pause is not None
-                try:
-                    pause = await self.look(pause)
-                except RPCError:  # whoever follows is told when the server is gone
-                    pause = SLOW_S
-
-
-def told(retry: Retry, log: Log | None, now: float) -> str:
+def describe_retry(retry: Retry, log: Log | None, now: float) -> str:
     """Return in one line what is tried again, how often it failed, when the next try comes, and why; or since when what
     was never tried has waited."""
     if not retry.failed:

@@ -67,7 +67,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, loaded on the first call; None when there is none of that name."""
         if cmd_name in self._modules and self.commands[cmd_name] is None:
-            from waystation.cli.command_context import single_command
+            from waystation.cli.commands import single_command
 
             command = getattr(import_module(f"waystation.cli.{self._modules[cmd_name]}"), cmd_name)
             program = command if isinstance(command, typer.Typer) else single_command(command)

@@ -13,20 +13,20 @@ import typer
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from waystation.cli.command_context import CommandContext
-from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
-from waystation.cli.invocations import Follower
-from waystation.cli.options import (
+from waystation.cli.commands import (
     Agents,
     AsJson,
     At,
     Between,
     Callbacks,
     Called,
+    CommandContext,
     OutputFile,
     SessionSource,
     Source,
 )
+from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
+from waystation.cli.invocations import print_events
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.client import AgentClient
@@ -61,10 +61,9 @@ async def events(
     out = ctx.out
     if not is_past(source, at, diff, called):
         client = await ctx.connect()
-        follower = Follower(ctx, client, client.invocation(source), partial=stream, numbered=True)
-        return await follower.print_events(follow=follow or stream)
+        return await print_events(ctx, client, client.invocation(source), follow=follow or stream, partial=stream)
     if follow or stream:
-        raise typer.BadParameter("follows what goes on, not a file or a moment", param_hint="--follow")
+        raise typer.BadParameter("only what goes on can be followed", param_hint="--follow")
     recording = await _read_moments(ctx, source, called)
     moment = recording.moment(diff[1] if diff else at)
     between = difference(recording.moment(diff[0]), moment) if diff else None

@@ -11,9 +11,8 @@ from waystation.activities.model_choice import DEMO, Models
 from waystation.activities.scopes import ScopeKeeper
 from waystation.activities.sessions import Sessions
 from waystation.activities.view import Views
-from waystation.cli.command_context import CommandContext
+from waystation.cli.commands import AsJson, Called, CommandContext, Source, parse_object
 from waystation.cli.exit_codes import Exit, Problem, file_problems
-from waystation.cli.options import AsJson, Called, Source, parse_object
 from waystation.cli.output import Output
 from waystation.cli.recordings import Recordings, is_file
 from waystation.cli.terminal_input import present

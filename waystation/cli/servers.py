@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsyncCommand, CommandContext, command_group
+from waystation.cli.commands import AsJson, AsyncCommand, CommandContext, command_group
 from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.options import AsJson
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core.wire import SEARCH_ATTRIBUTES
 

@@ -10,9 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from waystation.cli.command_context import AsyncCommand, CommandContext, command_group
+from waystation.cli.commands import App, AsJson, AsyncCommand, CommandContext, User, command_group
 from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.options import App, AsJson, User
 from waystation.cli.output import Output
 from waystation.client import DeletedSession, Session
 from waystation.core import errors

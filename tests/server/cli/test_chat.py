@@ -116,7 +116,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
     [
         ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
         ("/approve", 6, "Nothing waits for a person in this conversation."),
-        ("buy\n/respond nonsense", 2, "'nonsense' is no JSON object"),
+        ("buy\n/respond nonsense", 2, "'nonsense' is not valid JSON"),
         ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
     ],
 )

@@ -12,8 +12,7 @@ from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
-from waystation.cli.answer_prompts import write_list
-from waystation.cli.approvals import parse_duration
+from waystation.cli.approvals import parse_duration, write_list
 from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target

@@ -12,7 +12,7 @@ from tests.server.cli.test_run import ask, waits
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli import invocations
-from waystation.cli.invocations import Retries
+from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
@@ -127,15 +127,15 @@ async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
     model = ScriptedModel(calls(("pay", {})))
     async with serve(Agent(name="asker", model=model, tools=[FunctionTool(pay, retries=9)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
-        looking = Retries(env.client, Output(), invocation.id)
+        looking = Watch(env.client, Output(), invocation.id)
         while not told.lines:
-            await looking.look()
+            await looking.look_for_retries()
             await asyncio.sleep(0.05)
         assert re.fullmatch(
             rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it is tried again\.",
             told.lines[0],
         )
-        await looking.look()
+        await looking.look_for_retries()
         assert len(told.lines) == 1
         await invocation.handle.terminate()
 
@@ -151,7 +151,7 @@ async def test_a_next_try_that_no_worker_takes_is_told(
         await failed(env, invocation.id)
     line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {TIME}\."
     while not any(re.match(line, each) for each in told.lines):
-        await Retries(env.client, Output(), invocation.id).look()
+        await Watch(env.client, Output(), invocation.id).look_for_retries()
         await asyncio.sleep(0.2)
     await invocation.handle.terminate()
 
@@ -168,13 +168,13 @@ async def test_a_first_try_that_no_worker_takes_is_told(
     tool = FunctionTool(draw, task_queue="with-graphics")
     async with serve(Agent(name="artist", model=ScriptedModel(calls(("draw", {}))), tools=[tool])) as env:
         invocation = await env.client.start("artist", "hi")
-        looking = Retries(env.client, Output(), invocation.id)
+        looking = Watch(env.client, Output(), invocation.id)
         async for log in invocation.follow():
-            looking.came(log)
+            looking.take(log, ())
             if log.calls:
                 break
         while not told.lines:
-            await looking.look()
+            await looking.look_for_retries()
             await asyncio.sleep(0.05)
         await invocation.cancel()
     line = rf"artist's call draw \[fc-1\] has waited since {TIME} for a worker that polls 'with-graphics'\."
@@ -187,7 +187,7 @@ async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await waits(invocation)
-        assert (await Retries(env.client, Output(), invocation.id).look(), told.lines) == (None, [])
+        assert (await Watch(env.client, Output(), invocation.id).look_for_retries(), told.lines) == (None, [])
 
 
 async def failed(env: AgentEnvironment, id: str) -> None:

@@ -1,11 +1,12 @@
-"""What every command works with, and how its result or its error becomes an exit code."""
+"""What commands share: options, the context they work in, and how an error becomes an exit code."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
 from functools import cached_property
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import structlog
 import typer
@@ -19,8 +20,37 @@ from waystation.cli.output import Output, error
 from waystation.cli.target import Target
 from waystation.client import AgentClient
 from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject, decode
+from waystation.core.summary import clip
 from waystation.logs import configure_logs
 
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
+InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
+Source = Annotated[str, typer.Argument(metavar="ID|FILE", help="An invocation, or its history as JSON.")]
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")]
+Called = Annotated[
+    str | None, typer.Option("--called", metavar="CALL", help="The agent that this call began, such as fc-1.")
+]
+At = Annotated[int | None, typer.Option("--at", metavar="N", min=0, help="As it was right after event N; 0: before 1.")]
+Between = Annotated[
+    tuple[int, int] | None, typer.Option("--diff", metavar="N M", help="What changed from event N to event M.")
+]
+Agents = Annotated[
+    list[Path] | None, typer.Option("--agents", metavar="DIR", help="Where the agent is found, as for a worker.")
+]
+Callbacks = Annotated[
+    bool, typer.Option("--callbacks", help="Run `before_model` callbacks here; without it they do not run.")
+]
+SessionSource = Annotated[
+    str | None,
+    typer.Option("--session", metavar="ID|FILE", help="Of a file: the session's history, for what was said before."),
+]
+By = Annotated[str | None, typer.Option(help="Who answers; recorded as a claim. Default: your login name.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as something waits for a person.")]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")]
+
+User = Annotated[str, typer.Option(help="Whose session it is.")]
+App = Annotated[str, typer.Option(help="In which app.")]
 _SUBJECTS = ("id", "source", "name", "session", "below")
 """Parameters that name what a command is about, for the error when the server has no such invocation."""
 
@@ -122,3 +152,30 @@ def _quieten_core() -> None:
     only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     with contextlib.suppress(RuntimeError):
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
+
+
+def parse_object(option: str, text: str | None) -> JsonObject | None:
+    """Parse the value of an option as a JSON object.
+
+    Raises:
+        BadParameter: It is not one.
+    """
+    try:
+        return None if text is None else json_object(text)
+    except ValueError as error:
+        raise typer.BadParameter(f'{error}; write such as {{"amount": 50}}', param_hint=option) from None
+
+
+def json_object(text: str) -> JsonObject:
+    """Parse a JSON object.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    try:
+        value = decode(text)
+    except ValueError as error:
+        raise ValueError(f"{clip(text, 200)!r} is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{clip(text, 200)!r} is not a JSON object")
+    return value
