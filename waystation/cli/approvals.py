@@ -8,18 +8,18 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.commands import AsJson, At, By, Called, CommandContext, json_object, parse_object
+from waystation.cli.command_context import AsJson, At, By, Called, CommandContext, json_object, parse_object
 from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
@@ -418,32 +418,24 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
     Raises:
         Problem: The person does not want it sent.
     """
-    given = dict(fields)
-    if action == "edit" and given.get("args") is None:
-        given["args"] = _edited(person, out, call)
-    if action in ("respond", "progress") and given.get("response") is None:
-        given["response"] = _ask_for_response(person, out, call, action)
-    if not given.get("comment"):
+    answer = dict(fields)
+    if action == "edit" and answer.get("args") is None:
+        answer["args"] = _edited(person, out, call)
+    if action in ("respond", "progress") and answer.get("response") is None:
+        answer["response"] = _ask_for_response(person, out, call, action)
+    if not answer.get("comment"):
         wanted = policy_terms.needs_comment(call) and action not in WITHOUT_COMMENT
-        given["comment"] = (
+        answer["comment"] = (
             _ask_until(person, out, "Comment, which the policy asks for", _parse_comment)
             if wanted
             else person.ask("Comment, if any") or None
         )
-    if action == "approve" and call.policy and call.policy.remember and not given.get("remember"):
+    if action == "approve" and call.policy and call.policy.remember and not answer.get("remember"):
         length = terminal.span(call.policy.remember.total_seconds())
-        given["remember"] = person.agrees(f"Have calls like this one run unasked for {length}?") or None
+        answer["remember"] = person.agrees(f"Have calls like this one run unasked for {length}?") or None
     if not person.agrees(f"Send {action!r}?"):
         raise Problem(Exit.FAILED, NOTHING_SENT)
-    return given
-
-
-def difference(before: JsonObject, after: JsonObject) -> Iterator[Text]:
-    """Yield the lines of a unified diff of two objects."""
-    asked, edited = (terminal.safe_json(value, indent=2).splitlines() for value in (before, after))
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in difflib.unified_diff(asked, edited, "asked", "edited", lineterm=""):
-        yield Text(line, style=styles.get(line[0], ""))
+    return answer
 
 
 def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
@@ -454,8 +446,10 @@ def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
         args = {name: _ask_for_value(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
         raise Problem(Exit.FAILED, f"The arguments are unchanged; `approve` has the call run with them. {NOTHING_SENT}")
-    for line in difference(_unsecret(call.args), _unsecret(args)):
-        out.line(line)
+    before, after = (terminal.safe_json(_unsecret(value), indent=2).splitlines() for value in (call.args, args))
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in difflib.unified_diff(before, after, "asked", "edited", lineterm=""):
+        out.line(Text(line, style=styles.get(line[0], "")))
     return args
 
 
@@ -566,26 +560,25 @@ def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, num
     if not numbered:
         first = {terminal.answers(call)[0]: call for call in reversed(calls)}
         for action, call in first.items():
-            out.command(action, target.approval_command(action, call.approval_id))
+            out.command(action, target.answer_command(action, call.approval_id))
 
 
 def _table(calls: Sequence[PendingCall], ids: list[str], *, wide: bool, numbered: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
-    if numbered:
-        table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("id", no_wrap=True)
-    table.add_column("call", ratio=1, overflow="fold", style="bold yellow")
-    if wide:
-        table.add_column("asked by", overflow="fold", max_width=18)
-    table.add_column("waits", no_wrap=True, justify="right")
-    table.add_column("left", no_wrap=True, justify="right")
-    table.add_column("who", overflow="fold", max_width=24 if wide else 14)
+    columns = [
+        Column("id", no_wrap=True),
+        Column("call", ratio=1, overflow="fold", style="bold yellow"),
+        *([Column("asked by", overflow="fold", max_width=18)] if wide else []),
+        Column("waits", no_wrap=True, justify="right"),
+        Column("left", no_wrap=True, justify="right"),
+        Column("who", overflow="fold", max_width=24 if wide else 14, style="dim"),
+    ]
+    number_column = [Column("#", justify="right", no_wrap=True)] if numbered else []
+    table = Table(*number_column, *columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     for number, (call, id) in enumerate(zip(calls, ids, strict=True), 1):
-        row = [Text(id), Text(terminal.asked(call)), Text(policy_terms.waited(call)), Text(policy_terms.left(call))]
-        row.append(Text(policy_terms.who(call), style="dim"))
-        if wide:
-            row.insert(2, Text(f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"))
-        table.add_row(*([Text(str(number))] if numbered else []), *row)
+        asked_by = f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"
+        times = policy_terms.waited(call), policy_terms.left(call)
+        row = [id, terminal.asked(call), *([asked_by] if wide else []), *times, policy_terms.who(call)]
+        table.add_row(*map(Text, [str(number), *row] if numbered else row))
     return table
 
 

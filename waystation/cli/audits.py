@@ -9,9 +9,9 @@ import typer
 
 from waystation.audit import Fault, KeyRefused, read, signer, verify_signature, written
 from waystation.audit.gathering import Gathered, compare, of_files, of_invocation, same_start
-from waystation.cli.commands import AsyncCommand, CommandContext, OutputFile, command_group
+from waystation.cli.command_context import AsyncCommand, CommandContext, OutputFile, command_group
 from waystation.cli.exit_codes import Exit, Problem, file_problems
-from waystation.cli.recordings import Recordings, is_file
+from waystation.cli.recordings import is_file, source_problems
 from waystation.cli.target import Target
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
@@ -106,7 +106,7 @@ async def verify(
 
 
 async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) -> Gathered:
-    with Recordings(target).problems(sources[0]):
+    with source_problems(target, sources[0]):
         if all(map(is_file, sources)):
             blobs = Blobs(target.store)
             return await of_files(

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from waystation.cli.commands import AgentName, App, AsJson, CommandContext, User, json_object
+from waystation.cli.command_context import AgentName, App, AsJson, CommandContext, User, json_object
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.invocations import Watch, is_polled, report_failure, with_pauses
 from waystation.cli.output import Output
@@ -43,6 +43,8 @@ Alt-Enter                    begin a further line of the same message"""
 
 ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
 
+REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
+"""Errors of a message after which the next one may fare better."""
 NOTHING_WAITS = "Nothing waits for a person in this conversation."
 
 
@@ -90,11 +92,9 @@ class Chat:
         try:
             async with self._watch.watching():
                 while (line := await self._next()) is not None:
-                    if line.startswith("/") and not line.startswith("//"):
-                        if not await self._command(line):
-                            break
-                    elif line.strip():
-                        await self._say(line.removeprefix("/"))
+                    if line.split(" ")[0] in ("/quit", "/exit"):
+                        break
+                    await self._do(line)
             if self._lines.typed:
                 self.say_how_to_return("The conversation is kept")
             # A person has seen it; a script goes by the exit code.
@@ -218,21 +218,32 @@ class Chat:
             raise error
         raise Problem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
 
-    async def _say(self, line: str) -> None:
+    async def _do(self, line: str) -> None:
+        """Send a message, or do what a line that begins with a slash says."""
+        is_command = line.startswith("/") and not line.startswith("//")
         try:
-            sent = await self._session.send(line, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
-        except (errors.QueueFull, errors.InvalidInput, errors.MessageUnconfirmed) as error:
-            problem: errors.WaystationError = error
-            if isinstance(error, errors.MessageUnconfirmed):
-                problem = Problem(
-                    Exit.UNCONFIRMED,
-                    "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
-                    "waystation worker --agents DIR. What was taken is told by `waystation session show`.",
-                )
-            if not self._lines.typed:
-                raise problem from None
-            self._out.remark(str(problem))  # the next line may fare better
+            if is_command:
+                settled = await self._command(*line.partition(" ")[::2])
+            else:
+                settled = await self._say(line.removeprefix("/")) if line.strip() else None
+        except errors.WaystationError as error:
+            if not self._lines.typed or not (is_command or isinstance(error, REFUSALS)):
+                raise
+            self._out.remark(str(error))
             return
+        if settled is not None:
+            await self._until_settled(settled)
+
+    async def _say(self, text: str) -> str:
+        """Send a message; return the invocation that answers it."""
+        try:
+            sent = await self._session.send(text, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
+        except errors.MessageUnconfirmed:
+            raise Problem(
+                Exit.UNCONFIRMED,
+                "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
+                "waystation worker --agents DIR. What was taken is told by `waystation session show`.",
+            ) from None
         self._mine.add(sent.id)
         self._watch.notice()
         if self._out.json:
@@ -244,40 +255,32 @@ class Chat:
         if self._listening is None:
             started = StartedInvocations(self._client.temporal, self._session.id)
             self._listening = asyncio.create_task(self._listen(started, {}, set()))
-        await self._until_settled(sent.id)
+        return sent.id
 
-    async def _command(self, line: str) -> bool:
-        """Do what a line that begins with a slash says; return whether to go on."""
-        name, _, rest = line.partition(" ")
-        try:
-            match name:
-                case "/quit" | "/exit":
-                    return False
-                case "/help":
-                    self._out.line(HELP)
-                case "/pending" if self._out.json:
-                    self._out.record({"pending": [call.model_dump(mode="json") for call in self._watch.calls]})
-                case "/pending" if self._watch.calls:
-                    self._write_waits(self._watch.calls)
-                case "/pending":
-                    self._out.line(NOTHING_WAITS)
-                case "/state":
-                    state = await self._session.state()
-                    self._out.result({"state": state}, terminal.state(state))
-                case "/events":
-                    for event in await self._session.events():
-                        self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
-                case "/approve" | "/reject" | "/respond":
-                    await self._answer(ANSWERS[name], rest.strip())
-                case _:
-                    raise Problem(Exit.USAGE, f"{name!r} is no command; /help lists them.")
-        except errors.WaystationError as error:
-            if not self._lines.typed:
-                raise
-            self._out.remark(str(error))
-        return True
+    async def _command(self, name: str, rest: str) -> str | None:
+        """Carry out a command; return the invocation that goes on, if any."""
+        match name:
+            case "/help":
+                self._out.line(HELP)
+            case "/pending" if self._out.json:
+                self._out.record({"pending": [call.model_dump(mode="json") for call in self._watch.calls]})
+            case "/pending" if self._watch.calls:
+                self._write_waits(self._watch.calls)
+            case "/pending":
+                self._out.line(NOTHING_WAITS)
+            case "/state":
+                state = await self._session.state()
+                self._out.result({"state": state}, terminal.state(state))
+            case "/events":
+                for event in await self._session.events():
+                    self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
+            case "/approve" | "/reject" | "/respond":
+                return await self._answer(ANSWERS[name], rest.strip())
+            case _:
+                raise Problem(Exit.USAGE, f"{name!r} is no command; /help lists them.")
+        return None
 
-    async def _answer(self, action: Action, rest: str) -> None:
+    async def _answer(self, action: Action, rest: str) -> str | None:
         call, text = self._choose(rest)
         fields: JsonObject = {"comment": text} if text else {}
         if action == "respond":
@@ -288,8 +291,7 @@ class Chat:
         self._watch.mark_answered(call)
         if self._out.json:
             self._out.record({"answered": receipt})
-        if call.invocation_id.count("/") == self._session.id.count("/") + 1:
-            await self._until_settled(call.invocation_id)
+        return call.invocation_id if call.invocation_id in self._watch.logs else None
 
     async def _until_settled(self, id: str) -> None:
         """Wait until an invocation is over, or waits for a person."""

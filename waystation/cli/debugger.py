@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.exceptions import ApplicationError
 
-from waystation.cli.commands import Agents, At, Callbacks, Called, CommandContext, SessionSource, Source
+from waystation.cli.command_context import Agents, At, Callbacks, Called, CommandContext, SessionSource, Source
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording

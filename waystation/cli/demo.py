@@ -19,7 +19,7 @@ from prompt_toolkit import PromptSession
 from rich.text import Text
 from temporalio.client import WorkflowFailureError
 
-from waystation.cli.commands import CommandContext
+from waystation.cli.command_context import CommandContext
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.histories import replayed_runs, state_table
 from waystation.cli.output import Output, error
@@ -189,7 +189,7 @@ class Demo:
         self._fact("still waits", f"{terminal.asked(calls[0])} [{calls[0].function_call_id}], says {who}")
 
     async def _decide(self) -> Action | None:
-        """Return the answer, or None when it was given by another way in the meantime."""
+        """Return the answer, or None when another answer came first."""
         if self._answer:
             self._fact("answer", f"{self._answer}, as --answer says")
             return self._answer

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.text import Text
 
-from waystation.cli.commands import AsJson, By, CommandContext, Detach, InvocationId, json_object
+from waystation.cli.command_context import AsJson, By, CommandContext, Detach, InvocationId, json_object
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
@@ -75,12 +75,21 @@ async def fork(
     about = f", a fork of {terminal.safe(id)} from its event {event}"
     record = {"fork": {"id": invocation.id, "source": id, "event": event}}
     out.result(record, Text.assemble((terminal.safe(invocation.id), "bold cyan"), about))
+    return await _follow(ctx, invocation, answers, by or login_name(), detach=detach)
+
+
+async def _follow(
+    ctx: CommandContext, invocation: Invocation, answers: Mapping[str, Action], by: str | None, *, detach: bool
+) -> Exit:
+    """Follow a fork, and give its calls their answers as they wait."""
     left = dict(answers)
-    answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by or login_name())) for call_id in answers]
+    answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by)) for call_id in answers]
     try:
-        ended = await follow(ctx, client, invocation, detach=detach and not answers)
+        ended = await follow(ctx, await ctx.connect(), invocation, detach=detach and not answers)
         for call_id, action in left.items():
-            out.remark(f"{call_id} never waited for a person in this fork: --answer {call_id}={action} was not needed.")
+            ctx.out.remark(
+                f"{call_id} never waited for a person in this fork: --answer {call_id}={action} was not needed."
+            )
         return ended
     finally:
         for task in answering:

@@ -1,5 +1,6 @@
 """`waystation history` and `replay`: keep histories, and say whether what was recorded replays."""
 
+import asyncio
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,15 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from waystation.cli.commands import AsJson, CommandContext, Source
+from waystation.cli.command_context import AsJson, CommandContext, Source
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output, error
-from waystation.cli.recordings import Recordings
+from waystation.cli.recordings import is_file, read_source, source_problems
 from waystation.core.payload import JsonObject
-from waystation.history import format_saved_history
+from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import terminal
 from waystation.replay import redaction
 from waystation.replay.divergence import shown
@@ -26,6 +27,8 @@ from waystation.replay.recording import Recording
 from waystation.replay.redacting import InvalidRule
 from waystation.replay.replayer import Divergence, divergence_of
 from waystation.replay.verdict import BREAKS, GateReport, Verdict
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
 
 _OUTCOMES: dict[Verdict, str] = {
     "replays": "replay",
@@ -50,13 +53,6 @@ class Replayed:
     def problem(self) -> str | None:
         """Why it does not replay, when it does not."""
         return self.lacking or (str(self.divergence) if self.divergence else None)
-
-    @property
-    def verdict(self) -> Text:
-        """What came of it, in a word or two."""
-        if self.problem is None:
-            return Text("replays", style="bold green")
-        return Text("not replayed" if self.lacking else "differs", style="bold red")
 
     @property
     def length(self) -> int:
@@ -94,12 +90,16 @@ async def history(
     Of an invocation with one run it is what `temporal workflow show -o json` prints. Redacted, it keeps its events,
     ids, numbers and lengths, and replays.
     """
-    recordings = Recordings(ctx.target)
-    saved, converter = await recordings.saved(source)
-    if redact:
+    with source_problems(ctx.target, source):
+        if is_file(source):
+            saved = await asyncio.to_thread(read_history_file, Path(source))
+            converter = offloading(Blobs(ctx.target.store), short_forms=True)
+        else:
+            client = await ctx.connect()
+            saved = await client.invocation(source).saved()
+            converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
         try:
-            with recordings.problems(source):
-                saved = await redaction.redact(saved, redact, converter=converter)
+            saved = await redaction.redact(saved, redact, converter=converter) if redact else saved
         except InvalidRule as error:
             raise Problem(Exit.USAGE, str(error)) from None
     ctx.out.record(format_saved_history(saved))
@@ -140,11 +140,10 @@ async def replay(
         raise typer.BadParameter("--agents, --sample and --processes go with --open", param_hint="--open")
     if open:
         return await _replay_open(ctx, agents or [], sample, processes)
-    recordings = Recordings(ctx.target)
     failed, unread = False, Exit.OK
     for source in sources or ():
         try:
-            recording = await recordings.get(source)
+            recording = await read_source(ctx, source)
         except Problem as problem:
             error(str(problem))
             unread = unread or problem.exit
@@ -170,8 +169,10 @@ async def replayed_runs(recording: Recording) -> Replayed:
 def _write(out: Output, replayed: Replayed) -> None:
     recording = replayed.recording
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
-    told = f"  {terminal.safe(recording.source)}, {replayed.length} events of history{runs}"
-    out.line(Text.assemble(replayed.verdict, told))
+    about = f"  {terminal.safe(recording.source)}, {replayed.length} events of history{runs}"
+    failed = "not replayed" if replayed.lacking else "differs"
+    verdict = (failed, "bold red") if replayed.problem else ("replays", "bold green")
+    out.line(Text.assemble(verdict, about))
     if replayed.divergence:
         out.line(divergence(replayed.divergence))
     elif replayed.problem:
@@ -185,24 +186,24 @@ def divergence(found: Divergence) -> Text:
     where = [f"after event {found.event}"] if found.event is not None else []
     after = f"   after {found.after}" if found.after else ""
     where += [f"run {found.run} of {found.runs}"] if found.runs > 1 else []
-    text = Text("  recorded  ")
-    text.append(terminal.safe(found.recorded), style="green").append(f"{after}\n")
-    text.append("  now       ").append(terminal.safe(found.now), style="red")
-    text.append(f"\n  where     {', '.join([*where, f'history event {found.history_event}'])}")
-    text.append(f"\n  wanted by {found.line}" if found.line else "")
+    text = Text.assemble(
+        *("  recorded  ", (terminal.safe(found.recorded), "green"), after),
+        *("\n  now       ", (terminal.safe(found.now), "red")),
+        f"\n  where     {', '.join([*where, f'history event {found.history_event}'])}",
+        f"\n  wanted by {found.line}" if found.line else "",
+    )
     for part in found.parts:
-        text.append(f"\n  differs   {terminal.safe(part.name)}: ")
-        text.append(terminal.safe(shown(part.recorded)), style="green").append(" → ")
-        text.append(terminal.safe(shown(part.now)), style="red")
+        recorded, now = (terminal.safe(shown(value)) for value in (part.recorded, part.now))
+        text.append_text(
+            Text.assemble(f"\n  differs   {terminal.safe(part.name)}: ", (recorded, "green"), " → ", (now, "red"))
+        )
     return text
 
 
 def state_table(recording: Recording) -> Table:
     """Return a table of the state after each event."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-    table.add_column("#", justify="right", style="dim")
-    table.add_column("event", ratio=3)
-    table.add_column("state after it", ratio=2)
+    columns = Column("#", justify="right", style="dim"), Column("event", ratio=3), Column("state after it", ratio=2)
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     before: JsonObject | None = None
     for moment in recording.moments():
         lines = terminal.lines_of(moment.event) if moment.event else ()
@@ -251,9 +252,8 @@ def _write_report(out: Output, report: GateReport) -> None:
         if not found:
             continue
         out.line(f"{report.counts[verdict]} {_OUTCOMES[verdict]}", style="bold red" if verdict in BREAKS else "yellow")
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
-        table.add_column("workflow", overflow="fold", ratio=1)
-        table.add_column("what", overflow="fold", ratio=3)
+        columns = Column("workflow", overflow="fold", ratio=1), Column("what", overflow="fold", ratio=3)
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
         for each in found:
             table.add_row(terminal.safe(each.id), terminal.safe(each.problem))
         out.table(table)

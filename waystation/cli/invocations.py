@@ -20,7 +20,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from waystation.cli.commands import AgentName, AsJson, CommandContext, Detach, parse_object
+from waystation.cli.command_context import AgentName, AsJson, CommandContext, Detach, parse_object
 from waystation.cli.exit_codes import Exit, file_problems
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
@@ -41,7 +41,7 @@ Key = tuple[str, str]
 """Id of an invocation, and of a call or an activity in it."""
 
 UNCLAIMED_S = 3.0
-"""How long an invocation may lie untouched before its user is told that perhaps no worker is running."""
+"""How long an invocation may lie untouched before its user learns that perhaps no worker is running."""
 CHILDREN_S = 1.0
 """How often called agents are asked what they wait for; their waits are not in their caller's history."""
 QUIET_S = 3.0
@@ -49,14 +49,14 @@ QUIET_S = 3.0
 SLOW_S = 30.0
 """How often, at the most seldom, it is asked while something is at work that has not failed."""
 SOON_S = 5.0
-"""What failed once is not told when it is tried again so soon; and so long a worker may take to begin."""
+"""A first failure is not reported when it is tried again so soon; and so long a worker may take to begin."""
 AGAIN_S = 15.0
-"""After so long the same is told again, and then each time after twice as long."""
+"""After so long the same is reported again, and then each time after twice as long."""
 AGAIN_AT_MOST_S = 300.0
 MAX_WHY = 300
 """Characters of a reason that are shown."""
-_WORD = re.compile(r"\s*\S+|\s+\Z")
-"""A word, and what stands before it."""
+_WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
+"""The end of a line, or a word with the space before it."""
 CLOCK = len("00:00:00  ")
 LIMITS: dict[str, tuple[str, int | None]] = {
     "tokens": ("max_total_tokens", 1),
@@ -229,22 +229,20 @@ async def _once(invocation: Invocation) -> AsyncIterator[tuple[Log, PartialTextR
 
 async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | None]) -> AsyncGenerator[T | None]:
     """Yield what a source yields, and None whenever nothing has come for so many seconds."""
-    coming = asyncio.ensure_future(anext(source))
+    coming = asyncio.ensure_future(anext(source, None))
     try:
         while True:
             done, _ = await asyncio.wait((coming,), timeout=pause())
             if not done:
                 yield None
-                continue
-            try:
-                item = coming.result()
-            except StopAsyncIteration:
+            elif (item := coming.result()) is None:
                 return
-            coming = asyncio.ensure_future(anext(source))
-            yield item
+            else:
+                coming = asyncio.ensure_future(anext(source, None))
+                yield item
     finally:
         coming.cancel()
-        with suppress(asyncio.CancelledError, StopAsyncIteration):
+        with suppress(asyncio.CancelledError):
             await coming
         await source.aclose()
 
@@ -522,13 +520,13 @@ class Filling:
 
     def add(self, text: str) -> None:
         """Write a further piece, but for its last word."""
-        first, *others = text.split("\n")
-        self._fill(first)
-        for line in others:
-            self._put(self._held)
+        lines = (terminal.safe(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
+        *words, self._held = _WORD.findall(self._held + "\n".join(lines)) or [""]
+        if not self._wraps:
+            words.append(self._held)
             self._held = ""
-            self._break()
-            self._fill(line)
+        for word in words:
+            self._put(word)
         self._out.console.file.flush()
 
     def end(self) -> None:
@@ -536,17 +534,10 @@ class Filling:
         self._put(self._held.rstrip())
         self._out.line()
 
-    def _fill(self, text: str) -> None:
-        text = self._held + terminal.safe(text.removesuffix("\r").expandtabs(4))
-        self._held = ""
-        if not self._wraps:
-            self._write(text)
-            return
-        *words, self._held = _WORD.findall(text) or [""]
-        for word in words:
-            self._put(word)
-
     def _put(self, word: str) -> None:
+        if word == "\n":
+            self._break()
+            return
         if self._overflows(word) and self._column > self._begins:
             self._break()
             word = word.lstrip()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from importlib import import_module
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -67,7 +68,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, loaded on the first call; None when there is none of that name."""
         if cmd_name in self._modules and self.commands[cmd_name] is None:
-            from waystation.cli.commands import single_command
+            from waystation.cli.command_context import single_command
 
             command = getattr(import_module(f"waystation.cli.{self._modules[cmd_name]}"), cmd_name)
             program = command if isinstance(command, typer.Typer) else single_command(command)
@@ -91,9 +92,8 @@ class LazyGroup(TyperGroup):
             if arg == "--":
                 rest.extend([arg, *left])
             elif arg in _GLOBAL:
-                front.append(arg)
-                front.extend(value for value in [next(left, None)] if value is not None)
-            elif arg.startswith(tuple(f"{name}=" for name in _GLOBAL)):
+                front.extend([arg, *islice(left, 1)])
+            elif arg.partition("=")[0] in _GLOBAL:
                 front.append(arg)
             else:
                 rest.append(arg)

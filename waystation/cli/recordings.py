@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from waystation.cli.commands import (
+from waystation.cli.command_context import (
     Agents,
     AsJson,
     At,
@@ -29,10 +28,8 @@ from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.client import AgentClient
 from waystation.core.errors import ForeignHistory, WaystationError
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
-from waystation.history import SavedHistory, read_history_file
 from waystation.presentation import recording_views, terminal
 from waystation.presentation import report as invocation_report
 from waystation.replay.difference import difference
@@ -40,8 +37,6 @@ from waystation.replay.moment import Moment
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Recording
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
 
 
 async def events(
@@ -146,8 +141,7 @@ async def diff(
 
     The exit code is 0 when the same happened in both, else 1.
     """
-    recordings = Recordings(ctx.target)
-    compared = difference(await recordings.invocation(left), await recordings.invocation(right))
+    compared = difference(await read_invocation(ctx, left), await read_invocation(ctx, right))
     if json:
         first = compared.first
         ctx.out.record(
@@ -209,7 +203,7 @@ async def report(
     """
     if output is None and not json and sys.stdout.isatty():
         raise Problem(Exit.USAGE, "A page is nothing for a terminal; say with -o FILE where it goes, or --json.")
-    recording = await Recordings(ctx.target).get(source)
+    recording = await read_source(ctx, source)
     # What happened after a file was written is not known.
     now = await asyncio.to_thread(os.path.getmtime, source) if is_file(source) else None
     try:
@@ -231,76 +225,55 @@ async def report(
     return Exit.OK
 
 
-class Recordings:
-    """Reads recordings; it connects when the first is on a server."""
+@contextmanager
+def source_problems(target: Target, source: str) -> Iterator[None]:
+    """Name the source in errors, and blame a file where it is one."""
+    try:
+        with file_problems(source):
+            yield
+    except ForeignHistory as error:
+        text = str(error) if source in str(error) else f"{source}: {error}"
+        raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, text) from None
+    except RPCError as error:  # a command may read several, and only here it is known which is missing
+        raise problem_of(error, target.where(), source) from None
 
-    def __init__(self, target: Target, client: AgentClient | None = None) -> None:
-        self._target, self._client = target, client
 
-    async def get(self, source: str) -> Recording:
-        """Return the recording of a source.
+async def read_source(ctx: CommandContext, source: str) -> Recording:
+    """Return the recording of a source.
 
-        Raises:
-            Problem: It is none of ours, or cannot be read.
-        """
-        with self.problems(source):
-            if is_file(source):
-                return await Recording.read(source, store=self._target.store)
-            return await Recording.of((await self._connect()).invocation(source))
+    Raises:
+        Problem: It is none of ours, or cannot be read.
+    """
+    with source_problems(ctx.target, source):
+        if is_file(source):
+            return await Recording.read(source, store=ctx.target.store)
+        return await Recording.of((await ctx.connect()).invocation(source))
 
-    async def invocation(self, source: str, called: str | None = None) -> Recording:
-        """Return an invocation, or one of an agent that it called; `called` may name several calls, `fc-1/fc-2`.
 
-        Raises:
-            Problem: There is no such recording.
-        """
-        recording = await self.get(source)
-        if recording.kind != WORKFLOW:
-            kind, id = recording.kind, recording.id
-            text = f"{source!r} is a history of {kind!r}; name an invocation, such as {id}/1 of a session."
-            raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, text)
-        for call in called.split("/") if called else ():
-            if call not in recording.called:
-                known = ", ".join(recording.called) or "none"
-                text = f"{recording.source!r} has no agent that {call!r} called; such calls: {known}."
-                raise Problem(Exit.UNKNOWN, text)
-            recording = recording.called[call]
-        return recording
+async def read_invocation(ctx: CommandContext, source: str, called: str | None = None) -> Recording:
+    """Return an invocation, or one of an agent that it called; `called` may name several calls, `fc-1/fc-2`.
 
-    async def saved(self, source: str) -> tuple[SavedHistory, DataConverter]:
-        """Return the histories of a source as they are stored, and what opens their payloads.
-
-        Raises:
-            Problem: It is none of ours, or cannot be read.
-        """
-        with self.problems(source):
-            if is_file(source):
-                saved = await asyncio.to_thread(read_history_file, Path(source))
-                return saved, offloading(Blobs(self._target.store), short_forms=True)
-            client = await self._connect()
-            converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
-            return await client.invocation(source).saved(), converter
-
-    async def _connect(self) -> AgentClient:
-        self._client = self._client or await self._target.connect()
-        return self._client
-
-    @contextmanager
-    def problems(self, source: str) -> Iterator[None]:
-        """Name the source in errors, and blame a file where it is one."""
-        try:
-            with file_problems(source):
-                yield
-        except ForeignHistory as error:
-            text = str(error) if source in str(error) else f"{source}: {error}"
-            raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, text) from None
-        except RPCError as error:  # a command may read several, and only here it is known which is missing
-            raise problem_of(error, self._target.where(), source) from None
+    Raises:
+        Problem: There is no such recording.
+    """
+    recording = await read_source(ctx, source)
+    if recording.kind != WORKFLOW:
+        text = (
+            f"{source!r} is a history of {recording.kind!r}; name an invocation, such as {recording.id}/1 of a session."
+        )
+        raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, text)
+    for call in called.split("/") if called else ():
+        if call not in recording.called:
+            known = ", ".join(recording.called) or "none"
+            text = f"{recording.source!r} has no agent that {call!r} called; such calls: {known}."
+            raise Problem(Exit.UNKNOWN, text)
+        recording = recording.called[call]
+    return recording
 
 
 async def read_recording(ctx: CommandContext, source: str, called: str | None) -> Recording:
     """Return the recording that a command is about, and say of how many values only a short form is there."""
-    recording = await Recordings(ctx.target).invocation(source, called)
+    recording = await read_invocation(ctx, source, called)
     if missing := len(recording.lacking):
         ctx.out.remark(f"{missing} large values are shown in short form; --store says where workers keep them.")
     return recording
@@ -326,9 +299,8 @@ async def read_prompts(
 async def _session_of(ctx: CommandContext, recording: Recording, named: str | None) -> Recording | None:
     """Return the recording of the session that an invocation belongs to; None where it cannot be read."""
     link = recording.log.input.session if recording.log.input else None
-    recordings = Recordings(ctx.target)
     if named is not None:
-        session = await recordings.get(named)
+        session = await read_source(ctx, named)
         if session.kind != SESSION_WORKFLOW:
             raise Problem(Exit.USAGE, f"--session {named!r} is a history of {session.kind!r}; name the session's.")
         if link is None or link.id != session.id:
@@ -338,7 +310,7 @@ async def _session_of(ctx: CommandContext, recording: Recording, named: str | No
     if link is None or is_file(recording.source):
         return None
     try:
-        return await recordings.get(link.id)
+        return await read_source(ctx, link.id)
     except (WaystationError, RPCError) as error:
         ctx.out.remark(f"The session {link.id!r} cannot be read: {error}")
         return None

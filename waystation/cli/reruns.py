@@ -2,6 +2,8 @@
 
 import asyncio
 import json as json_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +13,10 @@ from waystation.activities.model_choice import DEMO, Models
 from waystation.activities.scopes import ScopeKeeper
 from waystation.activities.sessions import Sessions
 from waystation.activities.view import Views
-from waystation.cli.commands import AsJson, Called, CommandContext, Source, parse_object
+from waystation.cli.command_context import AsJson, Called, CommandContext, Source, parse_object
 from waystation.cli.exit_codes import Exit, Problem, file_problems
 from waystation.cli.output import Output
-from waystation.cli.recordings import Recordings, is_file
+from waystation.cli.recordings import is_file, read_invocation
 from waystation.cli.terminal_input import present
 from waystation.client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
@@ -79,10 +81,10 @@ async def rerun(
         text = f"{for_tools[0]} is for tool calls, {for_models[0]} for model calls; give one of them."
         raise Problem(Exit.USAGE, text)
     out = ctx.out
-    client = None if is_file(source) else await ctx.target.connect()
-    recording = await Recordings(ctx.target, client).invocation(source, called)
+    client = None if is_file(source) else await ctx.connect()
+    recording = await read_invocation(ctx, source, called)
     stores: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
-    try:
+    with _problems(out):
         async with Workshop(
             agents,
             models=Models(DEMO if model == DEMO else None),
@@ -105,6 +107,15 @@ async def rerun(
                 if not yes and (planned.effect != "read" or planned.unapproved):
                     unapproved = _agree(out, planned, unapproved=unapproved)
                 result = await workshop.rerun_tool(recording, planned, unapproved=unapproved)
+    out.record(result.to_json()) if json else out.show(result)
+    return Exit.FAILED if result.failure else Exit.OK
+
+
+@contextmanager
+def _problems(out: Output) -> Iterator[None]:
+    """Turn the errors of a step that cannot be run into those of a command."""
+    try:
+        yield
     except (NoSuchEvent, NoSuchStep) as error:
         raise Problem(Exit.UNKNOWN, str(error)) from None
     except UnknownAgent as error:  # whose message is that of a worker
@@ -119,8 +130,6 @@ async def rerun(
             "Stopping. Whether a tool took effect, only it can tell; Ctrl-C once more leaves one that does not end."
         )
         raise
-    out.record(result.to_json()) if json else out.show(result)
-    return Exit.FAILED if result.failure else Exit.OK
 
 
 def _given(ctx: CommandContext, *names: str) -> list[str]:

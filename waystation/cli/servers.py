@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.commands import AsJson, AsyncCommand, CommandContext, command_group
+from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, command_group
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core.wire import SEARCH_ATTRIBUTES

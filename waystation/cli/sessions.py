@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from waystation.cli.commands import App, AsJson, AsyncCommand, CommandContext, User, command_group
+from waystation.cli.command_context import App, AsJson, AsyncCommand, CommandContext, User, command_group
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client import DeletedSession, Session
@@ -62,9 +62,8 @@ async def sessions(
 ) -> Exit:
     """List sessions, those that began last first. No worker has to run."""
     client = await ctx.connect()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("session", "user", "app", "agent", "status", "since"):
-        table.add_column(name, no_wrap=name in ("status", "since"))
+    dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
+    table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
     async for entry in client.sessions.list(agent=agent, user_id=user, app=app):
         if json:
             ctx.out.record(entry.to_json())

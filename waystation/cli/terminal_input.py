@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -123,20 +123,17 @@ class Lines:
         if self._piped is None:
             self._piped = asyncio.Queue()
             # Not in the loop's pool, for whose threads asyncio waits at the end: this one may wait for a line for ever.
-            threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+            arguments = asyncio.get_running_loop(), self._piped
+            threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
         return await self._piped.get()
 
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        assert self._piped is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants more
-            for line in self._lines():
-                loop.call_soon_threadsafe(self._piped.put_nowait, line)
-            loop.call_soon_threadsafe(self._piped.put_nowait, None)
 
-    def _lines(self) -> Iterator[str]:
+def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants more
         with contextlib.suppress(ValueError, OSError):  # closed, or no text
             for line in sys.stdin:
-                yield line.rstrip("\r\n")
+                loop.call_soon_threadsafe(lines.put_nowait, line.rstrip("\r\n"))
+        loop.call_soon_threadsafe(lines.put_nowait, None)
 
 
 def message_prompt() -> PromptSession[str]:
