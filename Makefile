@@ -24,7 +24,7 @@ EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring i
 .PHONY: demo test test-unit test-full test-clocks faults check lock dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
-	@.venv/bin/python -m waystation.cli.demo $(ARGS)
+	@.venv/bin/python -m waystation.cli demo $(ARGS)
 
 test: .venv/.stamp .node/.stamp  ## run the tests but for the slow ones; ARGS="-k approval" for some of them
 	@$(call PYTEST,tests/unit tests/corpus tests/server)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.paths import HISTORIES, ROOT
 from tests.server.cli.shell import Shell
-from waystation.cli.worker_process import WorkerProcess
+from waystation.cli.demo import WorkerProcess
 from waystation.embedded import EmbeddedServer
 
 GUIDE = (ROOT / "docs" / "streams.md").read_text()

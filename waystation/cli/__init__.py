@@ -1,4 +1,1 @@
 """The command `waystation`, and the demo."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""

@@ -1,28 +1,329 @@
-"""`make demo`: an agent, a human approval, and a crash that changes nothing."""
+"""`make demo`: an agent, a human approval, and a crash that changes nothing, in six steps on real parts."""
 
-import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from waystation.cli import INTERRUPTED
+import structlog
+import typer
+from prompt_toolkit import PromptSession
+from rich.text import Text
+from temporalio.client import WorkflowFailureError
+
+from waystation.cli.command_context import CommandContext
+from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.histories import replayed_runs, state_table
+from waystation.cli.output import Output, error
+from waystation.cli.target import Target, program_name, temporal_name
+from waystation.cli.terminal_input import Lines
+from waystation.client import AgentClient, Invocation
+from waystation.core.answer import Action, PendingCall
+from waystation.core.payload import JsonObject
+from waystation.embedded import EmbeddedServer, bound_to_this_process
+from waystation.history import attempts_of
+from waystation.presentation import terminal
+from waystation.replay.recording import Recording
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENT = "reimbursement_agent"
+TOOL = "reimburse"
+USER = "alex"
+SMALL, LARGE = ("reimburse-50", "Please reimburse 50$ for meals"), ("reimburse-200", "Please reimburse 200$ for meals")
+STEP_LIMIT_S = 45.0
+"""How long anything but a person may take."""
+READY_LIMIT_S = 30.0
+STOP_LIMIT_S = 5.0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; return its exit code."""
-    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--model", choices=["demo"], help="use the offline stand-in even when there is an API key")
-    parser.add_argument("--answer", choices=["approve", "reject"], help="do not ask in the terminal")
-    options = parser.parse_args(arguments)
+async def demo(
+    ctx: CommandContext,
+    model: Annotated[
+        Literal["demo"] | None, typer.Option(help="Use the offline stand-in even when there is an API key.")
+    ] = None,
+    answer: Annotated[Literal["approve", "reject"] | None, typer.Option(help="Do not ask in the terminal.")] = None,
+) -> Exit:
+    """Run the demo. Whatever happens, its processes are gone afterwards."""
+    task = asyncio.current_task()
+    assert task is not None
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(name, task.cancel)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    examples = ROOT / "examples"
+    if not examples.is_dir():
+        raise Problem(Exit.USAGE, f"There is no folder {str(examples)!r}; the demo needs a checkout of Waystation.")
+    out = Output(margin="   ", page=80)
+    began = time.monotonic()
+    out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
     try:
-        # Here, because the imports take long enough to be interrupted.
-        import asyncio
+        with tempfile.TemporaryDirectory(prefix="waystation-demo-") as folder:
+            async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=True) as server:
+                client = await Target(address=server.address, namespace="default").connect()
+                options = ("--agents", str(examples), "--address", server.address)
+                steps = Demo(out, server, client, (*options, "--model", model) if model else options, answer)
+                code = await steps.run()
+    except TimeoutError:
+        text = f"A step of the demo took longer than {STEP_LIMIT_S:g} s. Server and worker are stopped."
+        raise Problem(Exit.FAILED, text) from None
+    except asyncio.CancelledError:
+        error("Interrupted; server and worker are stopped.")
+        return Exit.INTERRUPTED
+    out.console.print()
+    out.line(f"{time.monotonic() - began:.0f} s; server and workers are stopped. To keep them running, and for more:")
+    out.line(f"{program_name()} worker --embedded --agents examples --model demo", style="cyan")
+    out.line(f"{program_name()} --help", style="cyan")
+    return code
 
-        from waystation.cli.story import tell
 
-        return asyncio.run(tell(options))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+class Demo:
+    """The six steps."""
+
+    def __init__(
+        self,
+        out: Output,
+        server: EmbeddedServer,
+        client: AgentClient,
+        worker_options: Sequence[str],
+        answer: Action | None,
+    ) -> None:
+        self._out, self._server, self._client = out, server, client
+        self._worker_options, self._answer = worker_options, answer
+        self._target = Target(address=server.address, program=program_name(), temporal=temporal_name())
+        self._waits = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._step = 0
+
+    async def run(self) -> Exit:
+        """Show everything."""
+        self._heading("A Temporal server and a worker, each a process of its own")
+        self._fact("server", f"{self._server.address}, pid {self._server.pid}, keeps its data in a file")
+        self._fact("Web UI", self._server.ui_url or "")
+        async with WorkerProcess(*self._worker_options) as first:
+            self._introduce(first)
+            self._heading("Trigger the agent twice, as any program with a Temporal client would")
+            small, large = [await self._trigger(*one) for one in (SMALL, LARGE)]
+            self._heading("What happens, as it is recorded")
+            watching = [asyncio.create_task(self._watch(one, tag)) for one, tag in ((small, "small"), (large, "large"))]
+            try:
+                async with asyncio.timeout(STEP_LIMIT_S):
+                    await watching[0]
+                    await _first(asyncio.ensure_future(self._waits.wait()), watching[1])
+                self._explain(await large.pending())
+                self._heading("Crash: kill the worker while the call waits")
+                code = await first.kill()
+                self._fact("SIGKILL", f"worker pid {first.pid} is gone, exit code {code}; no worker runs now")
+                await self._still_waits("the server", large.pending)
+                async with WorkerProcess(*self._worker_options) as second:
+                    self._fact("restart", f"another worker, pid {second.pid}")
+                    # A query is answered by workflow code, which has been rebuilt from history for it.
+                    await self._still_waits("the worker", lambda: large.handle.query("pending"))
+                    self._heading("Answer it")
+                    action = await self._decide()
+                    if action is not None:
+                        await large.answer(action, by="demo")
+                    async with asyncio.timeout(STEP_LIMIT_S):
+                        await watching[1]
+                    recording = await Recording.of(large)
+                    self._count_payments(recording)
+            finally:
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
+        self._heading("Debug it: replay the recorded history against the code as it is now")
+        return await self._replay(recording)
+
+    # The steps.
+
+    def _introduce(self, worker: "WorkerProcess") -> None:
+        self._fact("worker", f"pid {worker.pid}, serves {', '.join(worker.facts['agents'])}")
+        if worker.facts["model"] == "demo":
+            self._fact("model", "offline stand-in: a few fixed rules, no language model.")
+            self._fact("", "With GOOGLE_API_KEY set, Gemini does the talking.")
+        else:
+            self._fact("model", str(worker.facts["model"]))
+
+    async def _trigger(self, id: str, message: str) -> Invocation:
+        invocation = await self._client.start(AGENT, message, id=id, user_id=USER)
+        self._fact(id, f'"{message}"')
+        return invocation
+
+    async def _watch(self, invocation: Invocation, name: str) -> None:
+        """Write events as they come, and note when the invocation begins and ends to wait."""
+        tag = Text(f"{name}  ", style="cyan" if name == "small" else "green")
+        seen, waited = 0, False
+        async for log in invocation.follow():
+            for event in log.events[seen:]:
+                self._out.event(event, tag=tag)
+            seen = len(log.events)
+            if log.waiting():
+                waited = True
+                if not log.busy:
+                    self._waits.set()
+            elif waited:
+                self._answered.set()
+        with contextlib.suppress(WorkflowFailureError):  # the last event said so
+            result = await invocation.result()
+            self._out.line(Text.assemble(" " * 10, tag, (result.status, "bold green")))
+
+    def _explain(self, waiting: Sequence[PendingCall]) -> None:
+        if not waiting:
+            raise Problem(Exit.FAILED, "The agent did not ask for an approval; `--model demo` does.")
+        self._out.waits(waiting, self._target)
+        path = f"{self._server.ui_url}/namespaces/default/workflows/{waiting[0].invocation_id}"
+        self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
+        self._out.line(Text.assemble(("           Send a Signal", "dim"), (' "answer" with the same JSON', "dim")))
+
+    async def _still_waits(self, who: str, pending: Callable[[], Awaitable[Any]]) -> None:
+        async with asyncio.timeout(STEP_LIMIT_S):
+            calls = [PendingCall.model_validate(call) for call in await pending()]
+        if not calls:
+            raise Problem(Exit.FAILED, f"{who} knows of no call that waits in {LARGE[0]}.")
+        self._fact("still waits", f"{terminal.asked(calls[0])} [{calls[0].function_call_id}], says {who}")
+
+    async def _decide(self) -> Action | None:
+        """Return the answer, or None when another answer came first."""
+        if self._answer:
+            self._fact("answer", f"{self._answer}, as --answer says")
+            return self._answer
+        lines = Lines(lambda: PromptSession(f"{self._out.margin}Approve? [Y/n] "))
+        if not lines.typed or os.environ.get("CI"):
+            self._fact("answer", "approve; there is nobody to ask in a terminal")
+            return "approve"
+        self._out.line("Answer here, or in one of the other ways.", style="dim")
+        answers: dict[str, Action] = {"": "approve", "y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
+        while True:
+            reading = asyncio.ensure_future(lines.next())
+            await _first(reading, asyncio.ensure_future(self._answered.wait()))
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait((reading,))
+                self._out.line("(answered by another way)", style="dim")
+                return None
+            line = reading.result()
+            if line is None:
+                raise Problem(Exit.FAILED, "No answer came from the terminal; the call would have gone on waiting.")
+            if action := answers.get(line.strip().lower()):
+                return action
+
+    def _count_payments(self, recording: Recording) -> None:
+        """Say how often the money was paid, and check that it was paid once if that was approved."""
+        approved = any(call.answer and call.answer.action == "approve" for call in recording.log.calls.values())
+        runs = [run for run in attempts_of(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
+        count, attempts = len(runs), sum(run.count for run in runs)
+        times = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
+        self._fact("count", f"`{TOOL}` {times} (activities: {count}, attempts: {attempts})")
+        if count != int(approved) or attempts != count:
+            raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
+
+    async def _replay(self, recording: Recording) -> Exit:
+        replayed = await replayed_runs(recording)
+        size = sum(event.ByteSize() for history in recording.histories for event in history.events)
+        verdict = "replays against the present code" if replayed.problem is None else replayed.problem
+        self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; it {verdict}")
+        self._out.table(state_table(replayed.recording))
+        return Exit.OK if replayed.problem is None else Exit.FAILED
+
+    # How it reads.
+
+    def _heading(self, text: str) -> None:
+        self._step += 1
+        self._out.console.print()
+        self._out.console.print(Text.assemble((f"{self._step}  ", "bold cyan"), (text, "bold")))
+
+    def _fact(self, label: str, text: str) -> None:
+        self._out.hanging(Text(f"{label:13}  ", style="dim"), [Text(text)])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+async def _first(*awaited: asyncio.Future[Any]) -> None:
+    """Wait for the first to end; raise what it raised. The others go on."""
+    done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+    for one in done:
+        one.result()
+
+
+class WorkerProcess:
+    """`waystation worker` as a process of its own, ready when the block is entered and gone when it is left."""
+
+    def __init__(self, *options: str) -> None:
+        self._command = [sys.executable, "-m", "waystation.worker", "--log-format", "json", *options]
+        self._process: asyncio.subprocess.Process
+        self._logged: list[str] = []
+        self.facts: JsonObject = {}
+        """What it logged when it was ready: `agents`, `model`, `task_queue`, …"""
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            *bound_to_this_process(self._command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            # A Ctrl-C in the terminal is for the program that started it, which then stops it.
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            async with asyncio.timeout(READY_LIMIT_S):
+                self.facts = await self._until_ready()
+        except BaseException as raised:
+            await self._stop()
+            if isinstance(raised, TimeoutError):
+                text = f"The worker was not ready within {READY_LIMIT_S:g} s: {self._problems()}"
+                raise Problem(Exit.FAILED, text) from None
+            raise
+        self._reading = asyncio.create_task(self._read_on())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+        self._reading.cancel()
+
+    async def kill(self) -> int:
+        """Kill it, as a crash would, and return its exit code."""
+        self._process.kill()
+        return await self._process.wait()
+
+    async def _stop(self) -> None:
+        for name in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.returncode is None:
+                self._process.send_signal(name)
+                await asyncio.wait((asyncio.ensure_future(self._process.wait()),), timeout=STOP_LIMIT_S)
+
+    async def _until_ready(self) -> JsonObject:
+        """Return what it logs when it is ready."""
+        assert self._process.stderr is not None
+        async for line in self._process.stderr:
+            self._logged.append(line.decode(errors="replace").strip())
+            if b'"worker.ready"' in line:
+                facts: JsonObject = json.loads(line)
+                return facts
+        code = await self._process.wait()
+        raise Problem(Exit.FAILED, f"The worker ended with code {code}: {self._problems()}")
+
+    async def _read_on(self) -> None:
+        """Read what it logs, so that it never waits for a reader."""
+        assert self._process.stderr is not None
+        async for _ in self._process.stderr:
+            pass
+
+    def _problems(self) -> str:
+        """Return the errors that it logged, or else what it logged last."""
+        errors = []
+        for line in self._logged:
+            with contextlib.suppress(ValueError, AttributeError):  # no JSON, or no object
+                fields = json.loads(line)
+                if fields.get("level") in ("error", "critical"):
+                    errors.append(str(fields.get("problem") or fields.get("event")))
+        return "; ".join(errors or self._logged[-3:]) or "it logged nothing"

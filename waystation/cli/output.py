@@ -53,6 +53,10 @@ class Output:
         sys.stdout.write(terminal.safe_json(value) + "\n")
         sys.stdout.flush()
 
+    def result(self, record: object, text: str | Text) -> None:
+        """Write a result: its JSON record with `--json`, else its text for people."""
+        self.record(record) if self.json else self.line(text)
+
     def line(self, text: str | Text = "", *, style: str = "") -> None:
         """Write one line, which the terminal wraps; what it holds can be copied whole."""
         line = Text(self.margin, style=style).append(terminal.visible(text))
@@ -83,6 +87,11 @@ class Output:
                 self.line(prefix + piece)
                 prefix = Text(" " * width)
 
+    def facts(self, facts: Iterable[tuple[str, str]]) -> None:
+        """Write facts below a line, each with its label."""
+        for label, text in facts:
+            self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
+
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
         """Write an event; `tag` stands between its time and what it says."""
         lines = [line.styled() for line in terminal.lines_of(event)]
@@ -100,8 +109,14 @@ class Output:
         for call in calls:
             self.line()
             self.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
-            for label, text in _facts(call):
-                self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
+            self.facts(
+                [
+                    ("call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"),
+                    ("asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"),
+                    *terminal.facts(call),
+                    *policy_terms.terms(call),
+                ]
+            )
             for action in terminal.answers(call):
                 self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
             # Not for a credential, whose answer says only that it is in the store, nor where a token is needed.
@@ -122,13 +137,6 @@ class Output:
     def table(self, table: Table) -> None:
         """Write a table."""
         self.console.print(Padding(table, (0, 0, 0, len(self.margin))))
-
-
-def _facts(call: PendingCall) -> Iterable[tuple[str, str]]:
-    yield "call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"
-    yield "asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"
-    yield from terminal.facts(call)
-    yield from policy_terms.terms(call)
 
 
 def error(message: str) -> None:

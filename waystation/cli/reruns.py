@@ -1,25 +1,25 @@
-"""Run a recorded step again: ask the person in front of the terminal first, and show the difference."""
+"""`waystation rerun`: run a recorded step again, having asked the person in front of the terminal first."""
 
 import asyncio
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json as json_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from waystation.activities.log_cache import LogCache
 from waystation.activities.model_choice import DEMO, Models
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import Sessions
-from waystation.cli.asking import edited_into
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.command_context import AsJson, Called, CommandContext, Source, parse_object
+from waystation.cli.exit_codes import Exit, Problem, file_problems
 from waystation.cli.output import Output
-from waystation.cli.person import Person, present
-from waystation.cli.recordings import Recordings, is_file
-from waystation.cli.target import Target
+from waystation.cli.recordings import is_file, read_invocation
+from waystation.cli.terminal_input import present
 from waystation.client import AgentClient
 from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
-from waystation.core.payload import JsonObject
 from waystation.core.settings import Stores
 from waystation.presentation import terminal
 from waystation.replay.activity_replay import NotApproved, NotAPrompt, NotAsked, PlannedCall, Workshop, parse_prompt
@@ -31,70 +31,88 @@ from waystation.worker.services import lasting_services
 NOTHING_RAN = "Nothing was run."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the options say."""
+async def rerun(
+    ctx: CommandContext,
+    source: Source,
+    event: Annotated[int, typer.Argument(metavar="N", help="Number of an event, as `events` lists them.", min=1)],
+    agents: Annotated[list[Path], typer.Option(metavar="DIR", help="Where agents are found, as for a worker.")],
+    called: Called = None,
+    call: Annotated[
+        str | None, typer.Option(metavar="CALL", help="The call, such as fc-1, when the event has several.")
+    ] = None,
+    args: Annotated[str | None, typer.Option(metavar="JSON", help="Instead of the recorded arguments.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before a tool runs.")] = False,
+    unapproved: Annotated[
+        bool, typer.Option("--unapproved", help="Run a call that needed an approval and never had it.")
+    ] = False,
+    model_call: Annotated[
+        bool, typer.Option("--model-call", help="Of an event with calls: the model call that made them.")
+    ] = False,
+    prompt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="An edited prompt, as --write-prompt wrote it.")
+    ] = None,
+    write_prompt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the prompt, and do not call the model.")
+    ] = None,
+    edit: Annotated[bool, typer.Option("--edit", help="Edit the prompt in $EDITOR first.")] = False,
+    instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="Instead of the system instruction.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Ask this model; `demo` for the agent's offline stand-in.")
+    ] = None,
+    artifacts: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where artifacts are: a folder or object store.")
+    ] = None,
+    memory: Annotated[Path | None, typer.Option(metavar="FILE", help="Where memories are.")] = None,
+    credentials: Annotated[str | None, typer.Option(metavar="URL", help="Where credentials are.")] = None,
+    json: AsJson = False,
+) -> Exit:
+    """Run the tool call or the model call of an event again, on this machine, and show what differs.
 
-    source: str
-    event: int
-    called: str | None = None
-    agents: Sequence[Path]
-    call: str | None = None
-    args: JsonObject | None = None
-    yes: bool = False
-    unapproved: bool = False
-    model_call: bool = False
-    prompt: Path | None = None
-    write_prompt: Path | None = None
-    edit: bool = False
-    instruction: str | None = None
-    model: str | None = None
-    services: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def of_model(self) -> list[str]:
-        """The options that are for model calls."""
-        given = {
-            "--model-call": self.model_call,
-            "--prompt": self.prompt,
-            "--write-prompt": self.write_prompt,
-            "--edit": self.edit,
-            "--instruction": self.instruction is not None,
-            "--model": self.model,
-        }
-        return [name for name, value in given.items() if value]
-
-    @property
-    def of_tool(self) -> list[str]:
-        """The options that are for tool calls."""
-        given = {"--call": self.call, "--args": self.args is not None, "--unapproved": self.unapproved}
-        return [name for name, value in given.items() if value]
-
-
-async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
-    """Run the step again, and write what came of it beside what was recorded.
-
-    Raises:
-        Problem: It cannot be run, or is not to be.
+    A tool gets the recorded arguments and context, the idempotency key included, and what it does is real: it is asked
+    for first, unless its effect is `read`. Nothing is written to the server or the history.
     """
-    if wanted.of_model and wanted.of_tool:
-        text = f"{wanted.of_tool[0]} is for tool calls, {wanted.of_model[0]} for model calls; give one of them."
+    arguments = parse_object("--args", args)
+    for_models = _given(ctx, "model_call", "prompt", "write_prompt", "edit", "instruction", "model")
+    for_tools = _given(ctx, "call", "args", "unapproved")
+    if for_models and for_tools:
+        text = f"{for_tools[0]} is for tool calls, {for_models[0]} for model calls; give one of them."
         raise Problem(Exit.USAGE, text)
-    client = None if is_file(wanted.source) else await target.connect()
-    recording = await Recordings(target, client).invocation(wanted.source, wanted.called)
-    conversations = _sessions(client) if client else None
-    try:
+    out = ctx.out
+    client = None if is_file(source) else await ctx.connect()
+    recording = await read_invocation(ctx, source, called)
+    stores: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
+    with _problems(out):
         async with Workshop(
-            wanted.agents,
-            models=Models(DEMO if wanted.model == DEMO else None),
-            services=lasting_services(Stores(**wanted.services)),
-            conversations=conversations,
-            on_heartbeat=lambda *said: _beat(out, said),
+            agents,
+            models=Models(DEMO if model == DEMO else None),
+            services=lasting_services(Stores(**{name: store for name, store in stores.items() if store is not None})),
+            conversations=_sessions(client) if client else None,
+            on_heartbeat=lambda *details: _show_heartbeat(out, details),
         ) as workshop:
-            if wanted.of_model or _is_model_call(recording, wanted):
-                found: Rerun | None = await _model_call(out, workshop, recording, wanted)
+            of_model = not calls_in(recording, event) and model_number(recording, event) is not None
+            result: Rerun
+            if for_models or (of_model and not for_tools):
+                edited = await _edited_prompt(out, workshop, recording, event, prompt, write_prompt, edit=edit)
+                if write_prompt:
+                    return Exit.OK
+                named = None if model == DEMO else model
+                result = await workshop.rerun_model(
+                    recording, event, prompt=edited, instruction=instruction, model=named
+                )
             else:
-                found = await _tool_call(out, workshop, recording, wanted)
+                planned = await workshop.planned(recording, event, call=call, args=arguments)
+                if not yes and (planned.effect != "read" or planned.unapproved):
+                    unapproved = _agree(out, planned, unapproved=unapproved)
+                result = await workshop.rerun_tool(recording, planned, unapproved=unapproved)
+    out.record(result.to_json()) if json else out.show(result)
+    return Exit.FAILED if result.failure else Exit.OK
+
+
+@contextmanager
+def _problems(out: Output) -> Iterator[None]:
+    """Turn the errors of a step that cannot be run into those of a command."""
+    try:
+        yield
     except (NoSuchEvent, NoSuchStep) as error:
         raise Problem(Exit.UNKNOWN, str(error)) from None
     except UnknownAgent as error:  # whose message is that of a worker
@@ -109,45 +127,27 @@ async def rerun(target: Target, out: Output, wanted: Wanted) -> Exit:
             "Stopping. Whether a tool took effect, only it can tell; Ctrl-C once more leaves one that does not end."
         )
         raise
-    if found is None:
-        return Exit.OK
-    if out.json:
-        out.record(found.to_json())
-    else:
-        out.console.print(found.__rich__())
-    return Exit.FAILED if found.failure else Exit.OK
+
+
+def _given(ctx: CommandContext, *names: str) -> list[str]:
+    """Return which of some options were given, as they are written."""
+    return [f"--{name.replace('_', '-')}" for name in names if ctx.params[name] not in (None, False)]
 
 
 def _sessions(client: AgentClient) -> Sessions:
-    return Sessions(
-        client.temporal, client.blobs, ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
-    )
+    return Sessions(client.temporal, client.blobs, ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs)))
 
 
-def _is_model_call(recording: Recording, wanted: Wanted) -> bool:
-    """Whether an event is what a model said, without a call that could be meant."""
-    calls = calls_in(recording, wanted.event)
-    return not calls and not wanted.of_tool and model_number(recording, wanted.event) is not None
-
-
-async def _tool_call(out: Output, workshop: Workshop, recording: Recording, wanted: Wanted) -> Rerun:
-    planned = await workshop.planned(recording, wanted.event, call=wanted.call, args=wanted.args)
-    unapproved = wanted.unapproved
-    if not wanted.yes and (planned.effect != "read" or planned.unapproved):
-        person = present()
-        if person is None or out.json:
-            text = f"{planned.what} has the effect `{planned.effect}`, and nobody can be asked here: --yes runs it."
-            raise Problem(Exit.USAGE, f"{text} {NOTHING_RAN}")
-        unapproved = _agreed(out, person, planned, unapproved=unapproved)
-    return await workshop.rerun_tool(recording, planned, unapproved=unapproved)
-
-
-def _agreed(out: Output, person: Person, planned: PlannedCall, *, unapproved: bool) -> bool:
+def _agree(out: Output, planned: PlannedCall, *, unapproved: bool) -> bool:
     """Ask whether a call may run; return whether also unapproved.
 
     Raises:
-        Problem: It may not.
+        Problem: It may not, or nobody can be asked.
     """
+    person = None if out.json else present()
+    if person is None:
+        text = f"{planned.what} has the effect `{planned.effect}`, and nobody can be asked here: --yes runs it."
+        raise Problem(Exit.USAGE, f"{text} {NOTHING_RAN}")
     out.line(terminal.safe(planned.what), style="bold yellow")
     shown = {name: terminal.unsecret(name, value) for name, value in planned.args.items()}
     out.line(terminal.safe_json(shown, indent=2))
@@ -167,30 +167,34 @@ def _agreed(out: Output, person: Person, planned: PlannedCall, *, unapproved: bo
     return unapproved
 
 
-async def _model_call(out: Output, workshop: Workshop, recording: Recording, wanted: Wanted) -> Rerun | None:
-    prompt = await asyncio.to_thread(_read, wanted.prompt) if wanted.prompt else None
-    if wanted.write_prompt or wanted.edit:
-        now = await workshop.prompt(recording, wanted.event)
-        text = json.dumps(now, ensure_ascii=False, indent=2) + "\n"
-        if wanted.write_prompt:
-            await asyncio.to_thread(_write, wanted.write_prompt, text)
-            out.remark(f"Edit {str(wanted.write_prompt)!r}, and give it to --prompt.")
-            return None
-        prompt = _edited(out, text if prompt is None else prompt)
-    named = None if wanted.model == DEMO else wanted.model
-    return await workshop.rerun_model(
-        recording, wanted.event, prompt=prompt, instruction=wanted.instruction, model=named
-    )
-
-
-def _edited(out: Output, text: str) -> str:
-    """Have a prompt changed in the person's editor, as often as it takes to be one."""
+async def _edited_prompt(
+    out: Output,
+    workshop: Workshop,
+    recording: Recording,
+    event: int,
+    file: Path | None,
+    write_to: Path | None,
+    *,
+    edit: bool,
+) -> str | None:
+    """Return the prompt to ask with, from a file or an editor; None for the recorded one. Or write it to a file."""
+    text = None
+    if file is not None:
+        with file_problems(file):
+            text = await asyncio.to_thread(file.read_text, encoding="utf-8")
+    if not (write_to or edit):
+        return text
+    current = json_module.dumps(await workshop.prompt(recording, event), ensure_ascii=False, indent=2) + "\n"
+    if write_to is not None:
+        with file_problems(write_to, "written"):
+            await asyncio.to_thread(write_to.write_text, current, encoding="utf-8")
+        out.remark(f"Edit {str(write_to)!r}, and give it to --prompt.")
+        return None
     person = present()
-    edited = edited_into(_prompt, person, out, text, undone=NOTHING_RAN) if person else None
+    edited = person.edited_into(_prompt, out, current if text is None else text, undone=NOTHING_RAN) if person else None
     if edited is None:
-        raise Problem(
-            Exit.USAGE, f"--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not. {NOTHING_RAN}"
-        )
+        remedy = "--edit needs a terminal and $EDITOR; --write-prompt and --prompt do not."
+        raise Problem(Exit.USAGE, f"{remedy} {NOTHING_RAN}")
     return edited
 
 
@@ -199,23 +203,6 @@ def _prompt(text: str) -> str:
     return text
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be read: it is no text in UTF-8.") from None
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Problem(Exit.USAGE, f"{str(file)!r} cannot be written: {error.strerror}.") from None
-
-
-def _beat(out: Output, said: tuple[object, ...]) -> None:
-    """Show what a tool says while it runs."""
-    if said and out.console.is_terminal and not out.json:
-        out.remark(terminal.short_json([str(each) for each in said]))
+def _show_heartbeat(out: Output, details: tuple[object, ...]) -> None:
+    if details and out.console.is_terminal and not out.json:
+        out.remark(terminal.short_json([str(detail) for detail in details]))

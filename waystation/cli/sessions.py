@@ -1,137 +1,173 @@
-"""`waystation chat`, `sessions` and `session`: their options. What they do is in the modules that they load."""
+"""`waystation sessions` and `session`: list sessions, show one, close it, delete it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from rich import box
+from rich.table import Column, Table
+from rich.text import Text
 
-from waystation.cli.command import run_command
+from waystation.cli.command_context import App, AsJson, AsyncCommand, CommandContext, User, command_group
+from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.output import Output
+from waystation.client import DeletedSession, Session
+from waystation.core import errors
 from waystation.core.settings import Stores
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
+from waystation.presentation import terminal
 
-if TYPE_CHECKING:
-    from waystation.cli.output import Output
-    from waystation.cli.target import Target
-    from waystation.client import AgentClient
+STORES = Stores()
+"""Where workers keep things by default."""
+ANY_AGENT = "-"
+"""For sessions whose agent is not known; nothing that is read depends on it."""
 
-ARTIFACTS, MEMORY = Stores().artifacts, Stores().memory
-"""Where workers keep them unless told otherwise; as in `activities.services`, which takes long to load."""
+SessionName = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Name of the session, as `waystation sessions` lists it.")
+]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="Name of the session, as `waystation sessions` lists it.")]
-User = Annotated[str, typer.Option(help="Whose session it is.")]
-App = Annotated[str, typer.Option(help="In which app.")]
-
-session_commands = typer.Typer(
-    name="session",
-    help="Look at a session, close it, or delete it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+session = command_group("Show a session, close it, or delete it.")
 
 
-def chat(
-    ctx: typer.Context,
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")],
-    session: Annotated[str | None, typer.Option(help="Name of the session; a new one if left out.")] = None,
-    user: User = DEFAULT_USER,
-    app: App = DEFAULT_APP,
-    json: AsJson = False,
-) -> None:
-    """Converse with an agent. /help says what else can be typed. Lines can be piped in.
+@contextmanager
+def _name_problems() -> Iterator[None]:
+    """Turn the error of names from which no workflow id can be made into a usage error."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise Problem(Exit.USAGE, str(error)) from None
 
-    Ctrl-D and Ctrl-C leave; the conversation goes on, and --session takes it up again.
+
+async def open_session(ctx: CommandContext, name: str, user: str, app: str, agent: str = ANY_AGENT) -> Session:
+    """Return a session of the server.
+
+    Raises:
+        Problem: No session can have these names.
     """
-
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.talk import talk
-
-        return await talk(client, out, target, agent=agent, session_id=session, user_id=user, app=app)
-
-    _run_session_command(ctx, action, json=json, session=session)
+    client = await ctx.connect()
+    with _name_problems():
+        return client.session(agent=agent, session_id=name, user_id=user, app=app)
 
 
-def sessions(
-    ctx: typer.Context,
+async def sessions(
+    ctx: CommandContext,
     agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
     user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
     app: Annotated[str | None, typer.Option(help="Only those of this app.")] = None,
     json: AsJson = False,
-) -> None:
+) -> Exit:
     """List sessions, those that began last first. No worker has to run."""
+    client = await ctx.connect()
+    dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
+    table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
+    async for entry in client.sessions.list(agent=agent, user_id=user, app=app):
+        if json:
+            ctx.out.record(entry.to_json())
+        names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not taken up")
+        style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
+        since = terminal.clock(entry.started_at.timestamp())
+        table.add_row(*(Text(terminal.safe(name)) for name in names), Text(entry.status, style), since)
+    if json:
+        return Exit.OK
+    if table.row_count:
+        ctx.out.table(table)
+    else:
+        ctx.out.line(f"No such session in {ctx.target.where()}. `waystation chat AGENT` begins one.")
+    return Exit.OK
 
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.session_actions import listing
 
-        return await listing(client, out, target, agent=agent, user_id=user, app=app)
-
-    _run_session_command(ctx, action, json=json)
-
-
-@session_commands.command()
-def show(
-    ctx: typer.Context, name: Name, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
-) -> None:
+@session.command(cls=AsyncCommand)
+async def show(
+    ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
+) -> Exit:
     """Print what was said in a session, its state, and what waits. No worker has to run."""
+    out, session = ctx.out, await open_session(ctx, name, user, app)
+    events, state, waiting = await session.events(), await session.state(), await session.pending()
+    if json:
+        for event in events:
+            out.record({"event": event.to_json()})
+        out.record({"state": state})
+        out.record({"pending": [call.model_dump(mode="json") for call in waiting]})
+        return Exit.OK
+    for event in events:
+        out.event(event)
+    if state:
+        out.line()
+        out.line("state", style="bold")
+        out.line(terminal.state(state))
+    out.waits(waiting, ctx.target)
+    return Exit.OK
 
-    async def action(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.session_actions import show
 
-        return await show(client, out, target, session_id=name, user_id=user, app=app)
-
-    _run_session_command(ctx, action, json=json, session=name)
-
-
-@session_commands.command()
-def close(
-    ctx: typer.Context, name: Name, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
-) -> None:
+@session.command(cls=AsyncCommand)
+async def close(
+    ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
+) -> Exit:
     """Let a session take no further message; it ends when its invocations have."""
-
-    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
-        from waystation.cli.session_actions import close
-
-        return await close(client, out, session_id=name, user_id=user, app=app)
-
-    _run_session_command(ctx, action, json=json, session=name)
+    receipt = await (await open_session(ctx, name, user, app)).close()
+    left = int(receipt.get("open") or 0)
+    rest = f"; {left} still open in it, with which it ends" if left else ""
+    ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.safe(name)}{rest}"))
+    return Exit.OK
 
 
-@session_commands.command()
-def delete(
-    ctx: typer.Context,
-    name: Name,
+@session.command(cls=AsyncCommand)
+async def delete(
+    ctx: CommandContext,
+    name: SessionName,
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
     artifacts: Annotated[
         str, typer.Option(metavar="URL", help="Where workers keep artifacts: a folder or object store.")
-    ] = str(ARTIFACTS),
-    memory: Annotated[Path, typer.Option(metavar="FILE", help="Where workers keep memories.")] = MEMORY,
+    ] = str(STORES.artifacts),
+    memory: Annotated[Path, typer.Option(metavar="FILE", help="Where workers keep memories.")] = STORES.memory,
     json: AsJson = False,
-) -> None:
+) -> Exit:
     """Delete a session: its workflows, its artifacts, and what was remembered of it. Cannot be undone.
 
-    What goes on in it is stopped. May be repeated, also when it was interrupted. No worker has to run.
+    Its open invocations are stopped. May be repeated, also when it was interrupted. No worker has to run.
     """
+    # Here, because object stores take long to load.
+    from waystation.artifacts import ObjectStoreArtifactService
+    from waystation.memory import SqliteMemoryService
 
-    async def action(client: "AgentClient", out: "Output", _target: "Target") -> int:
-        from waystation.cli.session_actions import delete
+    client, out = await ctx.connect(), ctx.out
+    try:
+        with _name_problems():
+            deleted = await client.sessions.delete(
+                name,
+                user_id=user,
+                app=app,
+                artifacts=ObjectStoreArtifactService(artifacts),
+                memory=SqliteMemoryService(memory),
+            )
+    except errors.StoreFailed as error:
+        remedy = "Say with --artifacts and --memory where workers keep them, and repeat it."
+        raise Problem(Exit.FAILED, f"{error}. {remedy}") from None
+    if json:
+        out.record(deleted.to_json())
+    else:
+        _write_deleted(out, name, deleted)
+    if not deleted:
+        who = "" if (user, app) == (DEFAULT_USER, DEFAULT_APP) else f" of user {user!r} in app {app!r}"
+        raise errors.UnknownSession(
+            f"There is nothing of a session {name!r}{who}; `waystation sessions` lists those there are, "
+            "with their users and apps."
+        )
+    return Exit.OK
 
-        where = {"session_id": name, "user_id": user, "app": app}
-        return await delete(client, out, artifacts=artifacts, memory=memory, **where)
 
-    _run_session_command(ctx, action, json=json, session=name)
-
-
-def _run_session_command(ctx: typer.Context, action: Any, *, json: bool, session: str | None = None) -> None:
-    async def checked(client: "AgentClient", out: "Output", target: "Target") -> int:
-        from waystation.cli.exits import Exit, Problem
-
-        try:
-            return int(await action(client, out, target))
-        except ValueError as error:  # of names that make no workflow id
-            if type(error) is not ValueError:
-                raise
-            raise Problem(Exit.USAGE, str(error)) from None
-
-    run_command(ctx, checked, json=json, invocation=session)
+def _write_deleted(out: Output, name: str, deleted: DeletedSession) -> None:
+    if deleted:
+        nouns = ("workflow", "workflows"), ("artifact", "artifacts"), ("memory", "memories")
+        counts = len(deleted.workflows), len(deleted.artifacts), deleted.memories
+        parts = [f"{count} {noun[count != 1]}" for count, noun in zip(counts, nouns, strict=True)]
+        out.line(Text.assemble(("deleted", "bold"), f" {terminal.safe(name)}: {', '.join(parts)}"))
+        for id in deleted.stopped:
+            out.line(f"  stopped  {terminal.safe(id)}", style="dim")
+    for left in deleted.left:
+        out.line(f"  left     {terminal.safe(left)}", style="yellow")

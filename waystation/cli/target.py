@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from waystation.cli.exits import Exit, Problem
+from waystation.cli.exit_codes import Exit, Problem
 from waystation.client import AgentClient, connect, connection_problem, connection_settings
 from waystation.core.answer import PendingCall
 from waystation.core.errors import InvalidConfiguration
@@ -83,13 +83,9 @@ class Target:
         parts += ["--app", quoted(app)] if app != DEFAULT_APP else []
         return " ".join(parts)
 
-    def answer_command(self, action: str, invocation: str, call: str) -> list[str]:
-        """Return the command of this program that answers a call, in parts."""
-        return [self._program(), f"{action} {quoted(invocation)} {call}"]
-
-    def approval_command(self, action: str, approval_id: str) -> list[str]:
-        """Return the command of this program that answers a call by its approval id, in parts."""
-        return [self._program(), f"{action} {quoted(approval_id)}"]
+    def answer_command(self, action: str, id: str, call: str = "") -> list[str]:
+        """Return the command of this program that answers a call of an invocation, or an approval id, in parts."""
+        return [self._program(), f"{action} {quoted(id)} {call}".rstrip()]
 
     def signal_command(self, call: PendingCall) -> list[str]:
         """Return the command of the `temporal` CLI that approves a call, in parts, with all that its policy wants."""
@@ -109,8 +105,8 @@ class Target:
         return " ".join([self.program, *self._options(), *store])
 
     def _options(self) -> list[str]:
-        given = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}
-        return [f"{name} {quoted(value)}" for name, value in given.items() if value]
+        options = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}
+        return [f"{name} {quoted(value)}" for name, value in options.items() if value]
 
 
 def quoted(word: str) -> str:

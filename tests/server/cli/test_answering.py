@@ -144,10 +144,10 @@ async def test_a_call_is_taken_on_given_back_and_waived(serve: Serve, waystation
         invocation = await env.client.start("payer", "go")
         await waiting(invocation, "fc-1", "fc-2")
         id = f"{invocation.id}/fc-1"
-        assert (await waystation(env, "claim", id, "--by", "dana")).out.startswith("took on pay(amount=5)")
+        assert (await waystation(env, "claim", id, "--by", "dana")).out.startswith("claimed pay(amount=5)")
         assert "by dana" in (await waystation(env, "pending", invocation.id)).out
         assert (await waystation(env, "approve", id, "--by", "emil")).code == 5
-        assert (await waystation(env, "release", id, "--by", "emil")).out.startswith("gave back")
+        assert (await waystation(env, "release", id, "--by", "emil")).out.startswith("released")
         assert (await waystation(env, "waive", id, "--comment", "known")).out.startswith("waived the approval of")
         assert (await waystation(env, "cancel", f"{invocation.id}/fc-2")).out.startswith("cancelled ask")
         await invocation.result()

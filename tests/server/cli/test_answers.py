@@ -98,7 +98,7 @@ async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serv
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
         told = await waystation(env, "progress", invocation.id, "--quiet", "--response", '{"status": "at customs"}')
-        assert told.out.startswith('told the progress of ask(purpose="x") [fc-1]')
+        assert told.out.startswith('reported the progress of ask(purpose="x") [fc-1]')
         [call] = await invocation.pending()
         assert call.interim == {"status": "at customs"}
         ran = await waystation(env, "respond", invocation.id, "--response", '{"status": "delivered"}', "--json")

@@ -17,11 +17,11 @@ from tests.server.approvals.asking import asker, payer
 from tests.server.cli.test_pending import POLICY, call
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
-from waystation.cli import asking
-from waystation.cli.exits import Problem
+from waystation.cli import approvals
+from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
-from waystation.cli.person import Person
 from waystation.cli.target import Target
+from waystation.cli.terminal_input import Person
 from waystation.core.answer import Action, PendingCall
 from waystation.core.payload import JsonObject
 
@@ -56,13 +56,13 @@ def output() -> tuple[Output, io.StringIO]:
 def filled(person: Person, shown: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
     """Return the fields of the answer, and what was written meanwhile."""
     out, stream = output()
-    return asking.fill(person, out, shown, action, fields), stream.getvalue()
+    return approvals.ask_for_missing(person, out, shown, action, fields), stream.getvalue()
 
 
 def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
     """Arguments in full, but for secrets; who asks, who may answer, until when."""
     out, stream = output()
-    asking.show(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
+    approvals.show_call(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
     shown = stream.getvalue()
     assert "x" * 300 in shown.replace("\n", "")
     assert "plum" not in shown
@@ -76,7 +76,7 @@ def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
     person = Types("y", "because", "y", editor=lambda _: next(left))
     given, written = filled(person, call(), "edit")
     assert given == {"args": {"amount": 1}, "comment": "because"}
-    assert "That is no JSON" in written
+    assert "is not valid JSON" in written
     assert [line for line in written.splitlines() if line[:1] in "+-"] == [
         *("--- asked", "+++ edited", '-  "amount": 9', '+  "amount": 1')
     ]
@@ -139,7 +139,7 @@ def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
     person = Types("done", '{"status": "done"}', "", "y")
     given, written = filled(person, call(kind="long_running"), "respond")
     assert given["response"] == {"status": "done"}
-    assert "no JSON" in written
+    assert "is not valid JSON" in written
 
 
 def test_a_comment_that_the_policy_wants_is_insisted_on() -> None:
@@ -161,17 +161,17 @@ def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
     """Nothing is guessed."""
     out, _ = output()
     with pytest.raises(Problem, match="is none of them"):
-        asking.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
+        approvals.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
 def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
     """The oldest; how the others are found is said."""
     out, stream = output()
     many = [call(invocation_id=f"payer-{n}") for n in range(60)]
-    assert asking.choose(Types("50"), out, Target(), many) == many[49]
+    assert approvals.choose(Types("50"), out, Target(), many) == many[49]
     assert "… and 10 more" in stream.getvalue()
     with pytest.raises(Problem, match="is none of them"):
-        asking.choose(Types("51"), out, Target(), many)
+        approvals.choose(Types("51"), out, Target(), many)
 
 
 async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:

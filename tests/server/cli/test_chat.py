@@ -14,8 +14,8 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.sessions.test_client import asking, waits
 from waystation.agents import Agent
-from waystation.cli.lines import prompt
 from waystation.cli.main import app
+from waystation.cli.terminal_input import message_prompt
 from waystation.core.errors import ModelRefused
 from waystation.testing import AgentEnvironment, ScriptedModel, says
 
@@ -85,7 +85,7 @@ async def test_a_message_may_have_several_lines() -> None:
     """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("one\x1b\rtwo\x1b[200~\nthree\x1b[201~\rfour\r")
-        typing = prompt()
+        typing = message_prompt()
         assert await typing.prompt_async() == "one\ntwo\nthree"
         assert await typing.prompt_async() == "four"
 
@@ -116,7 +116,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
     [
         ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
         ("/approve", 6, "Nothing waits for a person in this conversation."),
-        ("buy\n/respond nonsense", 2, "'nonsense' is no JSON object"),
+        ("buy\n/respond nonsense", 2, "'nonsense' is not valid JSON"),
         ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
     ],
 )

@@ -15,7 +15,7 @@ from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli.exits import Exit, problem_of
+from waystation.cli.exit_codes import Exit, problem_of
 from waystation.core import errors
 from waystation.core.wire import SEARCH_ATTRIBUTES
 from waystation.embedded import EmbeddedServer

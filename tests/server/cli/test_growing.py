@@ -6,7 +6,7 @@ from tests.programs import without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli.growing import GrowingText
+from waystation.cli.invocations import GrowingText
 from waystation.cli.output import Output
 from waystation.core.event import Event
 from waystation.core.partial import Piece

@@ -12,10 +12,10 @@ from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
-from waystation.cli.exits import Problem
+from waystation.cli.approvals import parse_duration, write_list
+from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.cli.waiting import duration, listing
 from waystation.core.answer import PendingCall
 from waystation.core.policy import ApprovalPolicy
 from waystation.presentation import policy_terms
@@ -37,7 +37,7 @@ def shown(calls: list[PendingCall], width: int) -> list[str]:
     stream = io.StringIO()
     out = Output(page=width)
     out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
-    listing(out, Target(), calls)
+    write_list(out, Target(), calls)
     return stream.getvalue().splitlines()
 
 
@@ -99,14 +99,14 @@ def test_the_terms_of_a_policy_are_told() -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
 def test_a_length_of_time_is_written_with_its_unit(text: str, seconds: float) -> None:
     """Whole numbers of seconds, minutes, hours or days."""
-    assert duration(text).total_seconds() == seconds
+    assert parse_duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     """With what to write instead."""
     with pytest.raises(Problem, match="write such as"):
-        duration(text)
+        parse_duration(text)
 
 
 async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> None:

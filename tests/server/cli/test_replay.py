@@ -76,7 +76,7 @@ async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_repla
     assert [(record["source"], record["replays"]) for record in ran.records] == [(given[1], False), (given[3], True)]
     assert [line.split("waystation: ")[1][:11] for line in ran.err.splitlines()] == [
         f"{given[0]!r}"[:11],
-        "Cannot read",
+        f"{given[2]!r}"[:11],
     ]
     assert ran.code == 2
     assert (await command("--address", "127.0.0.1:1", "replay", "an-id", str(empty), str(KEPT))).code == 8

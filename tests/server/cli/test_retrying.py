@@ -11,9 +11,9 @@ from tests.server.cli.test_chat import typed
 from tests.server.cli.test_run import ask, waits
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli import retrying
+from waystation.cli import invocations
+from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
-from waystation.cli.retrying import Retrying
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
@@ -49,7 +49,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
             told.take(text)
 
     monkeypatch.setattr(Output, "remark", remarked)
-    monkeypatch.setattr(retrying, "QUIET_S", 0.1)
+    monkeypatch.setattr(invocations, "QUIET_S", 0.1)
     return told
 
 
@@ -127,15 +127,15 @@ async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
     model = ScriptedModel(calls(("pay", {})))
     async with serve(Agent(name="asker", model=model, tools=[FunctionTool(pay, retries=9)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
-        looking = Retrying(env.client, Output(), invocation.id)
+        looking = Watch(env.client, Output(), invocation.id)
         while not told.lines:
-            await looking.look()
+            await looking.look_for_retries()
             await asyncio.sleep(0.05)
         assert re.fullmatch(
             rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it is tried again\.",
             told.lines[0],
         )
-        await looking.look()
+        await looking.look_for_retries()
         assert len(told.lines) == 1
         await invocation.handle.terminate()
 
@@ -144,14 +144,14 @@ async def test_a_next_try_that_no_worker_takes_is_told(
     serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a crash: with the time since when it waits, and not as if it ran."""
-    monkeypatch.setattr(retrying, "SOON_S", 0.2)
+    monkeypatch.setattr(invocations, "SOON_S", 0.2)
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=2))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await failed(env, invocation.id)
     line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {TIME}\."
     while not any(re.match(line, each) for each in told.lines):
-        await Retrying(env.client, Output(), invocation.id).look()
+        await Watch(env.client, Output(), invocation.id).look_for_retries()
         await asyncio.sleep(0.2)
     await invocation.handle.terminate()
 
@@ -164,17 +164,17 @@ async def test_a_first_try_that_no_worker_takes_is_told(
     def draw() -> None:
         """Draw."""
 
-    monkeypatch.setattr(retrying, "SOON_S", 0.2)
+    monkeypatch.setattr(invocations, "SOON_S", 0.2)
     tool = FunctionTool(draw, task_queue="with-graphics")
     async with serve(Agent(name="artist", model=ScriptedModel(calls(("draw", {}))), tools=[tool])) as env:
         invocation = await env.client.start("artist", "hi")
-        looking = Retrying(env.client, Output(), invocation.id)
+        looking = Watch(env.client, Output(), invocation.id)
         async for log in invocation.follow():
-            looking.came(log)
+            looking.take(log, ())
             if log.calls:
                 break
         while not told.lines:
-            await looking.look()
+            await looking.look_for_retries()
             await asyncio.sleep(0.05)
         await invocation.cancel()
     line = rf"artist's call draw \[fc-1\] has waited since {TIME} for a worker that polls 'with-graphics'\."
@@ -187,7 +187,7 @@ async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await waits(invocation)
-        assert (await Retrying(env.client, Output(), invocation.id).look(), told.lines) == (None, [])
+        assert (await Watch(env.client, Output(), invocation.id).look_for_retries(), told.lines) == (None, [])
 
 
 async def failed(env: AgentEnvironment, id: str) -> None:

@@ -199,8 +199,8 @@ async def test_mistakes_in_options_are_usage_errors(serve: Serve, waystation: Co
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         for arguments, named in {
             ("--state", "{"): "--state",
-            ("--state", "[1]"): "no JSON object",
-            ("--state", '{"a": NaN}'): "no JSON",
+            ("--state", "[1]"): "not a JSON object",
+            ("--state", '{"a": NaN}'): "not valid JSON",
             ("--id", ""): "--id",
         }.items():
             ran = await waystation(env, "run", "speaker", "hello", *arguments)

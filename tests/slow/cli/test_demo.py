@@ -56,7 +56,7 @@ async def demo(folder: Path, *arguments: str) -> AsyncIterator[RunningDemo]:
     """Run the demo without a terminal; its temporary files go to `folder`."""
     mark = uuid.uuid4().hex
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "waystation.cli.demo", "--model", "demo", *arguments),
+        *(sys.executable, "-m", "waystation.cli", "demo", "--model", "demo", *arguments),
         cwd=ROOT,
         env={**os.environ, MARK: mark, "TMPDIR": str(folder)},
         stdin=asyncio.subprocess.DEVNULL,

@@ -10,7 +10,7 @@ import pytest
 from tests.paths import ROOT
 from tests.programs import command
 from tests.server.cli.shell import Shell
-from waystation.cli.worker_process import WorkerProcess
+from waystation.cli.demo import WorkerProcess
 from waystation.core import wire
 from waystation.core.answer import Answer, PendingCall
 from waystation.embedded import EmbeddedServer

@@ -13,7 +13,7 @@ from tests.server.conftest import verify_tree
 from tests.server.examples.conftest import answered, called, texts
 from tests.server.workflows.outside import until, waiting
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
-from waystation.cli.worker_process import WorkerProcess
+from waystation.cli.demo import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
 from waystation.testing.fake_oauth import FakeOAuth

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import EXAMPLES, ROOT
 from tests.server.cli.shell import Shell
-from waystation.cli.worker_process import WorkerProcess
+from waystation.cli.demo import WorkerProcess
 from waystation.embedded import EmbeddedServer
 
 PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/agent.py"))

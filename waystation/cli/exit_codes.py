@@ -1,5 +1,7 @@
 """Exit codes, and the one line that says what went wrong."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
@@ -26,6 +28,8 @@ class Exit(IntEnum):
     SESSION_CLOSED = 9
     SESSION_BUSY = 10
     """The session works on another message, or too many wait."""
+    INTERRUPTED = 130
+    """By Ctrl-C, as shells have it."""
 
 
 class Problem(errors.WaystationError):
@@ -86,3 +90,14 @@ def problem_of(error: errors.WaystationError | RPCError, where: str, invocation:
             return Problem(Exit.USAGE, f"{where} refused: {error.message}")
         case _:
             return Problem(Exit.FAILED, f"{where} answered {error.status.name}: {error.message}")
+
+
+@contextmanager
+def file_problems(path: str | Path, done: str = "read", *, option: str = "") -> Iterator[None]:
+    """Turn the error of a file that cannot be read, or `written`, into a usage error."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        text = f"{str(path)!r} cannot be {done}: {why}."
+        raise Problem(Exit.USAGE, f"{option}: {text}" if option else text) from None

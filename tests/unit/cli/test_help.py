@@ -1,0 +1,47 @@
+"""`waystation --help`: every command in its panel, without loading any of them."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.paths import ROOT
+from waystation.cli.main import COMMANDS, app
+
+NAMES = [name for panel in COMMANDS.values() for name in panel]
+
+
+def shown(*arguments: str) -> str:
+    """Return the help of a command."""
+    result = CliRunner().invoke(app, [*arguments, "--help"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_the_help_lists_every_command_on_one_line() -> None:
+    """No line of a command is wrapped or cut at 80 columns."""
+    lines = shown().splitlines()
+    for title, commands in COMMANDS.items():
+        assert f"{title}:" in lines
+        assert [line for name, (_, text) in commands.items() if (line := f"  {name:9}  {text}") not in lines] == []
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_listed_command_exists(name: str) -> None:
+    """The table of the help names the module that has it."""
+    command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]  # a group
+    assert command is not None
+    assert command.callback is not None or command.commands
+
+
+def test_the_help_loads_no_command() -> None:
+    """It is there at once: neither Temporal's client nor genai is imported for it."""
+    code = (
+        "import sys; from waystation.cli.main import app; app(['--help'], standalone_mode=False); "
+        "print(*sorted({'temporalio', 'google.genai', 'waystation.client'} & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stderr.strip() == ""
