@@ -21,7 +21,7 @@ from waystation.core.payload import JsonObject
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import terminal
 from waystation.replay import redaction
-from waystation.replay.divergence import Divergence
+from waystation.replay.divergence import Divergence, format_value
 from waystation.replay.gate import BREAKS, GateReport, Verdict, gate
 from waystation.replay.recording import Recording
 from waystation.replay.redaction import InvalidRule

@@ -135,7 +135,8 @@ def _given(ctx: CommandContext, *names: str) -> list[str]:
 
 
 def _sessions(client: AgentClient) -> Sessions:
-    return Sessions(client.temporal, client.blobs, ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs)))
+    keeper = ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
+    return Sessions(client.temporal, client.blobs, keeper)
 
 
 def _agree(out: Output, planned: PlannedCall, *, unapproved: bool) -> bool:
