@@ -189,7 +189,7 @@ async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
     """As for workers and commands; an agent that has none says so, and Gemini is not asked for such a model."""
     found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-2.5-flash"), model="demo")
     assert found.failure is not None
-    assert "has no offline stand-in" in found.failure.message
+    assert "has no demo model" in found.failure.message
 
 
 @pytest.mark.parametrize(
