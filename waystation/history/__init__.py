@@ -1,7 +1,6 @@
 """Read histories from a server or from files: single events, whole invocations, sessions and scopes."""
 
 from waystation.history.activity_attempts import Attempts, Retry, attempts_of, failed_workflow_tasks, fetch_retries
-from waystation.history.foreign_history import check_readable
 from waystation.history.history_events import (
     COMMANDS,
     EventType,
@@ -15,10 +14,18 @@ from waystation.history.history_events import (
     seconds_of,
     type_of,
 )
-from waystation.history.history_fetch import HistoryPoll, fetch_events_after
-from waystation.history.history_files import SavedHistory, format_saved_history, read_history_file
-from waystation.history.invocation_reader import HistoryReader, log_of
-from waystation.history.invocation_runs import (
+from waystation.history.history_fetch import (
+    HistoryPoll,
+    WorkflowRun,
+    describe_workflow,
+    fetch_events_after,
+    find_session_runs,
+    is_not_found,
+    none_if_missing,
+)
+from waystation.history.history_files import SavedHistory, check_readable, format_saved_history, read_history_file
+from waystation.history.invocation_reader import (
+    HistoryReader,
     carried_log,
     decode_histories,
     fetch_log_before,
@@ -26,11 +33,11 @@ from waystation.history.invocation_runs import (
     fetch_saved_history,
     follow_log,
     log_from_runs,
+    log_of,
     own_runs,
 )
 from waystation.history.scope_reader import ScopeReader
 from waystation.history.session_reader import SessionReader
-from waystation.history.session_runs import WorkflowRun, describe_workflow, find_session_runs, is_not_found
 
 __all__ = [
     "COMMANDS",
@@ -62,6 +69,7 @@ __all__ = [
     "is_not_found",
     "log_from_runs",
     "log_of",
+    "none_if_missing",
     "outcome_of",
     "own_runs",
     "read_arguments",
