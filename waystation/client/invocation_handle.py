@@ -1,45 +1,39 @@
 """One invocation: start it, follow it, answer its pending calls."""
 
 import asyncio
-import functools
+import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio.client import (
+    Client,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistory,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.approval_filter import pending_calls
-from waystation.client.client_context import ClientContext
-from waystation.client.search_attributes import start_attributes
+from waystation.client.search_attributes import AGENT, PENDING, start_attributes
 from waystation.client.streams import stream_events
-from waystation.client.token_encryption import Token
-from waystation.client.workflow_updates import (
-    answer_refusal,
-    is_invocation_over,
-    late_answer_refusal,
-    send_when_ready,
-    unless_cancelled,
-)
-from waystation.core import errors, ids, summary
-from waystation.core.answer import Action, PendingCall, check_size
+from waystation.client.token_encryption import Token, TokenEncryption
+from waystation.core import approval, errors, ids, summary
+from waystation.core.answer import Action, PendingCall, check_size, parse_answer
 from waystation.core.errors import InvalidInput, StoreFailed
 from waystation.core.event import Event
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, digest, encode
+from waystation.core.payload import JsonObject, encode
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
+    MEMO_PENDING,
     WORKFLOW,
     InvocationInput,
     InvocationResult,
@@ -51,8 +45,10 @@ from waystation.history import (
     fetch_runs,
     fetch_saved_history,
     follow_log,
+    is_not_found,
     log_of,
 )
+from waystation.storage import Blobs
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import INLINE_LIMIT, UNREADABLE
 
@@ -61,6 +57,20 @@ CONFIRMATION_LIMIT = timedelta(seconds=15)
 task that was lost with a worker goes to another one after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """The second for what is over the 4 MB of a gRPC message."""
+RESEND_PAUSE_S = 0.2
+
+
+class ClientContext(Protocol):
+    """What invocations, sessions and collections use of the client that made them: an `AgentClient`."""
+
+    temporal: Client
+    """Temporal's own client."""
+    task_queue: str
+    blobs: Blobs
+    token_encryption: TokenEncryption
+
+    async def searchable(self) -> bool:
+        """Return whether the namespace has Waystation's search attributes."""
 
 
 class StoredCredential(Protocol):
@@ -110,6 +120,9 @@ class Invocation:
         """How the client reads payloads."""
         return self.client.temporal.data_converter
 
+    async def started(self) -> None:
+        """Return once it has started; of an invocation that is not a session's at once."""
+
     async def result(self) -> InvocationResult:
         """Wait for the end and return the result.
 
@@ -117,11 +130,13 @@ class Invocation:
             WorkflowFailureError: It failed or was cancelled; the cause says how.
             StoreFailed: It is large, and not in the client's store.
         """
+        await self.started()
         with explaining_store(f"the result of {self.id!r}"):
             return InvocationResult.model_validate(await self.handle.result())
 
     async def history(self) -> WorkflowHistory:
         """Return the history of the latest run; see `histories` for all runs."""
+        await self.started()
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
@@ -166,11 +181,13 @@ class Invocation:
 
         It is one log that grows; another one from there on when the invocation is reset.
         """
+        await self.started()
         async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 
     async def pending(self) -> list[PendingCall]:
         """Return the pending calls. No worker has to run."""
+        await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
@@ -243,6 +260,7 @@ class Invocation:
             AnswerUnconfirmed: No worker confirmed it in time. It may still be applied later.
             InvalidConfiguration: There is a token, but no key to encrypt it.
         """
+        await self.started()
         given = {
             "function_call_id": function_call_id or await self._only_pending(),
             "action": action,
@@ -260,26 +278,23 @@ class Invocation:
             if signal:
                 await self.handle.signal(ANSWER_SIGNAL, answer)
                 return {"sent": True}
-            # The server asks again for as long as no worker runs; its own time limit is one of each request.
-            async with asyncio.timeout(confirm_within.total_seconds()):
-                # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
-                update_id = f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
-                update = functools.partial(self.handle.execute_update, ANSWER_UPDATE, answer, id=update_id)
-                receipt: JsonObject = await send_when_ready(update)
+            return await confirm_update(
+                lambda id: self.handle.execute_update(ANSWER_UPDATE, answer, id=id),
+                name="answer",
+                within=confirm_within,
+                unconfirmed=errors.AnswerUnconfirmed(self.id, given["function_call_id"]),
+            )
         except WorkflowUpdateFailedError as error:
-            raise (
-                late_answer_refusal(await self.log(), answer) if is_invocation_over(error) else answer_refusal(error)
-            ) from None
-        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise unless_cancelled(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
+            if not _is_invocation_over(error):
+                raise answer_refusal(error) from None
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_not_found(error):
                 raise
-            raise late_answer_refusal(await self.log(), answer) from None
-        return receipt
+        raise _late_answer_refusal(await self.log(), answer)
 
     async def cancel(self) -> None:
         """Request cancellation; running tools are notified."""
+        await self.started()
         await self.handle.cancel()
 
     async def _only_pending(self) -> str:
@@ -360,3 +375,81 @@ def explaining_store(what: str) -> Iterator[None]:
             raise
         problem = f"{what} is not there. The remedy is --store, or {STORE_VARIABLE}."
         raise StoreFailed("which large payloads are kept", problem) from None
+
+
+async def confirm_update(
+    send: Callable[[str], Awaitable[JsonObject]], *, name: str, within: timedelta, unconfirmed: Exception
+) -> JsonObject:
+    """Return the receipt of an update; `send` sends it under the id that it is given.
+
+    A workflow whose last task failed, for instance because its worker was killed, is not ready: the server refuses the
+    update and records nothing. It is sent again until time is up.
+
+    Raises:
+        Exception: `unconfirmed`, when no worker confirmed it in time.
+        WorkflowUpdateFailedError: The workflow refused it.
+        RPCError: The server does not take it.
+    """
+    # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+    id = f"{name}-{uuid.uuid4().hex[:16]}"
+    try:
+        # The server asks again for as long as no worker runs; its own time limit is one of each request.
+        async with asyncio.timeout(within.total_seconds()):
+            while True:
+                try:
+                    return await send(id)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.FAILED_PRECONDITION:
+                        raise
+                await asyncio.sleep(RESEND_PAUSE_S)
+    except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+        task = asyncio.current_task()  # the SDK reports a cancellation of this task as it reports a timeout
+        raise asyncio.CancelledError() if task and task.cancelling() else unconfirmed from None
+
+
+def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
+    """Return why a workflow refused an update, as one of some kinds of errors; `error` if it is none of them."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        kind = getattr(errors, cause.type or "", None)
+        if isinstance(kind, type) and issubclass(kind, kinds):
+            return kind(cause.message)
+    return error
+
+
+def answer_refusal(error: WorkflowUpdateFailedError) -> Exception:
+    """Return why a workflow refused an answer."""
+    refusal, cause = update_refusal(error, errors.AnswerRefused), error.cause
+    if refusal is error and isinstance(cause, ApplicationError):
+        return errors.AnswerRefused(cause.message)
+    return refusal
+
+
+def _is_invocation_over(error: WorkflowUpdateFailedError) -> bool:
+    """Whether the invocation ended while an answer was verified: the server then says nothing about the answer."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow"
+
+
+def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
+    """Return why an answer to an invocation that is over does not count."""
+    given = parse_answer(encode(answer))
+    try:
+        call = approval.check(log, given, time.time())
+    except errors.AnswerRefused as refused:
+        found = log.calls.get(ids.requesting_call(given.function_call_id))
+        if found is None or found.expired:
+            return refused
+        if found.answer:  # whoever reads the history may know, whoever they are
+            return refused if isinstance(refused, errors.DigestMismatch) else approval.standing(found)
+        call = found
+    over = log.ended.status.replace("_", " ") if log.ended else "over"
+    return errors.UnknownCall(f"Call {call.id!r} of {log.invocation_id!r} waits no more: the invocation is {over}.")
+
+
+def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+    """Return the calls in a memo; where search attributes exist, only those that they still list."""
+    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    if attributes.get(AGENT) is None:
+        return described
+    listed = attributes.get(PENDING) or ()
+    return [call for call in described if call.function_call_id in listed]

@@ -4,6 +4,7 @@ from waystation.history.activity_attempts import Attempts, Retry, attempts_of, f
 from waystation.history.history_events import (
     COMMANDS,
     EventType,
+    attributes_of,
     continued_as,
     decode_events,
     outcome_of,
@@ -51,6 +52,7 @@ __all__ = [
     "SessionReader",
     "WorkflowRun",
     "attempts_of",
+    "attributes_of",
     "carried_log",
     "check_readable",
     "continued_as",

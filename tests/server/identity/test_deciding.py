@@ -14,7 +14,7 @@ from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.workflow_updates import answer_refusal
+from waystation.client.invocation_handle import answer_refusal
 from waystation.core import ids
 from waystation.core.entry import AnswerIgnored
 from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
