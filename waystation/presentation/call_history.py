@@ -40,6 +40,13 @@ def by(answer: Answer, who: Verified | None = None) -> str:
     return f" by {text_safety.line(answer.by)} (as they say)" if answer.by else ""
 
 
+def decision(call: CallState) -> str:
+    """Return in a few words what became of a call that people were asked of; nothing as long as it waits."""
+    if call.answer:
+        return f"{terminal.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
+    return "nobody answered in time" if call.expired else ""
+
+
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     """Return what happened to a call: when, and what. Entries that a run before has summed up are not among it."""
     sent = {ids.message(each.ref): each.body.answer for each in log.entries if isinstance(each.body, AnswerSubmitted)}

@@ -7,7 +7,7 @@ import datetime
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -143,9 +143,8 @@ class Line:
 def lines_of(event: Event) -> Iterator[Line]:
     """Yield what an event says, one fact a line; a text yields as many lines as it has."""
     who = safe(event.author)
-    later = set(event.long_running_tool_ids or ())
     for part in (event.content or {}).get("parts") or ():
-        yield from _part_lines(who, part, later)
+        yield from lines_of_part(part, who, event.long_running_tool_ids or ())
     for key, value in event.actions.state_delta.items():
         yield Line("state", "", f"state: {safe(key)} = {short_json(value)}")
     for key in event.actions.removed_keys:
@@ -162,7 +161,8 @@ def lines_of(event: Event) -> Iterator[Line]:
             yield _NOTES[name](note)
 
 
-def _part_lines(who: str, part: JsonObject, later: set[str]) -> Iterator[Line]:
+def lines_of_part(part: JsonObject, who: str = "", later: Container[str] = ()) -> Iterator[Line]:
+    """Yield what one part of a content says; `later` are the ids of calls that are long-running."""
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
         first, *others = clipped(str(text).rstrip()).splitlines() or [""]

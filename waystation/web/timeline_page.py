@@ -10,7 +10,7 @@ from temporalio.client import WorkflowExecutionDescription
 from waystation.client import AgentClient, Invocation
 from waystation.core.errors import ForeignHistory
 from waystation.history import attempts_of
-from waystation.presentation import timeline, timeline_drawing
+from waystation.presentation import timeline
 from waystation.presentation.timeline import MAX_ROWS, Span
 from waystation.web.rendering import page
 from waystation.web.streams import found, status_of
@@ -33,7 +33,7 @@ class TimelinePages:
         if log is not None and log.entries_before == 0:
             spans = timeline.spans(log, await _attempts(invocation, described), time.time())
         events = log.events if log else []
-        drawn = [timeline_drawing.Row(span) for span in spans[-MAX_ROWS:]]
+        drawn = [timeline.Row(span) for span in spans[-MAX_ROWS:]]
         return page(
             "timeline.html",
             login=request.state.login,
@@ -41,7 +41,7 @@ class TimelinePages:
             status=status_of(described),
             running=status_of(described) == "running",
             left_out=len(spans) - len(drawn),
-            picture=timeline_drawing.picture(drawn, *timeline.marks(events)) if drawn else None,
+            picture=timeline.picture(drawn, events) if drawn else None,
         )
 
 
