@@ -16,7 +16,7 @@ from waystation.cli.exits import Exit
 from waystation.cli.lines import Lines
 from waystation.cli.output import Output
 from waystation.core.errors import WaystationError
-from waystation.presentation import debugger_screen, terminal
+from waystation.presentation import terminal
 from waystation.presentation.cursor import Walk
 from waystation.replay.prompt import Prompt
 
@@ -159,7 +159,7 @@ class Stepping:
     def _show(self) -> None:
         if self._lines.typed:
             self._out.console.clear()
-        self._out.show(debugger_screen.stop(self._walk))
+        self._out.show(self._walk)
         if self._lines.typed:
             keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
             self._out.show(Text(f"\n{keys}", style="dim"))  # wrapped at words
