@@ -10,7 +10,7 @@ import typer
 from waystation.cli.command import run_offline_command
 
 if TYPE_CHECKING:
-    from waystation.audit.gathering import Gathered
+    from waystation.audit import Gathered
     from waystation.cli.output import Output
     from waystation.cli.target import Target
 
@@ -84,8 +84,7 @@ def verify(
     """Say whether an audit is as it was written: exit code 0, or 1 and the first line that shows that it is not."""
 
     async def action(out: "Output", target: "Target") -> int:
-        from waystation.audit import Fault, KeyRefused, read, verify_signature
-        from waystation.audit.gathering import compare, same_start
+        from waystation.audit import Fault, KeyRefused, compare, read, same_start, verify_signature
         from waystation.cli.exits import Exit, Problem
 
         try:
@@ -128,7 +127,7 @@ def verify(
 
 
 async def _gathered(target: "Target", sources: Sequence[str], *, arguments: bool) -> "Gathered":
-    from waystation.audit.gathering import of_files, of_invocation
+    from waystation.audit import of_files, of_invocation
     from waystation.cli.exits import Exit, Problem
     from waystation.cli.recordings import is_file
     from waystation.core.errors import ForeignHistory
