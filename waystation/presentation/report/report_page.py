@@ -28,10 +28,9 @@ from waystation.presentation import terminal, text_safety, timeline
 from waystation.presentation.call_history import decision, story
 from waystation.presentation.html_time import moment
 from waystation.presentation.policy_terms import terms
-from waystation.presentation.report.invocation_report import ModelCall
 
 if TYPE_CHECKING:
-    from waystation.presentation.report.invocation_report import Report
+    from waystation.presentation.report.invocation_report import ModelCall, Report
 
 FIRST, LAST = 100, 500
 """Events that are told of a long invocation; of a called agent a fifth of each."""
@@ -97,7 +96,7 @@ class View:
         """Return what was said, clipped, with what cannot be seen written out."""
         made: list[Any] = []
         room = 2 * (self._head + self._tail)
-        for piece in text_safety.pieces(given.replace("\r\n", "\n"), self._head, self._tail):
+        for piece in text_safety.pieces_of(given.replace("\r\n", "\n"), self._head, self._tail):
             if len(piece.text) > room:  # what is written out takes six times the room
                 left = escape(piece.text[:room])
                 made.append(Markup('{}<em class="gap"> … the rest is left out here</em>').format(left))
@@ -162,7 +161,7 @@ class View:
         """Return the latest changes of the state, each with the number of its event."""
         return [(told.number, change) for told in report.summary.events for change in told.changes][-CHANGES:]
 
-    def models(self, report: "Report") -> list[ModelCall]:
+    def models(self, report: "Report") -> "list[ModelCall]":
         """Return the model calls that are shown: the last of very many."""
         return report.summary.model_calls[-MODELS:]
 
@@ -242,7 +241,7 @@ def picture(report: "Report", key: str) -> JsonObject | None:
     }
 
 
-def token_bars(call: ModelCall, calls: Sequence[ModelCall]) -> Iterator[dict[str, str]]:
+def token_bars(call: "ModelCall", calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
     """Yield the bars of a call's tokens; those of the call with the most tokens take the whole width."""
     if not (call.reply and call.reply.usage):
         return
@@ -287,7 +286,7 @@ def usage(counts: JsonObject) -> str:
     return ", ".join(f"{text} {counts[name]:,}" for name, text in reads.items() if counts.get(name))
 
 
-def problem(call: ModelCall) -> str:
+def problem(call: "ModelCall") -> str:
     """Return why a model gave no usable answer."""
     if call.failure:
         return terminal.failure(call.failure)
