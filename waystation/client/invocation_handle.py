@@ -3,8 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -131,8 +131,13 @@ class Invocation:
             StoreFailed: It is large, and not in the client's store.
         """
         await self.started()
-        with explaining_store(f"the result of {self.id!r}"):
+        try:
             return InvocationResult.model_validate(await self.handle.result())
+        except KeyError as error:  # how the SDK reads what its converter cannot
+            if UNREADABLE["encoding"].decode() not in str(error):
+                raise
+            problem = f"the result of {self.id!r} is not there. The remedy is --store, or {STORE_VARIABLE}."
+            raise StoreFailed("which large payloads are kept", problem) from None
 
     async def history(self) -> WorkflowHistory:
         """Return the history of the latest run; see `histories` for all runs."""
@@ -285,8 +290,8 @@ class Invocation:
                 unconfirmed=errors.AnswerUnconfirmed(self.id, given["function_call_id"]),
             )
         except WorkflowUpdateFailedError as error:
-            if not _is_invocation_over(error):
-                raise answer_refusal(error) from None
+            if refusal := answer_refusal(error):
+                raise refusal from None
         except RPCError as error:
             if not is_not_found(error):
                 raise
@@ -327,10 +332,11 @@ async def start_invocation(
 
     Raises:
         WorkflowAlreadyStartedError: There is, or was, one of that id.
+        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
     """
     started = InvocationInput.model_validate(params)
     text = started.message if isinstance(started.message, str) else "…"
-    with explaining_size(params):
+    try:
         return await client.temporal.start_workflow(
             WORKFLOW,
             params,
@@ -341,17 +347,6 @@ async def start_invocation(
             search_attributes=start_attributes(started) if await client.searchable() else None,
             memo=memo,
         )
-
-
-@contextmanager
-def explaining_size(params: object) -> Iterator[None]:
-    """Send `params` within; turn the server's refusal of a large request into an error with a remedy.
-
-    Raises:
-        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
-    """
-    try:
-        yield
     except RPCError as error:
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
@@ -359,22 +354,6 @@ def explaining_size(params: object) -> Iterator[None]:
             f"The input is {size:,} bytes; the server takes {INLINE_LIMIT:,} of a client that keeps no large payloads "
             "beside the history. Make it with `AgentClient.connect(store=...)`, with the store of the workers."
         ) from None
-
-
-@contextmanager
-def explaining_store(what: str) -> Iterator[None]:
-    """Read `what` with the SDK within; turn a missing payload into an error with a remedy.
-
-    Raises:
-        StoreFailed: It was offloaded, and the client's store does not hold it.
-    """
-    try:
-        yield
-    except KeyError as error:
-        if UNREADABLE["encoding"].decode() not in str(error):
-            raise
-        problem = f"{what} is not there. The remedy is --store, or {STORE_VARIABLE}."
-        raise StoreFailed("which large payloads are kept", problem) from None
 
 
 async def confirm_update(
@@ -417,17 +396,15 @@ def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.Waystat
     return error
 
 
-def answer_refusal(error: WorkflowUpdateFailedError) -> Exception:
-    """Return why a workflow refused an answer."""
+def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
+    """Return why a workflow refused an answer; None when the invocation ended while the answer was verified.
+
+    The server then says nothing about the answer.
+    """
     refusal, cause = update_refusal(error, errors.AnswerRefused), error.cause
     if refusal is error and isinstance(cause, ApplicationError):
-        return errors.AnswerRefused(cause.message)
+        return None if cause.type == "AcceptedUpdateCompletedWorkflow" else errors.AnswerRefused(cause.message)
     return refusal
-
-
-def _is_invocation_over(error: WorkflowUpdateFailedError) -> bool:
-    """Whether the invocation ended while an answer was verified: the server then says nothing about the answer."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == "AcceptedUpdateCompletedWorkflow"
 
 
 def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:

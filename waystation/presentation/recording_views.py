@@ -3,7 +3,8 @@
 Texts are never markup; see `waystation.presentation.terminal`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from rich import box
@@ -42,7 +43,7 @@ from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.presentation.call_history import answered, decision, ignored, submitted
-from waystation.replay.difference import Changes, MomentDifference, PromptDifference, RecordingDifference
+from waystation.replay.difference import Changes, MomentDifference, Pair, PromptDifference, RecordingDifference
 from waystation.replay.displayable import Displayable
 from waystation.replay.effort import Effort
 from waystation.replay.leaves import ABSENT
@@ -67,27 +68,6 @@ AROUND = 2
 """How many events are shown before and after the present one."""
 MAX_STATE = 30
 """Keys of the state that are shown; those that changed come first."""
-
-
-def render(value: Displayable) -> RenderableType:
-    """Return what rich prints of `value`."""
-    match value:
-        case Recording():
-            return recording(value)
-        case Moment():
-            return moment(value)
-        case Prompt():
-            return prompt(value)
-        case MomentDifference():
-            return moment_difference(value)
-        case PromptDifference():
-            return prompt_difference(value)
-        case RecordingDifference():
-            context = CONTEXT if len(value.pairs) > MAX_EVENTS else None
-            return recording_difference(value, context=context)
-        case Rerun():
-            return rerun(value)
-    raise TypeError(f"{type(value).__name__} has no view.")
 
 
 def said(event: Event) -> Text:
@@ -315,27 +295,29 @@ def recording_difference(shown: RecordingDifference, *, context: int | None = No
     for each in (shown.left, shown.right):
         table.add_column("#", justify="right", style=_DIM, no_wrap=True)
         table.add_column(terminal.safe(each.source), ratio=1, overflow="fold")
-    left_out = 0
-    for index, pair in enumerate(shown.pairs):
-        near = shown.pairs[max(index - (context or 0), 0) : index + (context or 0) + 1]
-        if context is not None and all(each.same for each in near):
-            left_out += 1
+    for near, pairs in itertools.groupby(shown.pairs, key=_is_near(shown.pairs, context)):
+        if not near:
+            table.add_row("", Text(f"… {len(list(pairs))} the same", _DIM), "", "")
             continue
-        if left_out:
-            table.add_row("", Text(f"… {left_out} the same", _DIM), "", "")
-            left_out = 0
-        style = _DIM if pair.same else ("bold reverse" if pair is shown.first else "")
-        left, right = _side(shown.left, pair.left, _GONE, style), _side(shown.right, pair.right, _NEW, style)
-        table.add_row(*left, *right)
-    if left_out:
-        table.add_row("", Text(f"… {left_out} the same", _DIM), "", "")
-    parts: list[RenderableType] = [table]
+        for pair in pairs:
+            style = _DIM if pair.same else ("bold reverse" if pair is shown.first else "")
+            left, right = _side(shown.left, pair.left, _GONE, style), _side(shown.right, pair.right, _NEW, style)
+            table.add_row(*left, *right)
     if shown.first is None:
         return Group(table, Text("The same happened in both.", "bold green"))
-    parts.append(_parting(shown))
-    if shown.state:
-        parts.append(Group(Text("state there", _BOLD), changes(shown.state)))
-    return Group(*parts)
+    left, right = (f"event {number}" if number else "nothing" for number in (shown.first.left, shown.first.right))
+    first = Text.assemble(("First difference: ", "bold red"), f"{left} on the left, {right} on the right.")
+    state_there: list[RenderableType] = [Text("state there", _BOLD), changes(shown.state)] if shown.state else []
+    return Group(table, first, *state_there)
+
+
+def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
+    """Return whether a pair is at most `context` pairs from one that differs; without it all are."""
+    if context is None:
+        return lambda _: True
+    differing = [index for index, pair in enumerate(pairs) if not pair.same]
+    near = {id(pair) for index in differing for pair in pairs[max(index - context, 0) : index + context + 1]}
+    return lambda pair: id(pair) in near
 
 
 def _side(of: Recording, number: int | None, colour: str, style: str) -> Sequence[Any]:
@@ -347,12 +329,6 @@ def _side(of: Recording, number: int | None, colour: str, style: str) -> Sequenc
     if style == _DIM:
         return str(number), Text(text.plain, _DIM)
     return Text(str(number), style), Text(text.plain, f"{colour} {'bold' if style else ''}".strip())
-
-
-def _parting(shown: RecordingDifference) -> Text:
-    assert shown.first
-    at = [f"event {n}" if n else "nothing" for n in (shown.first.left, shown.first.right)]
-    return Text.assemble(("First difference: ", "bold red"), f"{at[0]} on the left, {at[1]} on the right.")
 
 
 def stop(walk: "Walk") -> RenderableType:
@@ -572,3 +548,26 @@ def _value(value: Any, style: str = "") -> Text:
     if isinstance(value, str):
         return Text("\n".join(map(terminal.safe, terminal.clipped(value).splitlines())) or '""', style=style)
     return Text(terminal.short_json(value), style=style)
+
+
+def render(value: Displayable) -> RenderableType:
+    """Return what rich prints of `value`."""
+    for kind, view in _VIEWS.items():
+        if isinstance(value, kind):
+            return view(value)
+    raise TypeError(f"{type(value).__name__} has no view.")
+
+
+def _short_difference(shown: RecordingDifference) -> RenderableType:
+    return recording_difference(shown, context=CONTEXT if len(shown.pairs) > MAX_EVENTS else None)
+
+
+_VIEWS: dict[type, Callable[[Any], RenderableType]] = {
+    Recording: recording,
+    Moment: moment,
+    Prompt: prompt,
+    MomentDifference: moment_difference,
+    PromptDifference: prompt_difference,
+    RecordingDifference: _short_difference,
+    Rerun: rerun,
+}

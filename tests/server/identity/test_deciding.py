@@ -190,7 +190,7 @@ async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
     try:
         await invocation.handle.execute_update(ANSWER_UPDATE, answer)
     except WorkflowUpdateFailedError as error:
-        raise answer_refusal(error) from None
+        raise answer_refusal(error) or error from None
 
 
 async def test_an_answer_waits_for_a_provider_that_is_down(
