@@ -80,12 +80,12 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
     codec = converter.payload_codec
     result = []
     for event in events:
-        if codec is None and not any(is_reference(p) for held in _payloads(event) for p in held.payloads):
+        if codec is None and not any(is_reference(p) for held in payloads_of(event) for p in held.payloads):
             result.append(event)
             continue
         plain = HistoryEvent()
         plain.CopyFrom(event)
-        for payloads in _payloads(plain):
+        for payloads in payloads_of(plain):
             opened = await retrieved(payloads.payloads, converter)
             if codec is not None:
                 opened = await codec.decode(opened)
@@ -113,7 +113,7 @@ _CONTENT = {
 """Where events hold an invocation's content."""
 
 
-def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
+def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
     """Yield what an event holds of an invocation's content."""
     kind = event.WhichOneof("attributes") or ""
     place = _CONTENT.get(kind.removesuffix("_event_attributes"))

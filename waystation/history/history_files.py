@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
@@ -32,7 +31,7 @@ from waystation.core.wire import (
     SESSION_WORKFLOW,
     WORKFLOW,
 )
-from waystation.history.history_events import EventType, attributes_of, patch_of, type_of
+from waystation.history.history_events import EventType, patch_of, payloads_of, type_of
 from waystation.storage.driver import UNREADABLE, is_reference
 
 EARLIER = "earlierRuns"
@@ -278,6 +277,13 @@ ACTIVITIES = frozenset(
 )
 """The engine's own; those of tools have a dot in their names."""
 WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
+_MADE_BY_WORKERS = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    }
+)
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADABLE["encoding"]})
 
 
@@ -316,11 +322,11 @@ def _encoded(events: Sequence[HistoryEvent]) -> str | None:
     Of what anybody may have sent, such as the input or a signal, only what workers then made of it tells: an invocation
     whose input is no JSON fails, and its history is one of ours.
     """
-    for event in events:
-        for payload in _own(event):
-            encoding = payload.metadata.get("encoding", b"")
-            if encoding not in _READABLE and not is_reference(payload):
-                return encoding.decode(errors="replace") or "nothing"
+    made = (event for event in events if event.event_type in _MADE_BY_WORKERS)
+    for payload in (payload for event in made for held in payloads_of(event) for payload in held.payloads):
+        encoding = payload.metadata.get("encoding", b"")
+        if encoding not in _READABLE and not is_reference(payload):
+            return encoding.decode(errors="replace") or "nothing"
     if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in events):
         return None
     for payload in events[0].workflow_execution_started_event_attributes.input.payloads:
@@ -329,19 +335,6 @@ def _encoded(events: Sequence[HistoryEvent]) -> str | None:
         if encoding.startswith(b"binary/") and encoding not in (b"binary/plain", b"binary/null"):
             return encoding.decode(errors="replace")
     return None
-
-
-def _own(event: HistoryEvent) -> Iterable[Payload]:
-    """Return the payloads that a worker made."""
-    payloads: Iterable[Payload] = ()
-    match event.event_type:
-        case (
-            EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED | EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
-        ):
-            payloads = attributes_of(event).input.payloads
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            payloads = attributes_of(event).result.payloads
-    return payloads
 
 
 def _unknown(events: Iterable[HistoryEvent]) -> Iterator[str]:
