@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from waystation.client.approvals import Approvals, Outcome, Page
     from waystation.client.connection import connect, connection_problem, connection_settings
     from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
-    from waystation.client.invocation_handle import Invocation
+    from waystation.client.invocation_handle import (
+        Invocation,
+        PartialTextReader,
+        new_events,
+        stream_events,
+        stream_file,
+        stream_logs,
+    )
     from waystation.client.scoped_state import ScopedState
     from waystation.client.search_attributes import (
         SEARCH_ATTRIBUTE_TYPES,
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
         stream_session,
     )
     from waystation.client.session_management import DeletedSession, SessionEntry, Sessions
-    from waystation.client.streams import PartialTextReader, new_events, stream_events, stream_file, stream_logs
     from waystation.client.token_encryption import Token, TokenEncrypter
 
 __all__ = [
@@ -71,7 +77,9 @@ _EXPORTS = {
     "waystation.client.approvals": "Approvals Outcome Page",
     "waystation.client.connection": "connect connection_problem connection_settings",
     "waystation.client.invocation_forks": "Forks FoundFork PreparedFork",
-    "waystation.client.invocation_handle": "Invocation",
+    "waystation.client.invocation_handle": (
+        "Invocation PartialTextReader new_events stream_events stream_file stream_logs"
+    ),
     "waystation.client.scoped_state": "ScopedState",
     "waystation.client.search_attributes": (
         "SEARCH_ATTRIBUTE_TYPES add_search_attributes fetch_search_attributes has_search_attributes"
@@ -80,7 +88,6 @@ _EXPORTS = {
         "Sent Session SessionInvocation SessionUpdate StartedInvocations count_events stream_session"
     ),
     "waystation.client.session_management": "DeletedSession SessionEntry Sessions",
-    "waystation.client.streams": "PartialTextReader new_events stream_events stream_file stream_logs",
     "waystation.client.token_encryption": "Token TokenEncrypter",
 }
 

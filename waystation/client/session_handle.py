@@ -16,9 +16,15 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from waystation.client.approvals import Approvals
-from waystation.client.invocation_handle import ClientContext, Invocation, confirm_update, update_refusal
+from waystation.client.invocation_handle import (
+    ClientContext,
+    Invocation,
+    confirm_update,
+    new_events,
+    stream_logs,
+    update_refusal,
+)
 from waystation.client.scoped_state import ScopedState
-from waystation.client.streams import new_events, stream_logs
 from waystation.core import errors, ids
 from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
