@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from waystation.apps import ResumabilityConfig as ResumabilityConfig
     from waystation.client.agent_client import AgentClient as AgentClient
     from waystation.client.agent_client import Invocation as Invocation
-    from waystation.client.streams import stream_file as stream_file
+    from waystation.client.invocation_handle import stream_file as stream_file
     from waystation.code_executors import BuiltInCodeExecutor as BuiltInCodeExecutor
     from waystation.core.answer import PendingCall as PendingCall
     from waystation.core.budget import Budget as Budget
@@ -209,7 +209,7 @@ _EXPORTS = {
     "waystation.apps": "App BaseEventsSummarizer EventsCompactionConfig LlmEventSummarizer ResumabilityConfig",
     "waystation.code_executors": "BuiltInCodeExecutor",
     "waystation.client.agent_client": "AgentClient Invocation",
-    "waystation.client.streams": "stream_file",
+    "waystation.client.invocation_handle": "stream_file",
     "waystation.core.errors": (
         "AlreadyAnswered AnswerRefused AnswerUnconfirmed AuthoringError DigestMismatch Expired "
         "ForeignHistory InvalidAnswer InvalidInput InvocationError ModelError ModelOverloaded "

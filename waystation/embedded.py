@@ -297,21 +297,17 @@ async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
         # A killed server holds the lock, and its port too, until the last of its threads is gone.
         deadline = time.monotonic() + LOCK_LIMIT_S
-        while not _try_lock(lock):
-            if time.monotonic() > deadline:
-                lock.seek(0)
-                raise DatabaseInUse(db_filename, lock.read() or None)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    lock.seek(0)
+                    raise DatabaseInUse(db_filename, lock.read() or None) from None
             await asyncio.sleep(0.01)
         lock.truncate(0)
         yield lock
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _free_port() -> int:

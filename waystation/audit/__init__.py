@@ -1,7 +1,21 @@
 """What was asked of people, what they answered and what was done, derived from history alone, and sealed by hashes."""
 
-from waystation.audit.account import account
-from waystation.audit.keys import KeyRefused, signer, verify_signature
-from waystation.audit.sheet import Fault, Sheet, read, sheet_of, written
+from waystation.audit.account import Gathered, account, compare, of_files, of_invocation, same_start
+from waystation.audit.sheet import Fault, KeyRefused, Sheet, read, sheet_of, signer, verify_signature, written
 
-__all__ = ["Fault", "KeyRefused", "Sheet", "account", "read", "sheet_of", "signer", "verify_signature", "written"]
+__all__ = [
+    "Fault",
+    "Gathered",
+    "KeyRefused",
+    "Sheet",
+    "account",
+    "compare",
+    "of_files",
+    "of_invocation",
+    "read",
+    "same_start",
+    "sheet_of",
+    "signer",
+    "verify_signature",
+    "written",
+]

@@ -1,20 +1,26 @@
-"""The account of one invocation: what was asked, answered and carried out, in the order in which it happened.
+"""Accounts of invocations: what was asked, answered and carried out, in the order in which it happened.
 
-It is derived from the log's entries, so from history alone: a live invocation, a closed one and an exported file give
+They are derived from logs' entries, so from history alone: a live invocation, a closed one and an exported file give
 the same account, and that of a running invocation only grows.
 """
 
+import heapq
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
 
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
-from temporalio.client import WorkflowHistory
+from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
+from temporalio.converter import DataConverter
 
+from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
 from waystation.core import ids
 from waystation.core.answer import Answer
 from waystation.core.call import CallState
+from waystation.core.continued import Fetch
 from waystation.core.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -44,7 +50,20 @@ from waystation.core.log import Log
 from waystation.core.payload import JsonObject, digest
 from waystation.core.policy import Verified
 from waystation.core.standing import covering
-from waystation.history import seconds_of
+from waystation.core.wire import SESSION_WORKFLOW
+from waystation.history import (
+    check_readable,
+    decode_histories,
+    describe_workflow,
+    find_session_runs,
+    log_from_runs,
+    none_if_missing,
+    read_history_file,
+    seconds_of,
+)
+
+if TYPE_CHECKING:
+    from waystation.client import AgentClient
 
 UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
 """What is said between agents, models and users; of a reply only the calls are told."""
@@ -196,10 +215,10 @@ class _Teller:
     def _of(self, body: Body, reviewed: Answer | None) -> JsonObject:
         match body:
             case Began(started):
-                about = {"agent": started.agent, "user_id": started.user_id, "session_id": started.session_id}
-                more = {"requester": started.requester, "app": started.app, "origin": started.origin}
+                names = ("agent", "user_id", "session_id", "requester", "app", "origin")
+                about = {name: getattr(started, name) for name in names}
                 fork = started.fork and started.fork.model_dump(include={"invocation_id", "event"})
-                return {"kind": "began", **about, **more, "fork": fork, "message_digest": digest(started.message)}
+                return {"kind": "began", **about, "fork": fork, "message_digest": digest(started.message)}
             case Refused():
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
@@ -222,20 +241,8 @@ class _Teller:
                 return {"kind": "notified", "call": call_id, "occasion": occasion, **told}
             case DeadlinePassed():
                 return {"kind": "expired", "call": body.function_call_id}
-            case CallReturned(outcome, run):
-                said = self._content("response", outcome.response)
-                said |= {"run": run} if run else {}
-                said |= {} if outcome.final else {"final": False}
-                return {"kind": "finished", "call": outcome.function_call_id, "error_type": outcome.error_type, **said}
-            case ChildReturned():
-                called = ids.child_invocation(self._log.invocation_id, body.function_call_id)
-                about = {"call": body.function_call_id, "called": called, "status": body.result.status}
-                return {"kind": "finished", **about, "text_digest": digest(body.result.text)}
-            case CallLost():
-                # Its own error is an outcome; whoever was lost or stopped may have done anything before.
-                kind = "finished" if body.failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
-                about = {"call": body.function_call_id, "loss": body.failure.kind}
-                return {"kind": kind, **about, "error_type": body.failure.error_type}
+            case CallReturned() | ChildReturned() | CallLost():
+                return self._finished(body)
             case CancelRequested():
                 return {"kind": "cancel_requested"}
             case Ended():
@@ -244,6 +251,26 @@ class _Teller:
                 raise AssertionError("what is not told has no line")
             case _:
                 assert_never(body)
+
+    def _finished(self, body: CallReturned | ChildReturned | CallLost) -> JsonObject:
+        about = {"kind": "finished", "call": _call_of(body)}
+        match body:
+            case CallReturned(outcome, run):
+                more = {"run": run} if run else {}
+                more |= {} if outcome.final else {"final": False}
+                return {
+                    **about,
+                    "error_type": outcome.error_type,
+                    **self._content("response", outcome.response),
+                    **more,
+                }
+            case ChildReturned(call_id, result):
+                called = ids.child_invocation(self._log.invocation_id, call_id)
+                return {**about, "called": called, "status": result.status, "text_digest": digest(result.text)}
+            case CallLost(_, failure):
+                # Its own error is an outcome; whoever was lost or stopped may have done anything before.
+                kind = "finished" if failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
+                return {**about, "kind": kind, "loss": failure.kind, "error_type": failure.error_type}
 
     def _counted(self, answer: Answer) -> JsonObject:
         kind = _STATEMENTS.get(answer.action, "answered")
@@ -256,9 +283,9 @@ class _Teller:
     def _answer(self, answer: Answer) -> JsonObject:
         """Return what somebody sent; the token, which proves who that is, is not in it."""
         told: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
-        for name, field in answer.model_dump(mode="json", exclude_defaults=True).items():
-            told |= self._content(name, field) if name in CONTENT else {name: field}
-        del told["function_call_id"]
+        sent = answer.model_dump(mode="json", exclude_defaults=True, exclude={"function_call_id"})
+        for name, value in sent.items():
+            told |= self._content(name, value) if name in CONTENT else {name: value}
         return told
 
     def _content(self, name: str, value: Any) -> JsonObject:
@@ -290,3 +317,126 @@ def _verified(who: Verified | None) -> JsonObject:
 
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Accounts of invocations, by their ids."""
+
+    arguments: bool = True
+    accounts: dict[str, list[JsonObject]] = field(default_factory=dict)
+    closed: bool = True
+    """Whether all are over."""
+    lacking: list[str] = field(default_factory=list)
+    """Agents that were called, and whose histories are not there."""
+
+    def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
+        """Take the account of a log, which these histories make; return the invocations that it started."""
+        each = account(log, arguments=self.arguments), resets(histories)
+        told = self.accounts[log.invocation_id] = list(heapq.merge(*each, key=lambda entry: entry["time"]))
+        self.closed = self.closed and log.ended is not None
+        return [entry["called"] for entry in told if entry["kind"] == "started" and "called" in entry]
+
+    def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
+        """Return the lines of a file of all accounts."""
+        return sheet_of(
+            self.accounts, closed=self.closed, lacking=self.lacking, arguments=self.arguments, signer=signer
+        )
+
+
+async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Gathered:
+    """Gather the accounts of an invocation, or all of a session, and of all agents below. No worker has to run.
+
+    Raises:
+        ForeignHistory: It is no invocation of Waystation, or a session that has none.
+        RPCError: The server does not know it.
+        StoreFailed: Part of a history was archived, and is not in the client's store.
+    """
+    gathered = Gathered(arguments)
+    named = await _in_session(client, id, gathered) or [id]
+    for each in named:
+        recorded = client.invocation(each).histories()
+        found = await (recorded if each == id else none_if_missing(recorded))
+        if found is None:
+            gathered.lacking.append(each)
+            continue
+        histories = await decode_histories(found, client.temporal.data_converter)
+        named += gathered.add(await log_from_runs(histories, client.blobs.get), histories)
+    return gathered
+
+
+async def _in_session(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
+    """Return the invocations of a session, in their order; none for what is no session."""
+    found = await describe_workflow(client.temporal, id)
+    if found is None or found.workflow_type != SESSION_WORKFLOW:
+        return []
+    gathered.closed = found.status is not WorkflowExecutionStatus.RUNNING
+    runs = {run.workflow_id.removeprefix(f"{id}/") for run in await find_session_runs(client.temporal, id)}
+    numbers = sorted(int(name) for name in runs if name.isdecimal())
+    if not numbers:
+        raise ForeignHistory(f"The session {id!r} has no invocation.")
+    return [ids.session_invocation(id, number) for number in numbers]
+
+
+async def of_files(
+    paths: Iterable[Path], converter: DataConverter, fetch: Fetch, *, arguments: bool = True
+) -> Gathered:
+    """Gather the accounts of histories in files, as `waystation history` writes them.
+
+    Args:
+        paths: One file for each invocation.
+        converter: Reads their payloads.
+        fetch: Reads parts of them that were archived.
+        arguments: Whether to tell arguments.
+
+    Raises:
+        ForeignHistory: One is no invocation of Waystation, or damaged.
+        StoreFailed: Part of one was archived, and is not to be had.
+        OSError: One cannot be read.
+    """
+    gathered = Gathered(arguments)
+    called: list[str] = []
+    for path in paths:
+        histories = await decode_histories(read_history_file(path).histories, converter)
+        check_readable(histories, repr(str(path)))
+        called += gathered.add(await log_from_runs(histories, fetch), histories)
+    gathered.lacking = [id for id in called if id not in gathered.accounts]
+    return gathered
+
+
+def compare(sheet: Sheet, live: Gathered) -> int:
+    """Look whether a file tells what histories say; return how many entries they have that are newer than the file.
+
+    Raises:
+        Fault: It tells something else.
+    """
+    newer = 0
+    for invocation in sheet.invocations:
+        told, recorded = sheet.of(invocation), live.accounts.get(invocation)
+        if recorded is None:
+            raise Fault(1, f"nothing is known any more of the invocation {invocation!r} that it names")
+        for number, entry in enumerate(told):
+            if number >= len(recorded) or entry != recorded[number]:
+                raise Fault(_line_number(sheet, entry), f"the history of {invocation!r} says something else")
+        if sheet.end.get("closed") and len(recorded) > len(told):
+            raise Fault(int(sheet.end["n"]) + 1, f"the history of {invocation!r} goes on after what the file tells")
+        newer += len(recorded) - len(told)
+    if strangers := [e for e in sheet.entries if e.get("invocation") not in sheet.invocations]:
+        raise Fault(_line_number(sheet, strangers[0]), "it is of an invocation that the first line does not name")
+    return newer
+
+
+def same_start(sheet: Sheet, id: str) -> None:
+    """Look whether a file is about an invocation.
+
+    Raises:
+        ForeignHistory: It is about another.
+    """
+    if id not in sheet.invocations:
+        raise ForeignHistory(
+            f"The file is about {', '.join(map(repr, sheet.invocations)) or 'nothing'}, not about {id!r}."
+        )
+
+
+def _line_number(sheet: Sheet, entry: JsonObject) -> int:
+    return next(n for n, each in enumerate(sheet.entries, 2) if each is entry)

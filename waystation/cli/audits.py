@@ -7,8 +7,19 @@ from typing import Annotated
 
 import typer
 
-from waystation.audit import Fault, KeyRefused, read, signer, verify_signature, written
-from waystation.audit.gathering import Gathered, compare, of_files, of_invocation, same_start
+from waystation.audit import (
+    Fault,
+    Gathered,
+    KeyRefused,
+    compare,
+    of_files,
+    of_invocation,
+    read,
+    same_start,
+    signer,
+    verify_signature,
+    written,
+)
 from waystation.cli.command_context import AsyncCommand, CommandContext, OutputFile, command_group
 from waystation.cli.exit_codes import Exit, Problem, file_problems
 from waystation.cli.recordings import is_file, source_problems

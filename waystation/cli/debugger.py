@@ -20,7 +20,7 @@ from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
 from waystation.core.errors import WaystationError
-from waystation.presentation import debugger_screen, terminal
+from waystation.presentation import terminal
 from waystation.presentation.cursor import Walk
 from waystation.replay.prompt import Prompt
 from waystation.replay.recording import Moment
@@ -195,7 +195,7 @@ class Debugger:
     def _show(self) -> None:
         if self._lines.typed:
             self._out.console.clear()
-        self._out.show(debugger_screen.stop(self._walk))
+        self._out.show(self._walk)
         if self._lines.typed:
             keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
             self._out.show(Text(f"\n{keys}", style="dim"))  # wrapped at words

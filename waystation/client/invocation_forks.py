@@ -6,8 +6,7 @@ from typing import Any
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from waystation.client.client_context import ClientContext
-from waystation.client.invocation_handle import Invocation, start_invocation
+from waystation.client.invocation_handle import ClientContext, Invocation, start_invocation
 from waystation.core import fork, ids
 from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput

@@ -1,58 +1,66 @@
-"""One invocation: start it, follow it, answer its pending calls."""
+"""One invocation: start it, follow it, stream its events, answer its pending calls.
+
+Events come from the server's long poll of the history, unfinished text of a model from the heartbeats of its activity.
+So a stream adds nothing to the history and involves no worker; while an invocation waits for an approver it costs
+nothing at all.
+"""
 
 import asyncio
-import functools
+import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
+    Client,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistory,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.approval_filter import pending_calls
-from waystation.client.client_context import ClientContext
-from waystation.client.search_attributes import start_attributes
-from waystation.client.streams import stream_events
-from waystation.client.token_encryption import Token
-from waystation.client.workflow_updates import (
-    answer_refusal,
-    is_invocation_over,
-    late_answer_refusal,
-    send_when_ready,
-    unless_cancelled,
-)
-from waystation.core import errors, ids, summary
-from waystation.core.answer import Action, PendingCall, check_size
+from waystation.client.search_attributes import AGENT, PENDING, start_attributes
+from waystation.client.token_encryption import Token, TokenEncryption
+from waystation.core import approval, errors, ids, summary
+from waystation.core.answer import Action, PendingCall, check_size, parse_answer
+from waystation.core.entry import ModelReplied
 from waystation.core.errors import InvalidInput, StoreFailed
 from waystation.core.event import Event
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, digest, encode
+from waystation.core.partial import PartialText, PartialTexts, Piece
+from waystation.core.payload import JsonObject, encode
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
+    MEMO_PENDING,
+    MODEL_ACTIVITY,
     WORKFLOW,
     InvocationInput,
     InvocationResult,
 )
+from waystation.core.work import Work
 from waystation.history import (
     SavedHistory,
+    check_readable,
     decode_histories,
     fetch_log_before,
     fetch_runs,
     fetch_saved_history,
     follow_log,
+    is_not_found,
     log_of,
+    read_history_file,
 )
+from waystation.storage import Blobs
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import INLINE_LIMIT, UNREADABLE
 
@@ -61,6 +69,22 @@ CONFIRMATION_LIMIT = timedelta(seconds=15)
 task that was lost with a worker goes to another one after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """The second for what is over the 4 MB of a gRPC message."""
+RESEND_PAUSE_S = 0.2
+LOOK_S = 0.1
+"""How often heartbeats are read while a model generates text; workers send no more of them."""
+
+
+class ClientContext(Protocol):
+    """What invocations, sessions and collections use of the client that made them: an `AgentClient`."""
+
+    temporal: Client
+    """Temporal's own client."""
+    task_queue: str
+    blobs: Blobs
+    token_encryption: TokenEncryption
+
+    async def searchable(self) -> bool:
+        """Return whether the namespace has Waystation's search attributes."""
 
 
 class StoredCredential(Protocol):
@@ -110,6 +134,9 @@ class Invocation:
         """How the client reads payloads."""
         return self.client.temporal.data_converter
 
+    async def started(self) -> None:
+        """Return once it has started; of an invocation that is not a session's at once."""
+
     async def result(self) -> InvocationResult:
         """Wait for the end and return the result.
 
@@ -117,11 +144,18 @@ class Invocation:
             WorkflowFailureError: It failed or was cancelled; the cause says how.
             StoreFailed: It is large, and not in the client's store.
         """
-        with explaining_store(f"the result of {self.id!r}"):
+        await self.started()
+        try:
             return InvocationResult.model_validate(await self.handle.result())
+        except KeyError as error:  # how the SDK reads what its converter cannot
+            if UNREADABLE["encoding"].decode() not in str(error):
+                raise
+            problem = f"the result of {self.id!r} is not there. The remedy is --store, or {STORE_VARIABLE}."
+            raise StoreFailed("which large payloads are kept", problem) from None
 
     async def history(self) -> WorkflowHistory:
         """Return the history of the latest run; see `histories` for all runs."""
+        await self.started()
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
@@ -166,11 +200,13 @@ class Invocation:
 
         It is one log that grows; another one from there on when the invocation is reset.
         """
+        await self.started()
         async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 
     async def pending(self) -> list[PendingCall]:
         """Return the pending calls. No worker has to run."""
+        await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
@@ -243,6 +279,7 @@ class Invocation:
             AnswerUnconfirmed: No worker confirmed it in time. It may still be applied later.
             InvalidConfiguration: There is a token, but no key to encrypt it.
         """
+        await self.started()
         given = {
             "function_call_id": function_call_id or await self._only_pending(),
             "action": action,
@@ -260,26 +297,23 @@ class Invocation:
             if signal:
                 await self.handle.signal(ANSWER_SIGNAL, answer)
                 return {"sent": True}
-            # The server asks again for as long as no worker runs; its own time limit is one of each request.
-            async with asyncio.timeout(confirm_within.total_seconds()):
-                # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
-                update_id = f"answer-{digest([answer, uuid.uuid4().hex])[:16]}"
-                update = functools.partial(self.handle.execute_update, ANSWER_UPDATE, answer, id=update_id)
-                receipt: JsonObject = await send_when_ready(update)
+            return await confirm_update(
+                lambda id: self.handle.execute_update(ANSWER_UPDATE, answer, id=id),
+                name="answer",
+                within=confirm_within,
+                unconfirmed=errors.AnswerUnconfirmed(self.id, given["function_call_id"]),
+            )
         except WorkflowUpdateFailedError as error:
-            raise (
-                late_answer_refusal(await self.log(), answer) if is_invocation_over(error) else answer_refusal(error)
-            ) from None
-        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise unless_cancelled(errors.AnswerUnconfirmed(self.id, given["function_call_id"])) from None
+            if refusal := answer_refusal(error):
+                raise refusal from None
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_not_found(error):
                 raise
-            raise late_answer_refusal(await self.log(), answer) from None
-        return receipt
+        raise _late_answer_refusal(await self.log(), answer)
 
     async def cancel(self) -> None:
         """Request cancellation; running tools are notified."""
+        await self.started()
         await self.handle.cancel()
 
     async def _only_pending(self) -> str:
@@ -312,10 +346,11 @@ async def start_invocation(
 
     Raises:
         WorkflowAlreadyStartedError: There is, or was, one of that id.
+        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
     """
     started = InvocationInput.model_validate(params)
     text = started.message if isinstance(started.message, str) else "…"
-    with explaining_size(params):
+    try:
         return await client.temporal.start_workflow(
             WORKFLOW,
             params,
@@ -326,17 +361,6 @@ async def start_invocation(
             search_attributes=start_attributes(started) if await client.searchable() else None,
             memo=memo,
         )
-
-
-@contextmanager
-def explaining_size(params: object) -> Iterator[None]:
-    """Send `params` within; turn the server's refusal of a large request into an error with a remedy.
-
-    Raises:
-        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
-    """
-    try:
-        yield
     except RPCError as error:
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
@@ -346,17 +370,223 @@ def explaining_size(params: object) -> Iterator[None]:
         ) from None
 
 
-@contextmanager
-def explaining_store(what: str) -> Iterator[None]:
-    """Read `what` with the SDK within; turn a missing payload into an error with a remedy.
+async def confirm_update(
+    send: Callable[[str], Awaitable[JsonObject]], *, name: str, within: timedelta, unconfirmed: Exception
+) -> JsonObject:
+    """Return the receipt of an update; `send` sends it under the id that it is given.
+
+    A workflow whose last task failed, for instance because its worker was killed, is not ready: the server refuses the
+    update and records nothing. It is sent again until time is up.
 
     Raises:
-        StoreFailed: It was offloaded, and the client's store does not hold it.
+        Exception: `unconfirmed`, when no worker confirmed it in time.
+        WorkflowUpdateFailedError: The workflow refused it.
+        RPCError: The server does not take it.
     """
+    # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+    id = f"{name}-{uuid.uuid4().hex[:16]}"
     try:
-        yield
-    except KeyError as error:
-        if UNREADABLE["encoding"].decode() not in str(error):
-            raise
-        problem = f"{what} is not there. The remedy is --store, or {STORE_VARIABLE}."
-        raise StoreFailed("which large payloads are kept", problem) from None
+        # The server asks again for as long as no worker runs; its own time limit is one of each request.
+        async with asyncio.timeout(within.total_seconds()):
+            while True:
+                try:
+                    return await send(id)
+                except RPCError as error:
+                    if error.status is not RPCStatusCode.FAILED_PRECONDITION:
+                        raise
+                await asyncio.sleep(RESEND_PAUSE_S)
+    except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
+        task = asyncio.current_task()  # the SDK reports a cancellation of this task as it reports a timeout
+        raise asyncio.CancelledError() if task and task.cancelling() else unconfirmed from None
+
+
+def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
+    """Return why a workflow refused an update, as one of some kinds of errors; `error` if it is none of them."""
+    cause = error.cause
+    if isinstance(cause, ApplicationError):
+        kind = getattr(errors, cause.type or "", None)
+        if isinstance(kind, type) and issubclass(kind, kinds):
+            return kind(cause.message)
+    return error
+
+
+def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
+    """Return why a workflow refused an answer; None when the invocation ended while the answer was verified.
+
+    The server then says nothing about the answer.
+    """
+    refusal, cause = update_refusal(error, errors.AnswerRefused), error.cause
+    if refusal is error and isinstance(cause, ApplicationError):
+        return None if cause.type == "AcceptedUpdateCompletedWorkflow" else errors.AnswerRefused(cause.message)
+    return refusal
+
+
+def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
+    """Return why an answer to an invocation that is over does not count."""
+    given = parse_answer(encode(answer))
+    try:
+        call = approval.check(log, given, time.time())
+    except errors.AnswerRefused as refused:
+        found = log.calls.get(ids.requesting_call(given.function_call_id))
+        if found is None or found.expired:
+            return refused
+        if found.answer:  # whoever reads the history may know, whoever they are
+            return refused if isinstance(refused, errors.DigestMismatch) else approval.standing(found)
+        call = found
+    over = log.ended.status.replace("_", " ") if log.ended else "over"
+    return errors.UnknownCall(f"Call {call.id!r} of {log.invocation_id!r} waits no more: the invocation is {over}.")
+
+
+def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+    """Return the calls in a memo; where search attributes exist, only those that they still list."""
+    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    if attributes.get(AGENT) is None:
+        return described
+    listed = attributes.get(PENDING) or ()
+    return [call for call in described if call.function_call_id in listed]
+
+
+async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
+    """Yield events from index `start` on; see `Invocation.stream`."""
+    shown = start
+    async with aclosing(stream_logs(invocation, partial=partial)) as coming:
+        async for log, pieces in coming:
+            for event in new_events(log, shown, pieces):
+                yield event
+            shown = max(shown, len(log.events))
+
+
+async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
+    """Yield the log when it has grown, and, with `partial`, when a model has generated more text."""
+    pieces = PartialTextReader(invocation)
+    logs = invocation.follow()
+    log: Log | None = None
+    coming: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
+    try:
+        while True:
+            growing = partial and log is not None and pieces.may_grow(log)
+            done, _ = await asyncio.wait((coming,), timeout=LOOK_S if growing else None)
+            if done:
+                try:
+                    log = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = asyncio.ensure_future(anext(logs))
+            if growing and log is not None and not done:
+                await pieces.look(log)
+            if log is not None and (done or pieces.new):
+                yield log, pieces
+    finally:
+        coming.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration):
+            await coming
+
+
+def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Event]:
+    """Yield new pieces of text, and events from index `shown` on, each after the last piece of its text."""
+    yield from pieces.take()
+    replies = pieces.replies(log)
+    for number in pieces.lost(log):
+        if number not in replies:
+            yield from pieces.close(number)
+    for event in log.events[shown:]:
+        replied = next((n for n, content in replies.items() if content == event.content), None)
+        if replied is not None:
+            del replies[replied]
+            yield from pieces.close(replied, replied=True)
+        yield event
+    for left in replies:  # of an agent that was stopped meanwhile
+        yield from pieces.close(left)
+
+
+class PartialTextReader:
+    """Reads the unfinished text of one invocation's model calls from heartbeats."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
+        self._texts = PartialTexts()
+        self._works: dict[int, Work] = {}
+        self._entries = 0
+        self.new: list[Event] = []
+
+    def may_grow(self, log: Log) -> bool:
+        """Whether a model call is in flight that streams its text."""
+        return bool(log.input and log.input.streaming and log.models_at_work)
+
+    async def look(self, log: Log) -> None:
+        """Add to `new` the text since the last look."""
+        described = await self._invocation.handle.describe()
+        at_work = log.models_at_work
+        for activity in described.raw_description.pending_activities:
+            if activity.activity_type.name != MODEL_ACTIVITY:
+                continue
+            number = _number(activity)
+            # What the log does not know yet, or any more, has its turn when it is recorded.
+            if number in at_work:
+                self._works[number] = at_work[number]
+                told = await _told(activity, self._invocation.converter)
+                self._add(self._texts.look(number, max(activity.attempt, 1), told))
+
+    def take(self) -> list[Event]:
+        """Return the new events, once."""
+        new, self.new = self.new, []
+        return new
+
+    def replies(self, log: Log) -> dict[int, Any]:
+        """Return the contents of the replies that came since the last time, of calls of which text was shown."""
+        fresh = log.entries[self._entries :] if self._texts.shown else ()
+        self._entries = len(log.entries)
+        replied = [entry.body for entry in fresh if isinstance(entry.body, ModelReplied)]
+        return {b.number: b.reply.content for b in replied if b.reply.content and b.number in self._texts.shown}
+
+    def close(self, number: int, *, replied: bool = False) -> list[Event]:
+        """Return the last pieces of a call."""
+        self._add(self._texts.close(number, replied=replied))
+        return self.take()
+
+    def lost(self, log: Log) -> list[int]:
+        """Return the numbers of calls that work no more, and of which text was shown."""
+        return [number for number in self._texts.shown if number not in log.models_at_work]
+
+    def _add(self, pieces: Iterator[Piece]) -> None:
+        for piece in pieces:
+            work = self._works[piece.number]
+            self.new.append(
+                piece.event(
+                    invocation_id=self._invocation.id, author=work.agent, branch=work.branch, timestamp=time.time()
+                )
+            )
+
+
+async def stream_file(
+    path: str | Path, *, start: int = 0, converter: DataConverter = DataConverter.default
+) -> AsyncIterator[Event]:
+    """Yield the events that a history in a file tells of, as a stream of a finished invocation would.
+
+    Args:
+        path: A file as `waystation history`, `temporal workflow show -o json` and the Web UI's download write it.
+        start: How many events to pass over.
+        converter: As the client's, for payloads that its codec has encoded.
+
+    Raises:
+        ForeignHistory: It is not one of ours, or it is damaged.
+    """
+    histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
+    check_readable(histories, repr(str(path)))
+    for event in log_of(histories).events[start:]:
+        yield event
+
+
+def _number(activity: PendingActivityInfo) -> int:
+    name = activity.activity_id.removeprefix(ids.model_replied(0)[:-1])
+    return int(name) if name.isdecimal() else 0
+
+
+async def _told(activity: PendingActivityInfo, converter: DataConverter) -> PartialText | None:
+    if not activity.heartbeat_details.payloads:
+        return None
+    try:
+        (details,) = await converter.decode(activity.heartbeat_details.payloads)
+        return PartialText.model_validate(details)
+    except Exception:  # noqa: BLE001  # another program's, or for a codec, which raises anything
+        return None

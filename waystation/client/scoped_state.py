@@ -2,15 +2,14 @@
 
 from contextlib import suppress
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from waystation.client.session_management import delete_run
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.scope import app_scope, user_scope
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
-from waystation.history import ScopeReader
+from waystation.history import ScopeReader, WorkflowRun, describe_workflow
 
 
 class ScopedState:
@@ -48,20 +47,12 @@ class ScopedState:
         return state
 
     async def _delete(self, scope_id: str) -> bool:
-        handle = self._temporal.get_workflow_handle(scope_id)
-        try:
-            description = await handle.describe()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
+        described = await describe_workflow(self._temporal, scope_id)
+        if described is None:
             return False
         # Terminated first: the deletion takes a while, and nothing may be read or written in the meantime.
         with suppress(RPCError):
-            await handle.terminate("the state was deleted")
-        request = DeleteWorkflowExecutionRequest(
-            namespace=self._temporal.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=scope_id, run_id=description.run_id or ""),
-        )
+            await self._temporal.get_workflow_handle(scope_id).terminate("the state was deleted")
         with suppress(RPCError):  # terminated, it reads as empty, and the namespace's retention removes it
-            await self._temporal.workflow_service.delete_workflow_execution(request)
+            await delete_run(self._temporal, WorkflowRun(scope_id, described.run_id))
         return True

@@ -1,44 +1,54 @@
-"""One session, and the invocations that its messages go to."""
+"""One session: send messages to it, and follow the invocations that it starts."""
 
 import asyncio
-import functools
-import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import (
-    WithStartWorkflowOperation,
-    WorkflowHandle,
-    WorkflowHistory,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
 from waystation.client.approvals import Approvals
-from waystation.client.client_context import ClientContext
-from waystation.client.invocation_handle import Invocation
+from waystation.client.invocation_handle import (
+    ClientContext,
+    Invocation,
+    confirm_update,
+    new_events,
+    stream_logs,
+    update_refusal,
+)
 from waystation.client.scoped_state import ScopedState
-from waystation.client.session_stream import StartedInvocations, count_events, stream_session, unknown_session
-from waystation.client.workflow_updates import send_when_ready, unless_cancelled
 from waystation.core import errors, ids
-from waystation.core.answer import Action, PendingCall
+from waystation.core.answer import PendingCall
 from waystation.core.budget import Budget
 from waystation.core.event import Event
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, digest, encode, faults, plain
-from waystation.core.session_data import Busy, SessionInput, check_size
-from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, InvocationResult
-from waystation.history import SessionReader, decode_events, is_not_found
+from waystation.core.payload import JsonObject, decode, encode, faults, plain
+from waystation.core.session_data import OPEN, Busy, SessionInput, check_size
+from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, WORKFLOW, InvocationResult
+from waystation.history import (
+    EventType,
+    HistoryPoll,
+    SessionReader,
+    attributes_of,
+    decode_events,
+    describe_workflow,
+    is_not_found,
+    none_if_missing,
+)
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
 """How long a worker may take to confirm a message."""
+BACKLOG = 100
+"""How many updates may be buffered; reading of histories pauses beyond that."""
 
 
 class Session:
@@ -167,28 +177,24 @@ class Session:
         await self.handle.cancel()
 
     async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
-        # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
-        id = f"{name}-{digest([name, uuid.uuid4().hex])[:16]}"
         args = [] if given is None else [given]
+
+        async def send(id: str) -> JsonObject:
+            if create:
+                return await self._update_with_start(name, args, id)
+            receipt: JsonObject = await self.handle.execute_update(name, args=args, id=id)
+            return receipt
+
         try:
-            async with asyncio.timeout(within.total_seconds()):
-                if create:
-                    return await send_when_ready(functools.partial(self._update_with_start, name, args, id))
-                receipt: JsonObject = await send_when_ready(
-                    functools.partial(self.handle.execute_update, name, args=args, id=id)
-                )
-                return receipt
+            return await confirm_update(send, name=name, within=within, unconfirmed=errors.MessageUnconfirmed(self.id))
         except WorkflowUpdateFailedError as error:
-            raise _refusal(error) from None
+            raise update_refusal(error, errors.SessionRefused, errors.InvalidInput) from None
         except WorkflowAlreadyStartedError:
             raise self._closed() from None
-        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-            raise unless_cancelled(errors.MessageUnconfirmed(self.id)) from None
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            with suppress(RPCError):
-                await self.handle.describe()
+            if await none_if_missing(self.handle.describe()):
                 raise self._closed() from None
             raise unknown_session(self.id) from None
 
@@ -271,32 +277,25 @@ class Session:
         return list(listed["invocations"])
 
     async def _reader(self) -> SessionReader:
+        history = await none_if_missing(self.handle.fetch_history())
+        if history is None:
+            raise unknown_session(self.id)
         reader = SessionReader(self.id, self._blobs)
-        try:
-            events = (await self.handle.fetch_history()).events
-        except RPCError as error:
-            if not is_not_found(error):
-                raise
-            raise unknown_session(self.id) from None
-        await reader.read(await decode_events(events, self.client.temporal.data_converter))
+        await reader.read(await decode_events(history.events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader
-
-
-def _refusal(error: WorkflowUpdateFailedError) -> Exception:
-    cause = error.cause
-    if isinstance(cause, ApplicationError):
-        kind = getattr(errors, cause.type or "", None)
-        if isinstance(kind, type) and issubclass(kind, errors.SessionRefused | errors.InvalidInput):
-            return kind(cause.message)
-    return error
 
 
 class SessionInvocation(Invocation):
     """An invocation that may still be queued: its methods first wait for its start, by the server's long poll."""
 
     def __init__(
-        self, client: ClientContext, handle: WorkflowHandle[Any, Any], started: StartedInvocations, *, new: bool = False
+        self,
+        client: ClientContext,
+        handle: WorkflowHandle[Any, Any],
+        started: "StartedInvocations",
+        *,
+        new: bool = False,
     ) -> None:
         super().__init__(client, handle)
         self._started: StartedInvocations | None = started
@@ -311,37 +310,6 @@ class SessionInvocation(Invocation):
         if self._started is not None:
             await self._started.until(self.id, new=self._new)
             self._started = None
-
-    async def result(self) -> InvocationResult:
-        """Wait for the end and return the result; see `Invocation.result`."""
-        await self.started()
-        return await super().result()
-
-    async def history(self) -> WorkflowHistory:
-        """Return what Temporal recorded."""
-        await self.started()
-        return await super().history()
-
-    async def follow(self) -> AsyncIterator[Log]:
-        """Yield the log whenever history has grown, until the invocation ends; see `Invocation.follow`."""
-        await self.started()
-        async for log in super().follow():
-            yield log
-
-    async def pending(self) -> list[PendingCall]:
-        """Return what waits for a person. No worker has to run."""
-        await self.started()
-        return await super().pending()
-
-    async def answer(self, action: Action, function_call_id: str | None = None, **options: Any) -> JsonObject:
-        """Answer a call that waits; see `Invocation.answer`."""
-        await self.started()
-        return await super().answer(action, function_call_id, **options)
-
-    async def cancel(self) -> None:
-        """Ask it to end; see `Invocation.cancel`."""
-        await self.started()
-        await super().cancel()
 
 
 class Sent(SessionInvocation):
@@ -367,3 +335,193 @@ class Sent(SessionInvocation):
         """Wait until the invocation has begun, and return it."""
         await self.started()
         return self
+
+
+class StartedInvocations:
+    """The invocations that a session has started, read from its history by long poll, through all its runs."""
+
+    def __init__(self, client: Client, session: str) -> None:
+        self._client, self._session = client, session
+        self._pages: HistoryPoll | None = None
+        self._last = 0
+        self._reading = asyncio.Lock()
+        self.order: list[str] = []
+        """Ids of those that were open at the start of the first run that was read, and of those started since."""
+        self.reported: set[str] = set()
+        """Those of them that are over and whose events are in the session's own history."""
+        self.over = False
+        """Whether the session has ended."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether invocations that start from now on are seen."""
+        return self._pages is not None
+
+    async def until(self, invocation_id: str, *, new: bool = False) -> None:
+        """Wait until an invocation has started; `new` means that its message was sent after this was opened.
+
+        Raises:
+            SessionClosed: The session ended before it started.
+            UnknownSession: There is no such session.
+        """
+        async with self._reading:
+            await self._open()
+        # It may have begun in a run before the one that is read.
+        if not new and invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
+            return
+        while invocation_id not in self.order:
+            if not await self.more() and invocation_id not in self.order:
+                raise errors.SessionClosed(
+                    f"The session {self._session!r} ended before {invocation_id!r} began, which now never will."
+                )
+
+    async def more(self) -> bool:
+        """Wait for history to grow, and return whether it may grow further."""
+        async with self._reading:
+            await self._open()
+            assert self._pages is not None
+            if not self.over:
+                await self._read(self._pages)
+            return not self.over
+
+    async def caught_up(self) -> None:
+        """Read the history up to now."""
+        described = await describe_workflow(self._client, self._session)
+        if described is None:
+            raise unknown_session(self._session)
+        length = described.history_length
+        async with self._reading:
+            await self._open()
+            while not self.over and self._pages is not None and self._last < length:
+                await self._read(self._pages)
+
+    async def _open(self, run_id: str | None = None) -> None:
+        if self._pages is None or run_id is not None:
+            self._pages = HistoryPoll(self._client, self._session, run_id)
+            self._last = 0
+
+    async def _read(self, pages: HistoryPoll) -> None:
+        try:
+            page = await pages.page()
+        except RPCError as error:
+            if not is_not_found(error):
+                raise
+            self._pages = None
+            raise unknown_session(self._session) from None
+        following: str | None = None
+        for event in page:
+            self._last = event.event_id
+            following = self._take(event) or following
+        if following := following or await pages.replaced_by():
+            await self._open(following)
+        elif not pages.more:
+            self.over = True
+
+    def _take(self, event: HistoryEvent) -> str | None:
+        attributes = attributes_of(event)
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                data = b"".join(payload.data for payload in attributes.input.payloads)
+                given = SessionInput.model_validate(decode(data))
+                for turn in given.carried.turns if given.carried else ():
+                    if turn.status in OPEN:
+                        self._began(f"{self._session}/{turn.n}")
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+                if attributes.workflow_type.name == WORKFLOW:
+                    self._began(attributes.workflow_execution.workflow_id)
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
+                data = b"".join(payload.data for payload in attributes.result.payloads)
+                report = InvocationResult.model_validate(decode(data)).report
+                if report and report.entries is not None:
+                    self.reported.add(attributes.workflow_execution.workflow_id)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                return str(attributes.new_execution_run_id)
+        return None
+
+    def _began(self, invocation_id: str) -> None:
+        if invocation_id not in self.order:
+            self.order.append(invocation_id)
+
+
+def unknown_session(id: str) -> errors.UnknownSession:
+    """Return the error of a session that does not exist."""
+    return errors.UnknownSession(
+        f"No session has the id {id!r}; `waystation sessions` lists those there are, with their users and apps."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUpdate:
+    """New events of one invocation."""
+
+    invocation: Invocation
+    log: Log
+    """The whole log; it grows."""
+    events: list[Event]
+
+
+def count_events(events: list[Event]) -> Counter[str]:
+    """Return the number of events by invocation id."""
+    return Counter(event.invocation_id for event in events)
+
+
+async def stream_session(
+    client: ClientContext,
+    invocations: StartedInvocations,
+    *,
+    known: Mapping[str, int],
+    passed_over: set[str],
+    partial: bool = False,
+) -> AsyncGenerator[SessionUpdate]:
+    """Yield new events of the invocations of a session, until it ends.
+
+    Args:
+        client: The client.
+        invocations: The session's invocations, opened.
+        known: How many events of each invocation to skip, by id.
+        passed_over: Ids of invocations to skip.
+        partial: Whether to yield unfinished text of a model, too.
+    """
+    heard: asyncio.Queue[SessionUpdate | Exception | None] = asyncio.Queue(BACKLOG)
+
+    async def hear(invocation_id: str) -> None:
+        invocation = Invocation.from_id(client, invocation_id)
+        shown = known.get(invocation_id, 0)
+        async with aclosing(stream_logs(invocation, partial=partial)) as coming:
+            async for log, pieces in coming:
+                events = list(new_events(log, shown, pieces))
+                shown = max(shown, len(log.events))
+                await heard.put(SessionUpdate(invocation, log, events))
+
+    async def hear_all() -> None:
+        taken = 0
+        try:
+            async with asyncio.TaskGroup() as hearing:
+                more = True
+                while more or taken < len(invocations.order):
+                    for invocation_id in invocations.order[taken:]:
+                        taken += 1
+                        if invocation_id not in passed_over:
+                            hearing.create_task(hear(invocation_id))
+                    more = await invocations.more() if more else False
+        except Exception as error:  # noqa: BLE001  # raised where the updates are read
+            await heard.put(_cause(error))
+        else:
+            await heard.put(None)
+
+    everything = asyncio.create_task(hear_all())
+    try:
+        while (update := await heard.get()) is not None:
+            if isinstance(update, Exception):
+                raise update
+            yield update
+    finally:
+        everything.cancel()
+        await asyncio.gather(everything, return_exceptions=True)
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the first error of a group."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

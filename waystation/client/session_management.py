@@ -1,7 +1,7 @@
 """List and delete sessions. No worker has to run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -10,13 +10,13 @@ from urllib.parse import unquote
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.service import RPCError
 
 from waystation.core import ids
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW
-from waystation.history import WorkflowRun, describe_workflow, find_session_runs
+from waystation.history import WorkflowRun, describe_workflow, find_session_runs, none_if_missing
 
 _ENDED: dict[int, str] = {
     WorkflowExecutionStatus.COMPLETED: "closed",
@@ -46,37 +46,6 @@ class SessionEntry:
     def to_json(self) -> JsonObject:
         """Return it as JSON."""
         return {**asdict(self), "started_at": self.started_at.isoformat()}
-
-
-async def _list_sessions(
-    client: Client, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
-) -> AsyncIterator[SessionEntry]:
-    """Yield sessions, those that began last first; see `Sessions.list`."""
-    # By the memo and not by search attributes, which a namespace may lack.
-    wanted = {"agent": agent, "user_id": user_id, "app": app}
-    query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
-    seen = set[str]()
-    async for execution in client.list_workflows(query):
-        names = _names(execution.id)
-        # It may be somebody else's workflow of that type, which cannot have begun; or a run in whose place a reset has
-        # put another, which began later.
-        if names is None or execution.id in seen:
-            continue
-        seen.add(execution.id)
-        # Only who answers is told by the memo, which a session has from its first workflow task on.
-        about = (await execution.memo()).get(MEMO_SESSION)
-        told: JsonObject = about if isinstance(about, dict) else {}
-        entry = SessionEntry(
-            id=execution.id,
-            app=names[0],
-            user_id=names[1],
-            session_id=names[2],
-            agent=str(told.get("agent") or ""),
-            status=_ENDED.get(execution.status or 0) or str(told.get("status") or "open"),
-            started_at=execution.start_time,
-        )
-        if all(value is None or getattr(entry, name) == value for name, value in wanted.items()):
-            yield entry
 
 
 def _names(workflow_id: str) -> tuple[str, str, str] | None:
@@ -139,39 +108,6 @@ class DeletedSession:
         return asdict(self)
 
 
-async def _delete_session(
-    client: Client,
-    *,
-    app: str,
-    user_id: str,
-    session_id: str,
-    artifacts: ArtifactKeeper | None,
-    memory: MemoryKeeper | None,
-    grace: timedelta = GRACE,
-) -> DeletedSession:
-    """Delete a session; see `Sessions.delete`."""
-    deleted = DeletedSession(ids.session(app, user_id, session_id))
-    where = {"app_name": app, "user_id": user_id, "session_id": session_id}
-    found = await _stop(client, deleted, grace)
-    # Not before all has ended: what still runs might save more.
-    if artifacts is None:
-        deleted.left.append("artifacts: no artifact service was given")
-    else:
-        deleted.artifacts = await artifacts.delete_session_artifacts(**where)
-    if memory is None:
-        deleted.left.append("memories: no memory service was given")
-    else:
-        try:
-            deleted.memories = await memory.delete_session_memory(**where)
-        except NotImplementedError as error:
-            deleted.left.append(f"memories: {error}")
-    while found:
-        await _forget(client, found, deleted)
-        # What visibility had not listed yet.
-        found = {run: False for run in await _stop(client, deleted, timedelta()) if run not in found}
-    return deleted
-
-
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
     """End all running workflows, and return all runs there are.
 
@@ -191,27 +127,18 @@ async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> di
             return found
         deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
         if asked:
-            await _each(running, lambda run: _handle(client, run).terminate(REASON))
+            await _for_each(running, lambda run: _handle(client, run).terminate(REASON))
         else:
-            await _each(running, lambda run: _handle(client, run).cancel())
-            await _ended(client, running, grace)
+            await _for_each(running, lambda run: _handle(client, run).cancel())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace.total_seconds()):
+                    await asyncio.gather(*(_wait_for_end(client, run) for run in running))
             asked = True
 
 
-async def _ended(client: Client, running: list[WorkflowRun], within: timedelta) -> None:
-    async def ended(run: WorkflowRun) -> None:
-        try:
-            await _handle(client, run).result(follow_runs=False)
-        except (WorkflowFailureError, RPCError):  # it ended otherwise, or is gone
-            return
-
-    waits = [asyncio.ensure_future(ended(run)) for run in running]
-    try:
-        await asyncio.wait(waits, timeout=within.total_seconds())
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
+    with suppress(WorkflowFailureError, RPCError):  # it ended otherwise, or is gone
+        await _handle(client, run).result(follow_runs=False)
 
 
 async def _forget(client: Client, found: Iterable[WorkflowRun], deleted: DeletedSession) -> None:
@@ -219,34 +146,35 @@ async def _forget(client: Client, found: Iterable[WorkflowRun], deleted: Deleted
     runs = sorted(found, key=lambda run: (run.workflow_id == deleted.id, run))
     below = [run for run in runs if run.workflow_id != deleted.id]
     for group in (below, runs[len(below) :]):
-        await _each(group, lambda run: _delete(client, run))
+        await _for_each(group, lambda run: delete_run(client, run))
     deleted.workflows = sorted({*deleted.workflows, *(run.workflow_id for run in runs)})
     deleted.runs += len(runs)
 
 
-async def _delete(client: Client, run: WorkflowRun) -> None:
+async def delete_run(client: Client, run: WorkflowRun) -> None:
+    """Have the server delete one run of a workflow.
+
+    Raises:
+        RPCError: The server does not know it, or does not answer.
+    """
     execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     await client.workflow_service.delete_workflow_execution(request)
 
 
-def _handle(client: Client, run: WorkflowRun) -> Any:
+def _handle(client: Client, run: WorkflowRun) -> WorkflowHandle[Any, Any]:
     return client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
 
 
-async def _each(items: Iterable[Any], work: Any) -> None:
-    """Do something with each item, some at a time; what is gone already needs nothing."""
+async def _for_each(runs: Iterable[WorkflowRun], work: Callable[[WorkflowRun], Awaitable[None]]) -> None:
+    """Do something with each run, some at a time; what is gone already needs nothing."""
     bound = asyncio.Semaphore(AT_A_TIME)
 
-    async def one(item: Any) -> None:
+    async def one(run: WorkflowRun) -> None:
         async with bound:
-            try:
-                await work(item)
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
+            await none_if_missing(work(run))
 
-    await asyncio.gather(*(one(item) for item in items))
+    await asyncio.gather(*map(one, runs))
 
 
 class Sessions:
@@ -255,7 +183,7 @@ class Sessions:
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
 
-    def list(
+    async def list(
         self, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
     ) -> AsyncIterator[SessionEntry]:
         """Yield the sessions in the namespace, latest start first. No worker has to run.
@@ -267,7 +195,31 @@ class Sessions:
             user_id: Only those of this user.
             app: Only those of this app.
         """
-        return _list_sessions(self._temporal, agent=agent, user_id=user_id, app=app)
+        # By the memo and not by search attributes, which a namespace may lack.
+        wanted = {"agent": agent, "user_id": user_id, "app": app}
+        query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+        seen = set[str]()
+        async for execution in self._temporal.list_workflows(query):
+            names = _names(execution.id)
+            # It may be somebody else's workflow of that type, which cannot have begun; or a run in whose place a reset
+            # has put another, which began later.
+            if names is None or execution.id in seen:
+                continue
+            seen.add(execution.id)
+            # Agent and status come from the memo, which a session has from its first workflow task on.
+            memo = (await execution.memo()).get(MEMO_SESSION)
+            about: JsonObject = memo if isinstance(memo, dict) else {}
+            entry = SessionEntry(
+                id=execution.id,
+                app=names[0],
+                user_id=names[1],
+                session_id=names[2],
+                agent=str(about.get("agent") or ""),
+                status=_ENDED.get(execution.status or 0) or str(about.get("status") or "open"),
+                started_at=execution.start_time,
+            )
+            if all(value is None or getattr(entry, name) == value for name, value in wanted.items()):
+                yield entry
 
     __call__ = list
 
@@ -300,12 +252,24 @@ class Sessions:
             ValueError: No session can have such names.
             StoreFailed: A store cannot be reached. What was deleted so far is gone; repeat the deletion.
         """
-        return await _delete_session(
-            self._temporal,
-            app=app,
-            user_id=user_id,
-            session_id=session_id,
-            artifacts=artifacts,
-            memory=memory,
-            grace=grace,
-        )
+        deleted = DeletedSession(ids.session(app, user_id, session_id))
+        where = {"app_name": app, "user_id": user_id, "session_id": session_id}
+        runs = await _stop(self._temporal, deleted, grace)
+        # Not before all has ended: what still runs might save more.
+        if artifacts is None:
+            deleted.left.append("artifacts: no artifact service was given")
+        else:
+            deleted.artifacts = await artifacts.delete_session_artifacts(**where)
+        if memory is None:
+            deleted.left.append("memories: no memory service was given")
+        else:
+            try:
+                deleted.memories = await memory.delete_session_memory(**where)
+            except NotImplementedError as error:
+                deleted.left.append(f"memories: {error}")
+        while runs:
+            await _forget(self._temporal, runs, deleted)
+            # What visibility had not listed yet.
+            remaining = await _stop(self._temporal, deleted, timedelta())
+            runs = {run: False for run in remaining if run not in runs}
+        return deleted

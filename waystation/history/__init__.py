@@ -1,10 +1,10 @@
 """Read histories from a server or from files: single events, whole invocations, sessions and scopes."""
 
 from waystation.history.activity_attempts import Attempts, Retry, attempts_of, failed_workflow_tasks, fetch_retries
-from waystation.history.foreign_history import check_readable
 from waystation.history.history_events import (
     COMMANDS,
     EventType,
+    attributes_of,
     continued_as,
     decode_events,
     outcome_of,
@@ -15,10 +15,18 @@ from waystation.history.history_events import (
     seconds_of,
     type_of,
 )
-from waystation.history.history_fetch import HistoryPoll, fetch_events_after
-from waystation.history.history_files import SavedHistory, format_saved_history, read_history_file
-from waystation.history.invocation_reader import HistoryReader, log_of
-from waystation.history.invocation_runs import (
+from waystation.history.history_fetch import (
+    HistoryPoll,
+    WorkflowRun,
+    describe_workflow,
+    fetch_events_after,
+    find_session_runs,
+    is_not_found,
+    none_if_missing,
+)
+from waystation.history.history_files import SavedHistory, check_readable, format_saved_history, read_history_file
+from waystation.history.invocation_reader import (
+    HistoryReader,
     carried_log,
     decode_histories,
     fetch_log_before,
@@ -26,11 +34,11 @@ from waystation.history.invocation_runs import (
     fetch_saved_history,
     follow_log,
     log_from_runs,
+    log_of,
     own_runs,
 )
 from waystation.history.scope_reader import ScopeReader
 from waystation.history.session_reader import SessionReader
-from waystation.history.session_runs import WorkflowRun, describe_workflow, find_session_runs, is_not_found
 
 __all__ = [
     "COMMANDS",
@@ -44,6 +52,7 @@ __all__ = [
     "SessionReader",
     "WorkflowRun",
     "attempts_of",
+    "attributes_of",
     "carried_log",
     "check_readable",
     "continued_as",
@@ -62,6 +71,7 @@ __all__ = [
     "is_not_found",
     "log_from_runs",
     "log_of",
+    "none_if_missing",
     "outcome_of",
     "own_runs",
     "read_arguments",

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 
 from waystation.core.entry import Failure
 from waystation.core.wire import CHILD_ACTIVITY, WORKFLOW
-from waystation.history.history_events import failure_of
-from waystation.history.session_runs import describe_workflow
+from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of
+from waystation.history.history_fetch import describe_workflow
 
 
 @dataclass(slots=True)
@@ -35,39 +35,30 @@ def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
     for history in histories:
         scheduled: dict[int, Attempts] = {}
         for event in history.events:
+            attributes = attributes_of(event)
             match event.event_type:
                 case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                    given = event.activity_task_scheduled_event_attributes
-                    each = Attempts(given.activity_id, given.activity_type.name, event.event_id)
-                    scheduled[event.event_id] = each
-                    found.append(each)
+                    attempts = Attempts(attributes.activity_id, attributes.activity_type.name, event.event_id)
+                    scheduled[event.event_id] = attempts
+                    found.append(attempts)
                 case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-                    started = event.activity_task_started_event_attributes
-                    each = scheduled[started.scheduled_event_id]
-                    each.count = started.attempt
-                    if started.HasField("last_failure"):
-                        each.failure = failure_of(started.last_failure)
-                case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-                    failed = event.activity_task_failed_event_attributes
-                    each = scheduled[failed.scheduled_event_id]
-                    each.failure, each.lost = failure_of(failed.failure), True
-                case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                    timed_out = event.activity_task_timed_out_event_attributes
-                    each = scheduled[timed_out.scheduled_event_id]
-                    each.failure, each.lost = failure_of(timed_out.failure), True
-                case _:
-                    pass
+                    attempts = scheduled[attributes.scheduled_event_id]
+                    attempts.count = attributes.attempt
+                    if attributes.HasField("last_failure"):
+                        attempts.failure = failure_of(attributes.last_failure)
+                case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                    attempts = scheduled[attributes.scheduled_event_id]
+                    attempts.failure, attempts.lost = loss_of(event), True
     return found
 
 
 def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
     """Return event ids and reasons of failed workflow tasks, for instance of a worker with other code."""
-    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     return [
         (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
         for history in histories
         for event in history.events
-        if event.event_type == failed
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
     ]
 
 

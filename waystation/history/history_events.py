@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,8 +41,6 @@ COMMANDS = frozenset(
     }
 )
 """Events recorded for the commands of a workflow task."""
-OF_ACTIVITIES = frozenset({EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED})
-"""The most frequent events of activities; a reader of child workflows skips them."""
 SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
 """Events that readers skip."""
 
@@ -81,12 +80,12 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
     codec = converter.payload_codec
     result = []
     for event in events:
-        if codec is None and not any(is_reference(p) for held in _payloads(event) for p in held.payloads):
+        if codec is None and not any(is_reference(p) for held in payloads_of(event) for p in held.payloads):
             result.append(event)
             continue
         plain = HistoryEvent()
         plain.CopyFrom(event)
-        for payloads in _payloads(plain):
+        for payloads in payloads_of(plain):
             opened = await retrieved(payloads.payloads, converter)
             if codec is not None:
                 opened = await codec.decode(opened)
@@ -96,53 +95,80 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
     return result
 
 
-def _payloads(event: HistoryEvent) -> Iterator[Payloads]:
+_CONTENT = {
+    "workflow_execution_started": "input",
+    "workflow_execution_signaled": "input",
+    "activity_task_scheduled": "input",
+    "start_child_workflow_execution_initiated": "input",
+    "signal_external_workflow_execution_initiated": "input",
+    "workflow_execution_continued_as_new": "input",
+    "activity_task_completed": "result",
+    "workflow_execution_completed": "result",
+    "child_workflow_execution_completed": "result",
+    "workflow_execution_update_accepted": "accepted_request.input.args",
+    "workflow_execution_update_admitted": "request.input.args",
+    "workflow_execution_failed": "failure.application_failure_info.details",
+    "child_workflow_execution_failed": "failure.application_failure_info.details",
+}
+"""Where events hold an invocation's content."""
+
+
+def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
     """Yield what an event holds of an invocation's content."""
-    match event.WhichOneof("attributes"):
-        case (
-            "workflow_execution_started_event_attributes"
-            | "workflow_execution_signaled_event_attributes"
-            | "activity_task_scheduled_event_attributes"
-            | "start_child_workflow_execution_initiated_event_attributes"
-            | "signal_external_workflow_execution_initiated_event_attributes"
-            | "workflow_execution_continued_as_new_event_attributes"
-        ) as kind:
-            yield getattr(event, kind).input
-        case (
-            "activity_task_completed_event_attributes"
-            | "workflow_execution_completed_event_attributes"
-            | "child_workflow_execution_completed_event_attributes"
-        ) as kind:
-            yield getattr(event, kind).result
-        case "workflow_execution_update_accepted_event_attributes" as kind:
-            yield getattr(event, kind).accepted_request.input.args
-        case "workflow_execution_update_admitted_event_attributes" as kind:
-            yield getattr(event, kind).request.input.args
-        case "workflow_execution_failed_event_attributes" | "child_workflow_execution_failed_event_attributes" as kind:
-            failure = getattr(event, kind).failure
-            if failure.HasField("application_failure_info"):
-                yield failure.application_failure_info.details
+    kind = event.WhichOneof("attributes") or ""
+    place = _CONTENT.get(kind.removesuffix("_event_attributes"))
+    if place and (held := attrgetter(f"{kind}.{place}")(event)).payloads:
+        yield held
+
+
+def attributes_of(event: HistoryEvent) -> Any:
+    """Return the attributes of an event, of whichever type it is."""
+    kind = event.WhichOneof("attributes")
+    return getattr(event, kind) if kind else None
+
+
+def scheduled_by(attributes: Any) -> int:
+    """Return the id of the event that scheduled an activity or initiated a child, given a later event of it."""
+    number: int = getattr(attributes, "scheduled_event_id", 0) or attributes.initiated_event_id
+    return number
+
+
+_LOST = {
+    EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED: Failure(kind="cancelled"),
+    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED: Failure(
+        kind="error", error_type="WorkflowAlreadyStartedError"
+    ),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED: Failure(kind="cancelled"),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT: Failure(kind="start_to_close"),
+    EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED: Failure(kind="error", error_type="TerminatedError"),
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: Failure(kind="cancelled"),
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: Failure(kind="start_to_close"),
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: Failure(kind="error", error_type="TerminatedError"),
+}
+"""Events whose type alone says why an activity, a child or a workflow ended without a result."""
+
+
+def loss_of(event: HistoryEvent) -> Failure | None:
+    """Return why an activity, a child or a workflow ended without a result; None for all other events."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+            return failure_of(attributes_of(event).failure)
+        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED | EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
+            return agent_failure_of(attributes_of(event).failure)
+        case kind:
+            return _LOST.get(kind)
 
 
 def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
     """Return the outcome of an invocation, given the last event of a run; None while it is running."""
-    match last.event_type:
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-            data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
-            try:
-                return ChildOutcome(result=decode(data))
-            except (ValidationError, ValueError):
-                return ChildOutcome()
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-            return ChildOutcome(failure=agent_failure_of(last.workflow_execution_failed_event_attributes.failure))
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
-            return ChildOutcome(failure=Failure(kind="cancelled"))
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-            return ChildOutcome(failure=Failure(kind="start_to_close"))
-        case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-            return ChildOutcome(failure=Failure(kind="error", error_type="TerminatedError"))
-        case _:
-            return None
+    if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+        data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
+        try:
+            return ChildOutcome(result=decode(data))
+        except (ValidationError, ValueError):
+            return ChildOutcome()
+    failure = loss_of(last)
+    return ChildOutcome(failure=failure) if failure else None
 
 
 def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:

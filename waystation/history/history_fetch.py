@@ -1,7 +1,9 @@
-"""Fetch history events from the server: by long poll, or those after a known event."""
+"""Fetch from the server: descriptions of workflows, the runs of a session, and history events."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from itertools import dropwhile
+from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
@@ -9,15 +11,92 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
     GetWorkflowExecutionHistoryReverseRequest,
 )
-from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
-from temporalio.service import RPCError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventAsyncIterator,
+)
+from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.core import ids
 from waystation.history.history_events import TASK_UNDER_WAY, EventType, decode_events, run_id_of
-from waystation.history.session_runs import describe_workflow
+
+T = TypeVar("T")
 
 STEPPED_BACK = "CurrentBranchChangedFailure"
 """The server's error when a reader seems to know more of a run than it does: after a failover, and at times on a busy
 server whose notification of a change arrives after the reader has seen the next one."""
+
+
+def is_not_found(error: RPCError) -> bool:
+    """Whether an error means that there is no such workflow; a missing namespace has another message."""
+    return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
+
+
+async def none_if_missing(answer: Awaitable[T]) -> T | None:
+    """Return what the server answers; None when it has no such workflow or run."""
+    try:
+        return await answer
+    except RPCError as error:
+        if not is_not_found(error):
+            raise
+        return None
+
+
+async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
+    """Describe the latest run of a workflow; None when there is no such workflow."""
+    return await none_if_missing(client.get_workflow_handle(workflow_id).describe())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkflowRun:
+    """One run of a workflow."""
+
+    workflow_id: str
+    run_id: str
+
+
+async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
+    """Return all runs of a session's workflows that the server knows, and whether each is running.
+
+    Visibility lists them with a delay. Running workflows are found at once, as children of their parents, and so are
+    the latest invocations by their numbers; agents that these called and that are over are not.
+    """
+    found: dict[WorkflowRun, bool] = {}
+    # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
+    query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
+    async for execution in client.list_workflows(query):
+        if is_in_session(execution.id, session):
+            going_on = execution.status is WorkflowExecutionStatus.RUNNING
+            found[WorkflowRun(execution.id, execution.run_id)] = going_on
+    left = [session, *{run.workflow_id for run, going_on in found.items() if going_on}]
+    latest = max((invocation_number(run.workflow_id, session) for run in found), default=0)
+    while described := await describe_workflow(client, ids.session_invocation(session, latest := latest + 1)):
+        found[WorkflowRun(described.id, described.run_id)] = False
+        left += [described.id] if described.status is WorkflowExecutionStatus.RUNNING else []
+    seen = set[str]()
+    while left:
+        if (workflow_id := left.pop()) in seen:
+            continue
+        seen.add(workflow_id)
+        if described := await describe_workflow(client, workflow_id):
+            going_on = described.status is WorkflowExecutionStatus.RUNNING
+            found[WorkflowRun(workflow_id, described.run_id)] = going_on
+            children = described.raw_description.pending_children if going_on else ()
+            left += [child.workflow_id for child in children if is_in_session(child.workflow_id, session)]
+    return found
+
+
+def is_in_session(workflow_id: str, session: str) -> bool:
+    """Whether a workflow is a session, or below it."""
+    return workflow_id == session or workflow_id.startswith(f"{session}/")
+
+
+def invocation_number(workflow_id: str, session: str) -> int:
+    """Return which invocation of a session a workflow is, or is below; 0 when it is the session."""
+    number = workflow_id.removeprefix(f"{session}/").partition("/")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 class HistoryPoll:
@@ -97,35 +176,27 @@ async def fetch_events_after(client: Client, workflow_id: str, run_id: str, know
         StoreFailed: Offloaded payloads cannot be looked for.
     """
     execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
-    newest_first = await (_back_to(client, execution, known) if known else _all(client, execution))
+    newest_first = await _newest_first(client, execution, known)
     settled = dropwhile(lambda event: event.event_type in TASK_UNDER_WAY, newest_first)
     new = [event for event in settled if event.event_id > known]
     return await decode_events(reversed(new), client.data_converter)
 
 
-async def _back_to(client: Client, execution: WorkflowExecution, known: int) -> list[HistoryEvent]:
+async def _newest_first(client: Client, execution: WorkflowExecution, known: int) -> list[HistoryEvent]:
+    """Return the events of a run, the latest first: all of them, or at least those after `known`."""
+    service = client.workflow_service
+    fetch: Any = service.get_workflow_execution_history
+    request_type: Any = GetWorkflowExecutionHistoryRequest
+    if known:
+        fetch = service.get_workflow_execution_history_reverse
+        request_type = GetWorkflowExecutionHistoryReverseRequest
+    request = request_type(
+        namespace=client.namespace, execution=execution, maximum_page_size=TAIL_PAGE if known else COLD_PAGE
+    )
     events: list[HistoryEvent] = []
-    token = b""
     while True:
-        request = GetWorkflowExecutionHistoryReverseRequest(
-            namespace=client.namespace, execution=execution, maximum_page_size=TAIL_PAGE, next_page_token=token
-        )
-        page = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+        page = await fetch(request, retry=True)
         events.extend(page.history.events)
-        token = page.next_page_token
-        if not token or (events and events[-1].event_id <= known):
-            return events
-
-
-async def _all(client: Client, execution: WorkflowExecution) -> list[HistoryEvent]:
-    events: list[HistoryEvent] = []
-    token = b""
-    while True:
-        request = GetWorkflowExecutionHistoryRequest(
-            namespace=client.namespace, execution=execution, maximum_page_size=COLD_PAGE, next_page_token=token
-        )
-        page = await client.workflow_service.get_workflow_execution_history(request, retry=True)
-        events.extend(page.history.events)
-        token = page.next_page_token
-        if not token:
-            return events[::-1]
+        request.next_page_token = page.next_page_token
+        if not page.next_page_token or (known and events and events[-1].event_id <= known):
+            return events if known else events[::-1]

@@ -1,21 +1,38 @@
-"""Histories in files.
+"""Histories in files, and whether this version can read them.
 
 A file holds the events of one run, as `temporal workflow show -o json` and the Web UI's download, decoded or not, write
 them. Earlier runs, and the agents that it called, stand beside it under names that Temporal's own programs pass over.
 """
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from waystation.core.errors import ForeignHistory
+from waystation.core.fork import TAKE_OVER_ACTIVITY
+from waystation.core.ids import signal_not_found
+from waystation.core.notice import NOTIFY_ACTIVITY
 from waystation.core.payload import JsonObject
-from waystation.history.web_ui_download import encode_payloads, is_decoded
+from waystation.core.review import REVIEW_ACTIVITY
+from waystation.core.scope import DELIVERY_ACTIVITY
+from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
+from waystation.core.wire import (
+    ARCHIVE_ACTIVITY,
+    CHILD_ACTIVITY,
+    COLLECT_ACTIVITY,
+    MODEL_ACTIVITY,
+    SESSION_ARCHIVE_ACTIVITY,
+    SESSION_WORKFLOW,
+    WORKFLOW,
+)
+from waystation.history.history_events import EventType, patch_of, payloads_of, type_of
+from waystation.storage.driver import UNREADABLE, is_reference
 
 EARLIER = "earlierRuns"
 """Each as a file of it alone would be, oldest first."""
@@ -23,7 +40,7 @@ CALLED = "calledAgents"
 """The invocations of agents that it called, each as a file of its own would be, in the order of the calls."""
 MAX_BYTES = 300_000_000
 """Of a file. A run has at most 50 MB, by the server's limit, which are about 70 MB of JSON."""
-_TYPES = frozenset(EventType.values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
+_TYPES = frozenset(vars(EventType).values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
 REMEDY = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
 
@@ -150,6 +167,189 @@ def _gap(history: WorkflowHistory) -> str | None:
 
 def _workflow_id(started: Any) -> str | None:
     """Return the workflow's id from its first event; ids of events and of called agents derive from it."""
-    attributes = started.get("workflowExecutionStartedEventAttributes") if isinstance(started, dict) else None
-    found = attributes.get("workflowId") if isinstance(attributes, dict) else None
-    return found if isinstance(found, str) else None
+    match started:
+        case {"workflowExecutionStartedEventAttributes": {"workflowId": str() as workflow_id}}:
+            return workflow_id
+        case _:
+            return None
+
+
+# The Web UI's download of a decoded history: in it the value of a payload replaces its bytes, with metadata as text
+# beside it or, in older versions, without. It is encoded again; JSON loses nothing but its spaces.
+
+LOOKED_AT = 50
+"""How many events decide which shape a file has."""
+_MAPS = ("fields", "indexedFields")
+"""Where payloads have names: memo, headers, search attributes."""
+_ALONE = ("summary", "details", "encodedAttributes")
+"""Fields that are one payload."""
+
+
+def is_decoded(events: Any) -> bool:
+    """Whether the events of a file are of that shape: their first ones have plain values where payloads should be."""
+    return any(not _is_payload(each) for event in events[:LOOKED_AT] for each in _payloads_in(event))
+
+
+def _payloads_in(found: Any) -> Iterator[Any]:
+    for name, value in found.items() if isinstance(found, dict) else ():
+        if name == "payloads" and isinstance(value, list):
+            yield from value
+        else:
+            yield from _payloads_in(value)
+
+
+def encode_payloads(found: Any) -> Any:
+    """Return decoded events as the server has them."""
+    match found:
+        case list():
+            return [encode_payloads(each) for each in found]
+        case dict():
+            return {name: _field(name, value) for name, value in found.items()}
+        case _:
+            return found
+
+
+def _field(name: str, value: Any) -> Any:
+    match value:
+        case list() if name == "payloads":
+            return [_payload(each) for each in value]
+        case dict() if name in _MAPS:
+            return {key: _payload(each) for key, each in value.items()}
+        case _ if name in _ALONE and not _holds_payloads(value):
+            return _payload(value)
+        case _:
+            return encode_payloads(value)
+
+
+def _holds_payloads(value: Any) -> bool:
+    """Whether a value is no payload but has some, as the details of a mark and of a failure do."""
+    return isinstance(value, dict) and not _has_metadata(value) and bool(value)
+
+
+def _payload(value: Any) -> Any:
+    if _is_payload(value):
+        return value
+    payload = value if _has_metadata(value) else {"metadata": {}, "data": value}
+    encoding = str(payload["metadata"].get("encoding") or "json/plain")
+    metadata = {name: _base64(str(held)) for name, held in {**payload["metadata"], "encoding": encoding}.items()}
+    empty = encoding == "binary/null"
+    text = "" if empty else json.dumps(payload.get("data"), ensure_ascii=False, separators=(",", ":"))
+    return {**payload, "metadata": metadata, "data": _base64(text)}
+
+
+def _has_metadata(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("metadata"), dict) and set(value) <= _FIELDS
+
+
+_FIELDS = {"metadata", "data", "externalPayloads"}
+
+
+def _is_payload(value: Any) -> bool:
+    """Whether a value is a payload as it was recorded: its encoding, too, is in Base64, which has no hyphens."""
+    if not _has_metadata(value) or not isinstance(value.get("data", ""), str):
+        return False
+    try:
+        return b"/" in base64.b64decode(str(value["metadata"].get("encoding")), validate=True)
+    except ValueError:
+        return False
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode(errors="surrogatepass")).decode()
+
+
+# What this version would misread: histories encoded by an unknown codec, or recorded by a newer version.
+
+MARKS = frozenset({"continue-as-new", "heard", "last-notices", "one-reading", "read-out", "settled", "scopes"})
+"""Patch ids of `workflow.patched`, except those for signals whose content was not found."""
+ACTIVITIES = frozenset(
+    {
+        MODEL_ACTIVITY,
+        ARCHIVE_ACTIVITY,
+        CHILD_ACTIVITY,
+        COLLECT_ACTIVITY,
+        SESSION_ARCHIVE_ACTIVITY,
+        NOTIFY_ACTIVITY,
+        REVIEW_ACTIVITY,
+        DELIVERY_ACTIVITY,
+        TAKE_OVER_ACTIVITY,
+    }
+)
+"""The engine's own; those of tools have a dot in their names."""
+WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
+_MADE_BY_WORKERS = frozenset(
+    {
+        EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
+    }
+)
+_READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADABLE["encoding"]})
+
+
+def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
+    """Check that this version reads histories correctly.
+
+    Args:
+        histories: Decoded by the codec, if there is one.
+        name: The file or the id, for the message.
+
+    Raises:
+        ForeignHistory: It cannot read them; the message has the remedy.
+    """
+    for history in histories:
+        kind = type_of(history)
+        if kind not in WORKFLOWS:
+            known = ", ".join(map(repr, sorted(WORKFLOWS)))
+            raise ForeignHistory(f"{name} is a history of {kind!r}; Waystation reads those of {known}.")
+        if encoding := _encoded(history.events):
+            raise ForeignHistory(
+                f"{name} has payloads that are encoded as {encoding!r}, so whoever recorded it has a payload codec. "
+                "Save it opened, with `temporal workflow show -o json --codec-endpoint URL` or the Web UI's download "
+                "with its codec server; or, in Python, give the workers' data converter: "
+                "`Recording.read(path, converter=...)`, or a client that has it."
+            )
+        if found := next(_unknown(history.events), None):
+            raise ForeignHistory(
+                f"{name} was recorded by a newer version of Waystation: it has {found}, which this version does not "
+                "know. Update Waystation here to at least the version of the workers."
+            )
+
+
+def _encoded(events: Sequence[HistoryEvent]) -> str | None:
+    """Return how payloads are encoded when that is not as workers without a codec do.
+
+    Of what anybody may have sent, such as the input or a signal, only what workers then made of it tells: an invocation
+    whose input is no JSON fails, and its history is one of ours.
+    """
+    made = (event for event in events if event.event_type in _MADE_BY_WORKERS)
+    for payload in (payload for event in made for held in payloads_of(event) for payload in held.payloads):
+        encoding = payload.metadata.get("encoding", b"")
+        if encoding not in _READABLE and not is_reference(payload):
+            return encoding.decode(errors="replace") or "nothing"
+    if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in events):
+        return None
+    for payload in events[0].workflow_execution_started_event_attributes.input.payloads:
+        encoding = payload.metadata.get("encoding", b"")
+        # Nobody has taken it up yet. Encrypted or compressed it may well be what is meant.
+        if encoding.startswith(b"binary/") and encoding not in (b"binary/plain", b"binary/null"):
+            return encoding.decode(errors="replace")
+    return None
+
+
+def _unknown(events: Iterable[HistoryEvent]) -> Iterator[str]:
+    """Yield features that only a newer version records."""
+    for event in events:
+        match event.event_type:
+            case EventType.EVENT_TYPE_MARKER_RECORDED:
+                mark = patch_of(event)
+                if mark and mark not in MARKS and not signal_not_found(mark):
+                    yield f"the mark {mark!r}"
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+                name = event.activity_task_scheduled_event_attributes.activity_type.name
+                if "." not in name and name not in ACTIVITIES:
+                    yield f"the activity {name!r}"
+            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                name = event.start_child_workflow_execution_initiated_event_attributes.workflow_type.name
+                if name not in WORKFLOWS:
+                    yield f"the workflow {name!r}"

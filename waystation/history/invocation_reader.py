@@ -1,33 +1,46 @@
-"""Read Temporal history events into the core's facts."""
+"""Read the histories of an invocation into its log.
 
-from collections.abc import Iterable, Iterator
+A long invocation continues as new: each run names the run that it continues, and carries a snapshot.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Request
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.converter import DataConverter
 
 from waystation.core import facts, ids
-from waystation.core.entry import EndStatus, Failure
+from waystation.core.continued import Carried, Fetch, extend
+from waystation.core.entry import EndStatus
 from waystation.core.errors import ForeignHistory, WaystationError
 from waystation.core.facts import Fact
 from waystation.core.log import Log
 from waystation.core.projection import Projection
-from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW
+from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from waystation.history.history_events import (
     COMMANDS,
-    OF_ACTIVITIES,
     SILENT,
     TASK_UNDER_WAY,
     EventType,
-    agent_failure_of,
+    attributes_of,
+    carried_by,
     check_content,
-    failure_of,
+    continued_as,
+    continues,
+    decode_events,
     json_data,
     lacking_in,
+    loss_of,
     patch_of,
     read_content,
+    scheduled_by,
     seconds_of,
+    type_of,
 )
+from waystation.history.history_fetch import HistoryPoll, none_if_missing
+from waystation.history.history_files import SavedHistory
 
 _ENDINGS: dict[int, EndStatus] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
@@ -91,107 +104,77 @@ class HistoryReader:
 
     def _read(self, event: HistoryEvent) -> Iterator[Fact]:
         self._commands = self._commands or event.event_type in COMMANDS
+        attributes = attributes_of(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                started = event.workflow_execution_started_event_attributes
-                if started.workflow_type.name != WORKFLOW:
-                    raise ForeignHistory(
-                        f"This is a history of {started.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
-                    )
-                check_content(started.input.payloads)
-                yield facts.Started(
-                    json_data(started.input.payloads),
-                    continues=bool(started.continued_execution_run_id),
-                    child=bool(started.parent_workflow_execution.workflow_id),
-                )
+                yield self._started(attributes)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                 self._task = (event.event_id, seconds_of(event))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self._completed = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                signal = event.workflow_execution_signaled_event_attributes
-                held = signal.input.payloads
-                yield facts.Signalled(signal.signal_name, json_data(held), lacking_in(held))
+                held = attributes.input.payloads
+                yield facts.Signalled(attributes.signal_name, json_data(held), lacking_in(held))
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 if ref := ids.signal_not_found(patch_of(event)):
                     yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
                 # Only those that a reset sends again are recorded so; that they are accepted then repeats nothing.
-                self._admitted[event.event_id] = event.workflow_execution_update_admitted_event_attributes.request
+                self._admitted[event.event_id] = attributes.request
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                took = event.workflow_execution_update_accepted_event_attributes
-                update = self._admitted.pop(took.accepted_request_sequencing_event_id, took.accepted_request).input
+                admitted = attributes.accepted_request_sequencing_event_id
+                update = self._admitted.pop(admitted, attributes.accepted_request).input
                 if update.name == ANSWER_UPDATE:
                     yield facts.UpdateAccepted([read_content(update.args.payloads)])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 yield facts.CancelAsked()
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 yield facts.TimerFired()
+            case ending if ending in _ENDINGS:
+                yield facts.Closed(_ENDINGS[ending], seconds_of(event))
             case _:
                 # What archives the log is no part of it, nor is what nobody waits for any more; what was taken over is
                 # read where the next run begins with it.
-                yield from (fact for fact in self._read_activity(event) if not _is_aside(fact))
-                if event.event_type not in OF_ACTIVITIES:
-                    yield from self._read_child(event)
-        if ending := _ENDINGS.get(event.event_type):
-            yield facts.Closed(ending, seconds_of(event))
+                yield from (fact for fact in self._read_work(event, attributes) if not _is_aside(fact))
 
-    def _read_activity(self, event: HistoryEvent) -> Iterator[Fact]:
+    def _started(self, attributes: Any) -> Fact:
+        if attributes.workflow_type.name != WORKFLOW:
+            raise ForeignHistory(
+                f"This is a history of {attributes.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
+            )
+        check_content(attributes.input.payloads)
+        return facts.Started(
+            json_data(attributes.input.payloads),
+            continues=bool(attributes.continued_execution_run_id),
+            child=bool(attributes.parent_workflow_execution.workflow_id),
+        )
+
+    def _read_work(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:
+        """Yield the facts of an activity or of a called agent."""
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                scheduled = event.activity_task_scheduled_event_attributes
-                self._scheduled[event.event_id] = scheduled.activity_id
-                if scheduled.activity_type.name == CHILD_ACTIVITY:
-                    self._scheduled[event.event_id] = ids.called_agent(scheduled.activity_id)
+                kind, ref = attributes.activity_type.name, attributes.activity_id
+                self._scheduled[event.event_id] = ref
+                if kind == CHILD_ACTIVITY:
+                    self._scheduled[event.event_id] = ids.called_agent(ref)
                     self._followed.add(event.event_id)
-                is_model = scheduled.activity_type.name == MODEL_ACTIVITY
-                yield facts.Scheduled(scheduled.activity_id, read_content(scheduled.input.payloads), is_model)
+                yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL_ACTIVITY)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
-                scheduled_id = event.activity_task_cancel_requested_event_attributes.scheduled_event_id
                 # Whatever it still says, the workflow does not hear; how the child ended is told by a further look.
-                if scheduled_id in self._followed:
-                    self._scheduled[scheduled_id] = ids.archive(0)
+                if attributes.scheduled_event_id in self._followed:
+                    self._scheduled[attributes.scheduled_event_id] = ids.archive(0)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                completed = event.activity_task_completed_event_attributes
-                ref = self._scheduled[completed.scheduled_event_id]
-                followed = completed.scheduled_event_id in self._followed
-                yield facts.Returned(ref, read_content(completed.result.payloads), followed=followed)
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
-                failed = event.activity_task_failed_event_attributes
-                yield facts.Lost(self._scheduled[failed.scheduled_event_id], failure_of(failed.failure))
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                timed_out = event.activity_task_timed_out_event_attributes
-                yield facts.Lost(self._scheduled[timed_out.scheduled_event_id], failure_of(timed_out.failure))
-            case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
-                cancelled = event.activity_task_canceled_event_attributes
-                yield facts.Lost(self._scheduled[cancelled.scheduled_event_id], Failure(kind="cancelled"))
-
-    def _read_child(self, event: HistoryEvent) -> Iterator[Fact]:
-        match event.event_type:
+                number = attributes.scheduled_event_id
+                content = read_content(attributes.result.payloads)
+                yield facts.Returned(self._scheduled[number], content, followed=number in self._followed)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                initiated = event.start_child_workflow_execution_initiated_event_attributes
-                self._scheduled[event.event_id] = initiated.workflow_id.rsplit("/", 1)[-1]
-            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_FAILED:
-                refused = event.start_child_workflow_execution_failed_event_attributes
-                failure = Failure(kind="error", error_type="WorkflowAlreadyStartedError")
-                yield facts.Lost(self._scheduled[refused.initiated_event_id], failure)
+                self._scheduled[event.event_id] = attributes.workflow_id.rsplit("/", 1)[-1]
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                completed = event.child_workflow_execution_completed_event_attributes
-                ref = self._scheduled[completed.initiated_event_id]
-                yield facts.Returned(ref, read_content(completed.result.payloads), child=True)
-            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
-                failed = event.child_workflow_execution_failed_event_attributes
-                yield facts.Lost(self._scheduled[failed.initiated_event_id], agent_failure_of(failed.failure))
-            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_CANCELED:
-                cancelled = event.child_workflow_execution_canceled_event_attributes
-                yield facts.Lost(self._scheduled[cancelled.initiated_event_id], Failure(kind="cancelled"))
-            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TIMED_OUT:
-                timed_out = event.child_workflow_execution_timed_out_event_attributes
-                yield facts.Lost(self._scheduled[timed_out.initiated_event_id], Failure(kind="start_to_close"))
-            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_TERMINATED:
-                terminated = event.child_workflow_execution_terminated_event_attributes
-                failure = Failure(kind="error", error_type="TerminatedError")
-                yield facts.Lost(self._scheduled[terminated.initiated_event_id], failure)
+                ref = self._scheduled[attributes.initiated_event_id]
+                yield facts.Returned(ref, read_content(attributes.result.payloads), child=True)
+            case _:
+                if failure := loss_of(event):
+                    yield facts.Lost(self._scheduled[scheduled_by(attributes)], failure)
 
 
 def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
@@ -221,3 +204,132 @@ def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
 def _is_aside(fact: Fact) -> bool:
     taken_over = isinstance(fact, facts.Returned) and fact.ref == ids.FORK
     return taken_over or (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref))
+
+
+async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
+    """Return the log up to the start of a run, given the first event of that run's history.
+
+    Read from the histories of earlier runs, and, where the server has deleted them, from the segments in the store.
+
+    Raises:
+        ForeignHistory: It is not a history of Waystation, or it is damaged.
+        StoreFailed: It is to be read from the store, and the store does not have it.
+    """
+    earlier: list[WorkflowHistory] = []
+    log = Log(id)
+    given = carried_by(first)
+    while given:
+        history = None if given[1].forked else await fetch_run(client, id, given[1].run_id)
+        if history is None:
+            await extend(log, given[1], fetch)
+            break
+        earlier += await decode_histories([history], client.data_converter)
+        given = carried_by(earlier[-1].events[0])
+    return log_of(earlier[::-1], log)
+
+
+async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
+    """Return the log of the runs in a file, including the entries before them.
+
+    Raises:
+        ForeignHistory: The file is damaged.
+        StoreFailed: The store does not have what came before.
+    """
+    own = own_runs(histories)
+    given = carried_by(own[0].events[0])
+    log = Log(own[0].workflow_id)
+    if given:
+        await extend(log, given[1], fetch)
+    return log_of(own, log)
+
+
+def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
+    """Return the runs whose log is the invocation's: without the run in which a fork read its source."""
+    for number, history in enumerate(histories[1:], 1):
+        if (given := carried_by(history.events[0])) and given[1].forked:
+            return histories[number:]
+    return histories
+
+
+def carried_log(histories: Sequence[WorkflowHistory]) -> Log:
+    """Return the log at the start of the first of `own_runs`, without the entries before that run."""
+    first = own_runs(histories)[0]
+    started, carried = carried_by(first.events[0]) or (None, None)
+    return carried.snapshot.restored(first.workflow_id, started) if carried and started else Log(first.workflow_id)
+
+
+async def fetch_run(client: Client, id: str, run_id: str | None = None) -> WorkflowHistory | None:
+    """Return the history of one run, the latest one if none is named, as the server has it; None when it is deleted."""
+    return await none_if_missing(client.get_workflow_handle(id, run_id=run_id).fetch_history())
+
+
+async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
+    """Return the histories of all runs up to `last` that the server still has, oldest first, as it has them."""
+    found = [last]
+    while run_id := continues(found[0].events[0]):
+        earlier = await fetch_run(client, last.workflow_id, run_id)
+        if earlier is None:
+            break
+        found.insert(0, earlier)
+    return found
+
+
+async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:
+    """Return all runs up to `last`, as `histories` does, and those of the agents that were called."""
+    runs = await fetch_runs(client, last)
+    called = []
+    for id in dict.fromkeys(id for run in runs for id in called_agent_ids(run)):
+        if latest := await fetch_run(client, id):
+            called.append(await fetch_saved_history(client, latest))
+    return SavedHistory(runs, called)
+
+
+def called_agent_ids(history: WorkflowHistory) -> list[str]:
+    """Return the ids of the agents that a run of an invocation has called."""
+    if type_of(history) != WORKFLOW:
+        return []
+    initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
+    return [child.workflow_id for child in initiated if child.workflow_type.name == WORKFLOW]
+
+
+async def decode_histories(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
+    """Return histories with payloads decoded by the codec and fetched from the store.
+
+    Raises:
+        StoreFailed: Offloaded payloads cannot be looked for.
+    """
+    return [WorkflowHistory(each.workflow_id, await decode_events(each.events, converter)) for each in histories]
+
+
+async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
+    """Yield the log whenever the history has grown, through all further runs, until the invocation ends.
+
+    After a reset it is another log: that of the new run.
+    """
+    log: Log | None = None
+    run_id = handle.run_id
+    while True:
+        reader = HistoryReader()
+        projection: Projection | None = None
+        following: str | None = None
+        given: tuple[InvocationInput, Carried] | None = None
+        pages = HistoryPoll(client, handle.id, run_id)
+        while pages.more:
+            page = await pages.page()
+            if not handle.run_id and (following := await pages.replaced_by()):
+                log = None
+                break
+            if projection is None:
+                given = carried_by(page[0]) if page else None
+                known = None if given and given[1].forked else log
+                projection = Projection(handle.id, known or await fetch_log_before(client, handle.id, page[0], fetch))
+            projection.feed(reader.read(page))
+            projection.flush()
+            log = projection.log
+            following = continued_as(page[-1]) if page else following
+            # A fork first reads what it takes over, and goes on in another run.
+            if given or not (log.input and log.input.fork) or log.failure or log.ended:
+                yield log
+        if following is None:
+            return
+        run_id = following

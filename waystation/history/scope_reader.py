@@ -3,24 +3,19 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from waystation.core.errors import ForeignHistory
 from waystation.core.payload import decode
 from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from waystation.history.history_events import read_arguments
-from waystation.history.history_fetch import fetch_events_after
+from waystation.history.history_events import EventType, attributes_of, read_arguments
+from waystation.history.history_fetch import fetch_events_after, is_not_found
 from waystation.recent import Recent
 
 MAX_SCOPES = 200
 """How many scopes the LRU cache holds; an evicted one is read again when needed."""
-_STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
-_SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-_CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
-_TASK_FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 _OVER = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -55,18 +50,19 @@ class _Known:
         Raises:
             ForeignHistory: It is not a scope's, or cannot be read.
         """
-        if event.event_type == _STARTED:
-            self._start(event.workflow_execution_started_event_attributes)
-        elif event.event_type == _SIGNALED:
-            signal = event.workflow_execution_signaled_event_attributes
-            self.fold.apply(signal.signal_name, read_arguments(signal.input))
-        elif event.event_type == _CONTINUED:
-            self.next_run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
-        elif event.event_type == _TASK_FAILED and event.workflow_task_failed_event_attributes.new_run_id:
-            # The run was reset; the start still tells the id that it had before.
-            self.run_id = event.workflow_task_failed_event_attributes.new_run_id
-        elif event.event_type in _OVER:
-            self.over = True
+        attributes = attributes_of(event)
+        match event.event_type:
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                self._start(attributes)
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
+                self.fold.apply(attributes.signal_name, read_arguments(attributes.input))
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+                self.next_run_id = attributes.new_execution_run_id
+            case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
+                # The run was reset; the start still tells the id that it had before.
+                self.run_id = attributes.new_run_id
+            case kind if kind in _OVER:
+                self.over = True
         self.last_event_id = event.event_id
 
     def _start(self, started: WorkflowExecutionStartedEventAttributes) -> None:
@@ -97,32 +93,26 @@ class ScopeReader:
         self.reads += 1
         known = self._known.of(scope_id)
         async with known.lock:
-            try:
-                if known.run_id:
-                    await self._read_on(known, scope_id)
-                if known.over or not known.run_id:  # there may be a new one of the same id
-                    known.begin("")
-                    await self._read_on(known, scope_id)
-                while known.next_run_id:
-                    known.begin(known.next_run_id)
-                    await self._read_on(known, scope_id)
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-                gone = bool(known.run_id)
-                known.begin("")
-                if gone:  # deleted; perhaps there is a new one
-                    return await self._read_anew(known, scope_id)
+            await self._catch_up(known, scope_id)
             return ScopeFold(known.fold.prefix) if known.over else known.fold
 
-    async def _read_anew(self, known: _Known, scope_id: str) -> ScopeFold:
+    async def _catch_up(self, known: _Known, scope_id: str) -> None:
         try:
-            await self._read_on(known, scope_id)
+            if known.run_id:
+                await self._read_on(known, scope_id)
+            if known.over or not known.run_id:  # there may be a new one of the same id
+                known.begin("")
+                await self._read_on(known, scope_id)
+            while known.next_run_id:
+                known.begin(known.next_run_id)
+                await self._read_on(known, scope_id)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_not_found(error):
                 raise
+            deleted = bool(known.run_id)
             known.begin("")
-        return ScopeFold(known.fold.prefix) if known.over else known.fold
+            if deleted:  # perhaps there is a new one
+                await self._catch_up(known, scope_id)
 
     async def _read_on(self, known: _Known, scope_id: str) -> None:
         """Read what is new in the run that is known, or else all of the current one."""

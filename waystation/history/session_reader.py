@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from waystation.core import segment
@@ -13,7 +12,7 @@ from waystation.core.report import Report, lasting
 from waystation.core.session_data import Collected, SessionInput, begun
 from waystation.core.transcript import Transcript
 from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
-from waystation.history.history_events import read_content, seconds_of
+from waystation.history.history_events import EventType, attributes_of, read_content, seconds_of
 from waystation.storage import Blobs
 
 
@@ -49,37 +48,34 @@ class SessionReader:
                 self.last_event_id = event.event_id
 
     async def _read(self, event: HistoryEvent) -> None:
+        attributes = attributes_of(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                started = event.workflow_execution_started_event_attributes
-                if started.workflow_type.name != SESSION_WORKFLOW:
-                    raise ForeignHistory(f"{self._session!r} is a {started.workflow_type.name!r}, not a session.")
-                given = SessionInput.model_validate(decode(read_content(started.input.payloads)))
-                await self._begin(given if started.continued_execution_run_id else begun(given))
+                if attributes.workflow_type.name != SESSION_WORKFLOW:
+                    raise ForeignHistory(f"{self._session!r} is a {attributes.workflow_type.name!r}, not a session.")
+                given = SessionInput.model_validate(decode(read_content(attributes.input.payloads)))
+                await self._begin(given if attributes.continued_execution_run_id else begun(given))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                initiated = event.start_child_workflow_execution_initiated_event_attributes
-                if initiated.workflow_type.name == WORKFLOW:
-                    number = int(initiated.workflow_id.rpartition("/")[2])
+                if attributes.workflow_type.name == WORKFLOW:
+                    number = int(attributes.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    asked = InvocationInput.model_validate(decode(read_content(initiated.input.payloads)))
+                    asked = InvocationInput.model_validate(decode(read_content(attributes.input.payloads)))
                     self.transcript.start(number, seconds_of(event), asked)
                     self.state = lasting(asked.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                completed = event.child_workflow_execution_completed_event_attributes
-                result = InvocationResult.model_validate(decode(read_content(completed.result.payloads)))
+                result = InvocationResult.model_validate(decode(read_content(attributes.result.payloads)))
                 if result.report:
-                    self._tell(self._children[completed.initiated_event_id], result.report)
+                    self._tell(self._children[attributes.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                if event.activity_task_scheduled_event_attributes.activity_type.name == COLLECT_ACTIVITY:
+                if attributes.activity_type.name == COLLECT_ACTIVITY:
                     self._collecting.add(event.event_id)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                returned = event.activity_task_completed_event_attributes
-                if returned.scheduled_event_id in self._collecting:
-                    collected = Collected.model_validate(decode(read_content(returned.result.payloads)))
+                if attributes.scheduled_event_id in self._collecting:
+                    collected = Collected.model_validate(decode(read_content(attributes.result.payloads)))
                     if collected.report:
                         self._tell(collected.number, await self._whole(collected))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-                self.continued = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+                self.continued = attributes.new_execution_run_id
 
     async def _begin(self, given: SessionInput) -> None:
         self.given = given

@@ -7,7 +7,7 @@ from functools import cached_property
 from rich.console import RenderableType
 
 from waystation.core.entry import CallLost, CallReturned, ChildReturned
-from waystation.presentation import debugger_screen, recording_views
+from waystation.presentation import recording_views
 from waystation.replay.difference import Changes, alike
 from waystation.replay.displayable import Displayable
 from waystation.replay.recorded_activities import Effort, efforts
@@ -115,7 +115,7 @@ class Walk(Displayable):
         def has(place: int) -> bool:
             moment = self._moment(place)
             said = recording_views.said(moment.event).plain if self._is_event(place) and moment.event else ""
-            told = "" if said else "\n".join(fact.text for fact in debugger_screen.happened(moment, self.efforts))
+            told = "" if said else "\n".join(fact.text for fact in recording_views.happened(moment, self.efforts))
             return wanted in said.lower() or wanted in told.lower()
 
         return self._seek(has, back=back)
@@ -151,7 +151,7 @@ class Walk(Displayable):
 
     def __rich__(self) -> RenderableType:
         """Return the event, what it did, and what waited."""
-        return debugger_screen.stop(self)
+        return recording_views.stop(self)
 
     def _enter(self, recording: Recording) -> None:
         self.recording, self._places, self._at = recording, _places(recording), 0

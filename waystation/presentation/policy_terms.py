@@ -36,7 +36,8 @@ def terms(call: PendingCall) -> Iterator[tuple[str, str]]:
     if policy.quorum > 1:
         voted = f"; so far {', '.join(map(terminal.safe, call.approved_by))}" if call.approved_by else ""
         yield "needs", f"{policy.quorum} people who approve{voted}"
-    wanted = [text for text, is_so in _needed(call) if is_so]
+    needed = {"a verified identity (--token-file)": policy.must_verify, "a comment (--comment)": policy.comment}
+    wanted = [text for text, is_needed in needed.items() if is_needed]
     if wanted:
         yield "answer", f"with {', '.join(wanted)}"
     if policy.actions is not None:
@@ -57,9 +58,3 @@ def left(call: PendingCall) -> str:
     """Return how long it may still be answered."""
     seconds = call.deadline - time.time()
     return terminal.span(seconds) if seconds > 0 else "passed"
-
-
-def _needed(call: PendingCall) -> Iterator[tuple[str, bool]]:
-    assert call.policy is not None
-    yield "a verified identity (--token-file)", call.policy.must_verify
-    yield "a comment (--comment)", call.policy.comment

@@ -1,28 +1,71 @@
-"""What is read from recordings, as rich renderables. Texts are never markup; see `waystation.presentation.terminal`."""
+"""What is read from recordings, as rich renderables: in a terminal, and in notebooks.
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+Texts are never markup; see `waystation.presentation.terminal`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from waystation.core.answer import PendingCall
+from waystation.core import ids
+from waystation.core.answer import Answer, PendingCall
+from waystation.core.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    CallLost,
+    CallReturned,
+    CancelRequested,
+    ChildReturned,
+    DeadlinePassed,
+    Ended,
+    ForkRefused,
+    MessageJoined,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    NoticeDue,
+    Notified,
+    Refused,
+    ScopesTold,
+)
 from waystation.core.event import Event
+from waystation.core.model_call import ModelReply
 from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
-from waystation.replay.difference import Changes, MomentDifference, PromptDifference, RecordingDifference
+from waystation.presentation.call_history import answered, decision, ignored, submitted
+from waystation.replay.difference import ABSENT, Changes, MomentDifference, Pair, PromptDifference, RecordingDifference
+from waystation.replay.displayable import Displayable
 from waystation.replay.prompt import Prompt
+from waystation.replay.recorded_activities import Effort
 from waystation.replay.recording import Moment, Recording
+from waystation.replay.rerun_result import ModelRerun, Rerun
+
+if TYPE_CHECKING:
+    from waystation.presentation.cursor import Walk
 
 _BOLD, _DIM = "bold", "dim"
-_GONE, _NEW = "red", "green"
+_GONE, _CHANGED, _NEW = "red", "yellow", "green"
+_BAD = "red"
 MAX_EVENTS = 200
 """How many events are shown of a recording, or side by side with those that are the same in another one."""
 CONTEXT = 2
 """So many events that are the same are shown around those that differ, when there are too many."""
+_STYLES = {"-": _GONE, "~": _CHANGED, "+": _NEW, "@": _DIM}
+"""Of what is preceded by such a sign."""
+AROUND = 2
+"""How many events are shown before and after the present one."""
+MAX_STATE = 30
+"""Keys of the state that are shown; those that changed come first."""
 
 
 def said(event: Event) -> Text:
@@ -78,17 +121,16 @@ def moment(shown: Moment) -> RenderableType:
 def state(held: JsonObject, changes: Changes | None = None) -> RenderableType:
     """Return a state, a key a line, with what changed set off."""
     table = _keys()
+    changes = changes or Changes({}, {}, {})
     for key, value in held.items():
         text = terminal.short_json(value)
-        if changes and key in changes.added:
-            table.add_row(Text("+", _NEW), Text(terminal.safe(key), _NEW), Text(text, _NEW))
-        elif changes and key in changes.changed:
-            was = Text.assemble((text, "yellow"), (f"   was {terminal.short_json(changes.changed[key][0])}", _DIM))
-            table.add_row(Text("~", "yellow"), Text(terminal.safe(key), "yellow"), was)
+        if key in changes.changed:
+            was = f"   was {terminal.short_json(changes.changed[key][0])}"
+            _add_change(table, "~", key, Text.assemble((text, _CHANGED), (was, _DIM)))
         else:
-            table.add_row("", Text(terminal.safe(key)), Text(text))
-    for key, value in changes.removed.items() if changes else ():
-        table.add_row(Text("-", _GONE), Text(terminal.safe(key), _GONE), Text(terminal.short_json(value), _GONE))
+            _add_change(table, "+" if key in changes.added else "", key, text)
+    for key, value in changes.removed.items():
+        _add_change(table, "-", key, terminal.short_json(value))
     return Group(Text("state", _BOLD), table if table.row_count else Text("  empty", _DIM))
 
 
@@ -96,13 +138,19 @@ def changes(found: Changes) -> Table:
     """Return only what differs."""
     table = _keys()
     for key, value in found.added.items():
-        table.add_row(Text("+", _NEW), Text(terminal.safe(key), _NEW), Text(terminal.short_json(value), _NEW))
+        _add_change(table, "+", key, terminal.short_json(value))
     for key, (before, after) in found.changed.items():
         text = Text.assemble((terminal.short_json(before), _GONE), " → ", (terminal.short_json(after), _NEW))
-        table.add_row(Text("~", "yellow"), Text(terminal.safe(key), "yellow"), text)
+        _add_change(table, "~", key, text)
     for key, value in found.removed.items():
-        table.add_row(Text("-", _GONE), Text(terminal.safe(key), _GONE), Text(terminal.short_json(value), _GONE))
+        _add_change(table, "-", key, terminal.short_json(value))
     return table
+
+
+def _add_change(table: Table, sign: str, key: str, value: str | Text) -> None:
+    style = _STYLES.get(sign, "")
+    shown = value if isinstance(value, Text) else Text(value, style)
+    table.add_row(Text(sign, style), Text(terminal.safe(key), style), shown)
 
 
 def _keys() -> Table:
@@ -122,23 +170,18 @@ def wait(call: PendingCall, at: Moment) -> Text:
         f"  {terminal.asked(call)} [{call.function_call_id}]",
         (f"\n  {f'for {terminal.span(since)}' if since else 'from now on'}, until {_date(call.deadline)}", _DIM),
     )
-    ended = _answered(call, at)
+    ended = _outcome(call, at)
     return text.append(f"; {ended}" if ended else "", _DIM)
 
 
-def _answered(call: PendingCall, at: Moment) -> str:
+def _outcome(call: PendingCall, at: Moment) -> str:
     """Return what became of a wait after the moment."""
     found = at.recording.log.calls.get(call.function_call_id)
     if found is None or found.waiting:
         return "and still waits where the recording ends" if found and at.recording.log.ended is None else ""
-    if found.expired:
-        return "nobody answered in time"
     if found.answer and found.answered_at is not None:
-        by = f" by {terminal.safe(found.answered_by)}" if found.answered_by else ""
-        done = {"approve": "approved", "reject": "rejected", "edit": "edited and approved", "respond": "answered"}
-        word = done.get(found.answer.action, f"answered ({found.answer.action})")
-        return f"later {word}{by}, {terminal.span(found.answered_at - call.requested_at)} after it began"
-    return ""
+        return f"later {decision(found)}, {terminal.span(found.answered_at - call.requested_at)} after it began"
+    return decision(found)
 
 
 def _date(timestamp: float) -> str:
@@ -232,21 +275,16 @@ def prompt_difference(shown: PromptDifference) -> RenderableType:
     if shown.config:
         parts.append(_section("settings", changes(shown.config)))
     if shown.instruction:
-        parts.append(
-            _section("instruction", *(Text(terminal.safe(line), _of_sign(line[:1])) for line in shown.instruction))
-        )
+        lines = [Text(terminal.safe(line), _STYLES.get(line[:1], "")) for line in shown.instruction]
+        parts.append(_section("instruction", *lines))
     if shown.tools:
         parts.append(_section("tools", changes(shown.tools)))
     if shown.contents:
-        lines = [Text.assemble((f"{sign} ", _of_sign(sign)), content(each)) for sign, each in shown.contents]
+        lines = [Text.assemble((f"{sign} ", _STYLES[sign]), content(each)) for sign, each in shown.contents]
         parts.append(_section("contents", *lines))
     if not shown:
         parts.append(Text("  the same", _DIM))
     return Group(*parts)
-
-
-def _of_sign(sign: str) -> str:
-    return {"-": _GONE, "+": _NEW, "@": _DIM}.get(sign, "")
 
 
 def recording_difference(shown: RecordingDifference, *, context: int | None = None) -> RenderableType:
@@ -255,27 +293,29 @@ def recording_difference(shown: RecordingDifference, *, context: int | None = No
     for each in (shown.left, shown.right):
         table.add_column("#", justify="right", style=_DIM, no_wrap=True)
         table.add_column(terminal.safe(each.source), ratio=1, overflow="fold")
-    left_out = 0
-    for index, pair in enumerate(shown.pairs):
-        near = shown.pairs[max(index - (context or 0), 0) : index + (context or 0) + 1]
-        if context is not None and all(each.same for each in near):
-            left_out += 1
+    for near, pairs in itertools.groupby(shown.pairs, key=_is_near(shown.pairs, context)):
+        if not near:
+            table.add_row("", Text(f"… {len(list(pairs))} the same", _DIM), "", "")
             continue
-        if left_out:
-            table.add_row("", Text(f"… {left_out} the same", _DIM), "", "")
-            left_out = 0
-        style = _DIM if pair.same else ("bold reverse" if pair is shown.first else "")
-        left, right = _side(shown.left, pair.left, _GONE, style), _side(shown.right, pair.right, _NEW, style)
-        table.add_row(*left, *right)
-    if left_out:
-        table.add_row("", Text(f"… {left_out} the same", _DIM), "", "")
-    parts: list[RenderableType] = [table]
+        for pair in pairs:
+            style = _DIM if pair.same else ("bold reverse" if pair is shown.first else "")
+            left, right = _side(shown.left, pair.left, _GONE, style), _side(shown.right, pair.right, _NEW, style)
+            table.add_row(*left, *right)
     if shown.first is None:
         return Group(table, Text("The same happened in both.", "bold green"))
-    parts.append(_parting(shown))
-    if shown.state:
-        parts.append(Group(Text("state there", _BOLD), changes(shown.state)))
-    return Group(*parts)
+    left, right = (f"event {number}" if number else "nothing" for number in (shown.first.left, shown.first.right))
+    first = Text.assemble(("First difference: ", "bold red"), f"{left} on the left, {right} on the right.")
+    state_there: list[RenderableType] = [Text("state there", _BOLD), changes(shown.state)] if shown.state else []
+    return Group(table, first, *state_there)
+
+
+def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
+    """Return whether a pair is at most `context` pairs from one that differs; without it all are."""
+    if context is None:
+        return lambda _: True
+    differing = [index for index, pair in enumerate(pairs) if not pair.same]
+    near = {id(pair) for index in differing for pair in pairs[max(index - context, 0) : index + context + 1]}
+    return lambda pair: id(pair) in near
 
 
 def _side(of: Recording, number: int | None, colour: str, style: str) -> Sequence[Any]:
@@ -289,7 +329,243 @@ def _side(of: Recording, number: int | None, colour: str, style: str) -> Sequenc
     return Text(str(number), style), Text(text.plain, f"{colour} {'bold' if style else ''}".strip())
 
 
-def _parting(shown: RecordingDifference) -> Text:
-    assert shown.first
-    at = [f"event {n}" if n else "nothing" for n in (shown.first.left, shown.first.right)]
-    return Text.assemble(("First difference: ", "bold red"), f"{at[0]} on the left, {at[1]} on the right.")
+def stop(walk: "Walk") -> RenderableType:
+    """Return the present event among its neighbours, what was done there, the state, and what waits."""
+    moment, changes = walk.moment, walk.changes
+    parts: list[RenderableType] = [title(walk), _neighbours(walk), Text("")]
+    if facts := list(happened(moment, walk.efforts)):
+        parts += [_told(facts), Text("")]
+    held = moment.state
+    first = {key: held[key] for key in (*changes.added, *changes.changed)}
+    rest = {key: value for key, value in held.items() if key not in first}
+    kept = dict(list({**first, **rest}.items())[:MAX_STATE])
+    parts.append(state(kept, changes))
+    if len(held) > len(kept):
+        parts.append(Text(f"  … and {len(held) - len(kept)} more keys; `state` shows all", _DIM))
+    for call in moment.pending:
+        parts += [Text(""), wait(call, moment)]
+    if called := walk.calls():
+        parts += [Text(""), Text(f"i goes into the agent that {', '.join(called)} called", _DIM)]
+    return Group(*parts)
+
+
+def title(walk: "Walk") -> RenderableType:
+    """Return where one is."""
+    moment, last = walk.moment, walk.recording.course[-1].events
+    name = f"event {moment.number} of {last}" if walk.made_event else f"after event {moment.number} of {last}"
+    if not moment.entries:
+        name = f"before event {moment.number + 1} of {last}"
+    before = walk.came_from
+    passed = f"  +{terminal.span(moment.time - before.time)}" if before and before.entries else ""
+    ended = walk.recording.log.ended
+    over = f"  {ended.status}" if ended and moment.entries == len(walk.recording.log.entries) else ""
+    left = Text.assemble((name, "bold"), f"  {terminal.clock(moment.time)}{passed}", (over, "bold"))
+    where = Text(terminal.safe(walk.recording.id), "cyan")
+    return Group(Text.assemble(where, "  ", left), Rule(style=_DIM))
+
+
+def _neighbours(walk: "Walk") -> Table:
+    recording, number = walk.recording, walk.moment.number
+    first, last = recording.events_before + 1, recording.course[-1].events
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in range(max(number - AROUND, first), min(number + AROUND, last) + 1):
+        event = recording.moment(each).event
+        assert event
+        if each == number and walk.made_event:
+            table.add_row(Text(f"▶ {each}", "bold"), said(event))
+            continue
+        text = said(event).plain.split("\n")[0]
+        table.add_row(Text(str(each), _DIM), Text(text, _DIM, no_wrap=True, overflow="ellipsis"))
+        if each == number:
+            table.add_row(Text("▶", "bold"), Text("no event was made here", "italic"))
+    return table
+
+
+class Fact(NamedTuple):
+    """Something to be told of a moment."""
+
+    label: str
+    text: str
+    style: str = ""
+
+
+def _told(facts: Iterable[Fact]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style=_DIM, min_width=8)
+    table.add_column(overflow="fold")
+    for fact in facts:
+        table.add_row(fact.label, Text("\n".join(map(terminal.safe, fact.text.splitlines())), fact.style))
+    return table
+
+
+def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
+    """Return what was applied at a moment: results with their durations and attempts, answers, deadlines."""
+    entry = moment.entry
+    if entry is None:
+        return
+    body, log = entry.body, moment.recording.log
+    match body:
+        case Began(given):
+            yield Fact("begins", f"agent {given.agent}, for user {given.user_id}")
+        case Refused(message):
+            yield Fact("refused", message, _BAD)
+        case ModelCalled(number, turn):
+            yield Fact("model", f"call {number} of the model begins, for {log.works[turn].agent}")
+        case ModelReplied(number, reply):
+            yield Fact("model", _replied(number, reply))
+            yield from _effort(efforts.get(ids.model_replied(number)), None)
+        case ModelLost(number, failure):
+            yield Fact("model", f"call {number} gave no reply: {terminal.failure(failure)}", _BAD)
+            yield from _effort(efforts.get(ids.model_replied(number)), None)
+        case CallReturned(outcome, run):
+            yield from _call(moment, outcome.function_call_id)
+            if outcome.response is not None:
+                yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
+            if outcome.error_type:
+                yield Fact("error", outcome.error_type, _BAD)
+            yield from _effort(efforts.get(ids.performance(outcome.function_call_id, run)), outcome.duration_s)
+        case ChildReturned(call, result):
+            yield from _call(moment, call)
+            yield Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
+            yield from _effort(efforts.get(call), None)
+        case CallLost(call, failure, run):
+            yield from _call(moment, call)
+            yield Fact("lost", terminal.failure(failure), _BAD)
+            yield from _effort(efforts.get(ids.performance(call, run)), None)
+        case AnswerCounted(call, answer):
+            yield from _answer(answer, f"{call} is {answered(answer, _tool_of(moment, call))}")
+        case AnswerSubmitted(call, answer):
+            yield from _answer(answer, f"{submitted(answer)}: {call}")
+        case AnswerReviewed():
+            yield Fact("answer", ignored(body.refused, body.review.who) if body.refused else "it counts")
+        case AnswerIgnored():
+            yield Fact("ignored", ignored(body))
+        case MessageJoined():
+            yield Fact("message", "the user said more")
+        case DeadlinePassed(call):
+            yield Fact("deadline", f"nobody answered {call} in time", _BAD)
+        case NoticeDue(call, number):
+            yield Fact("notice", f"reminder or escalation {number + 1} of {call} is due")
+        case Notified(call, occasion):
+            told = ", ".join(body.report.delivered) or "nobody"
+            yield Fact("notice", f"{occasion} of {call}: {told} told")
+        case ScopesTold(last):
+            yield Fact("state", f"`user:` and `app:` state was told of the events up to {last}")
+        case ForkRefused(failure):
+            yield Fact("fork", f"what it was to take over is not to be had: {failure.message}", _BAD)
+        case CancelRequested():
+            yield Fact("cancel", "somebody asked to cancel the invocation")
+        case Ended(status):
+            yield Fact("end", f"the invocation is {status}")
+        case _:
+            assert_never(body)
+
+
+def _call(moment: Moment, call_id: str) -> Iterator[Fact]:
+    call = moment.recording.log.calls.get(call_id)
+    if call is None:
+        yield Fact("call", call_id)
+        return
+    yield Fact("tool", f"{call.name} [{call.id}], called by {call.agent}")
+    yield Fact("input", terminal.short_json(call.args, terminal.MAX_ARGUMENT))
+
+
+def _replied(number: int, reply: ModelReply) -> str:
+    words = [f"call {number}"]
+    if reply.model_version:
+        words.append(reply.model_version)
+    if reply.usage and reply.usage.total:
+        words.append(f"{reply.usage.prompt_tokens:,} + {reply.usage.output_tokens:,} tokens")
+    if reply.wrap_up:
+        words.append(f"told to wrap up: {reply.wrap_up}")
+    words.append(f"took {terminal.span(reply.duration_s)}")
+    return ", ".join(words)
+
+
+def _effort(effort: Effort | None, ran_s: float | None) -> Iterator[Fact]:
+    """Tell how long a step took and how often it was tried."""
+    words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
+    if effort and effort.lasted_s is not None:
+        words.append(f"{terminal.span(effort.lasted_s)} from when it was due")
+    if effort:
+        words.append(f"attempt {effort.attempts}")
+    if words:
+        yield Fact("effort", ", ".join(words))
+    if effort and effort.last_failure:
+        yield Fact("before", f"the attempt before failed: {effort.last_failure}", _BAD)
+
+
+def _tool_of(moment: Moment, call_id: str) -> str:
+    call = moment.recording.log.calls.get(call_id)
+    return call.name if call else call_id
+
+
+def _answer(answer: Answer, text: str) -> Iterator[Fact]:
+    yield Fact("answer", text)
+    if answer.response is not None:
+        yield Fact("response", terminal.short_json(answer.response, terminal.MAX_ARGUMENT))
+
+
+def rerun(result: Rerun) -> RenderableType:
+    """Return what was edited, and a table with both sides; what differs stands out."""
+    if not isinstance(result, ModelRerun) or not result.edited:
+        return _comparison(result)
+    edited = Text("edited  ", style="bold").append(", ".join(terminal.safe(each.place) for each in result.edited))
+    return Group(edited, _comparison(result))
+
+
+def _comparison(result: Rerun) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("", style="dim", overflow="fold")
+    table.add_column("recorded", overflow="fold")
+    table.add_column("now", overflow="fold")
+    recorded, now = result.sides()
+    differences = result.differences
+    for name in dict.fromkeys([*recorded, *now]):
+        found = [each for each in differences if _top(each.place) == name]
+        if not found:
+            table.add_row(name, _value(recorded[name]), Text("the same", style="dim"))
+        for each in found:
+            table.add_row(terminal.safe(each.place), _value(each.recorded, "red"), _value(each.now, "green"))
+    durations = [f"{taken:.3f} s" if taken is not None else "" for taken in result.durations()]
+    table.add_row("duration", *durations)
+    verdict = Text("as recorded", style="bold green") if result.same else Text("differs", style="bold yellow")
+    told = Text.assemble(verdict, f"  {terminal.safe(result.what)}, run again on this machine")
+    return Group(told, table, *(Text(terminal.safe(remark), style="dim") for remark in result.remarks))
+
+
+def _top(place: str) -> str:
+    return place.split(".", 1)[0].split("[", 1)[0]
+
+
+def _value(value: Any, style: str = "") -> Text:
+    if value is ABSENT:
+        return Text("nothing", style="dim")
+    if isinstance(value, str):
+        return Text("\n".join(map(terminal.safe, terminal.clipped(value).splitlines())) or '""', style=style)
+    return Text(terminal.short_json(value), style=style)
+
+
+def render(value: Displayable) -> RenderableType:
+    """Return what rich prints of `value`."""
+    for kind, view in _VIEWS.items():
+        if isinstance(value, kind):
+            return view(value)
+    raise TypeError(f"{type(value).__name__} has no view.")
+
+
+def _short_difference(shown: RecordingDifference) -> RenderableType:
+    return recording_difference(shown, context=CONTEXT if len(shown.pairs) > MAX_EVENTS else None)
+
+
+_VIEWS: dict[type, Callable[[Any], RenderableType]] = {
+    Recording: recording,
+    Moment: moment,
+    Prompt: prompt,
+    MomentDifference: moment_difference,
+    PromptDifference: prompt_difference,
+    RecordingDifference: _short_difference,
+    Rerun: rerun,
+}

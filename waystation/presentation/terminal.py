@@ -7,7 +7,7 @@ import datetime
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.entry import Failure
 from waystation.core.event import Event, text_of
 from waystation.core.payload import JsonObject
+from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000
 """Characters of a text that people are shown; `--json` shows all of it."""
@@ -143,9 +144,8 @@ class Line:
 def lines_of(event: Event) -> Iterator[Line]:
     """Yield what an event says, one fact a line; a text yields as many lines as it has."""
     who = safe(event.author)
-    later = set(event.long_running_tool_ids or ())
     for part in (event.content or {}).get("parts") or ():
-        yield from _part_lines(who, part, later)
+        yield from lines_of_part(part, who, event.long_running_tool_ids or ())
     for key, value in event.actions.state_delta.items():
         yield Line("state", "", f"state: {safe(key)} = {short_json(value)}")
     for key in event.actions.removed_keys:
@@ -158,11 +158,12 @@ def lines_of(event: Event) -> Iterator[Line]:
     if event.error_code:
         yield Line("error", who, f" {safe(event.error_code)}: {safe(event.error_message or 'no message')}")
     for name, note in (event.custom_metadata or {}).items():
-        if isinstance(note, dict) and name in _NOTES:
-            yield _NOTES[name](note)
+        if isinstance(note, dict):
+            yield from _note_lines(name, note)
 
 
-def _part_lines(who: str, part: JsonObject, later: set[str]) -> Iterator[Line]:
+def lines_of_part(part: JsonObject, who: str = "", later: Container[str] = ()) -> Iterator[Line]:
+    """Yield what one part of a content says; `later` are the ids of calls that are long-running."""
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
         first, *others = clipped(str(text).rstrip()).splitlines() or [""]
@@ -209,39 +210,29 @@ def _response_line(response: JsonObject) -> Line:
     return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
 
 
-def _approval_line(note: JsonObject) -> Line:
-    call, by, comment = safe(str(note.get("function_call_id"))), note.get("by"), note.get("comment")
-    if origin := note.get("origin"):
-        return Line("note", "", f"[{call}] runs unasked, as approved with {safe(str(origin))}")
-    whom = f" by {safe(str(by))}{' (identity verified)' if note.get('verified') else ''}" if by else ""
-    so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
-    said = f": “{safe(clipped(str(comment)))}”" if comment else ""
-    return Line("note", "", f"[{call}] {DONE.get(str(note.get('action')), 'answered')}{whom}{so_far}{said}")
-
-
-def _ignored_line(note: JsonObject) -> Line:
-    by = f" by {safe(str(note['by']))}" if note.get("by") else ""
-    text = f"an answer{by} was ignored, {safe(str(note.get('reason')))}: {safe(str(note.get('message')))}"
-    return Line("note", "", text)
-
-
-def _not_notified_line(note: JsonObject) -> Line:
-    call, channels = safe(str(note.get("function_call_id"))), note.get("channels") or {}
-    which = ", ".join(f"{safe(str(name))} ({safe(str(why))})" for name, why in channels.items())
-    return Line("error", "", f"[{call}] people were not told by {which}")
-
-
-def _not_summarised_line(note: JsonObject) -> Line:
-    return Line("error", "", f"older events were not summarised: {safe(str(note.get('reason')))}")
-
-
-_NOTES: dict[str, Callable[[JsonObject], Line]] = {
-    "approval": _approval_line,
-    "ignored_answer": _ignored_line,
-    "not_notified": _not_notified_line,
-    "compaction_failed": _not_summarised_line,
-}
-"""How what the engine notes of an event reads."""
+def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
+    """Yield how what the engine notes of an event reads."""
+    call = safe(str(note.get("function_call_id")))
+    match name:
+        case "approval" if origin := note.get("origin"):
+            yield Line("note", "", f"[{call}] runs unasked, as approved with {safe(str(origin))}")
+        case "approval":
+            verified = " (identity verified)" if note.get("verified") else ""
+            whom = f" by {safe(str(note['by']))}{verified}" if note.get("by") else ""
+            so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
+            said = f": “{safe(clipped(str(note['comment'])))}”" if note.get("comment") else ""
+            done = DONE.get(str(note.get("action")), "answered")
+            yield Line("note", "", f"[{call}] {done}{whom}{so_far}{said}")
+        case "ignored_answer":
+            by = f" by {safe(str(note['by']))}" if note.get("by") else ""
+            why = f"{safe(str(note.get('reason')))}: {safe(str(note.get('message')))}"
+            yield Line("note", "", f"an answer{by} was ignored, {why}")
+        case "not_notified":
+            channels = (note.get("channels") or {}).items()
+            which = ", ".join(f"{safe(str(channel))} ({safe(str(why))})" for channel, why in channels)
+            yield Line("error", "", f"[{call}] people were not told by {which}")
+        case "compaction_failed":
+            yield Line("error", "", f"older events were not summarised: {safe(str(note.get('reason')))}")
 
 
 def number(event: Event) -> str:
@@ -272,10 +263,7 @@ def until(deadline: float, now: float) -> str:
     """Return a deadline with what is left of it."""
     moment = datetime.datetime.fromtimestamp(deadline).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     left = deadline - now
-    for unit, seconds in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if left >= 2 * seconds:
-            return f"{moment}, in {left / seconds:.0f} {unit}"
-    return f"{moment}, in {left:.0f} s" if left > 0 else f"{moment}, which has passed"
+    return f"{moment}, in {text_safety.duration(left)}" if left > 0 else f"{moment}, which has passed"
 
 
 def failure(failure: Failure) -> str:

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from waystation.core.payload import JsonObject
@@ -53,18 +54,12 @@ class Shown:
 def value(given: object, *, head: int = HEAD, tail: int = TAIL) -> Shown:
     """Return a JSON value as the JSON that stands for it."""
     text = json.dumps(given, ensure_ascii=False, indent=2)
-    return Shown(tuple(_clipped(text, head, tail)), tuple(_remarks(given if isinstance(given, str) else text)))
+    return Shown(tuple(pieces_of(text, head, tail)), tuple(_remarks(given if isinstance(given, str) else text)))
 
 
 def text(given: str, *, head: int = HEAD, tail: int = TAIL) -> Shown:
     """Return a name, or something that was said, as it stands; its lines stay lines."""
-    return Shown(tuple(_clipped(given.replace("\r\n", "\n"), head, tail)), tuple(_remarks(given)))
-
-
-def pieces(given: str, head: int, tail: int) -> Iterator[Piece]:
-    """Yield a text as `text` does, without remarks; neighbours that are written out are one piece."""
-    for kind, alike in itertools.groupby(_clipped(given, head, tail), lambda piece: piece.kind):
-        yield Piece("".join(piece.text for piece in alike), kind)
+    return Shown(tuple(pieces_of(given.replace("\r\n", "\n"), head, tail)), tuple(_remarks(given)))
 
 
 def line(given: str, length: int = 120) -> str:
@@ -116,7 +111,8 @@ def _selects_variation(char: str) -> bool:
     return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
 
 
-def _clipped(text: str, head: int, tail: int) -> Iterator[Piece]:
+def pieces_of(text: str, head: int, tail: int) -> Iterator[Piece]:
+    """Yield a text, clipped, with what cannot be seen written out."""
     left_out = len(text) - head - tail
     if left_out <= 0:
         yield from _pieces(text)
@@ -127,19 +123,17 @@ def _clipped(text: str, head: int, tail: int) -> Iterator[Piece]:
 
 
 def _pieces(text: str) -> Iterator[Piece]:
-    plain: list[str] = []
+    for hidden, pairs in itertools.groupby(zip(_hidden(text), text, strict=True), key=itemgetter(0)):
+        chars = [char for _, char in pairs]
+        yield Piece("".join(map(escaped, chars)), "escaped") if hidden else Piece("".join(chars))
+
+
+def _hidden(text: str) -> Iterator[bool]:
+    """Yield of each character whether it is written out."""
     marks = 0
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
-        if not (hides(char) or marks > MAX_MARKS):
-            plain.append(char)
-            continue
-        if plain:
-            yield Piece("".join(plain))
-            plain = []
-        yield Piece(escaped(char), "escaped")
-    if plain:
-        yield Piece("".join(plain))
+        yield hides(char) or marks > MAX_MARKS
 
 
 def _remarks(text: str) -> Iterator[str]:

@@ -25,8 +25,8 @@ class Displayable:
 
     def __rich__(self) -> RenderableType:
         # By name, like `lazy_exports`: presentation is the layer above, and loads when something is displayed.
-        renderables = importlib.import_module("waystation.presentation.renderables")
-        rendered: RenderableType = renderables.render(self)
+        views = importlib.import_module("waystation.presentation.recording_views")
+        rendered: RenderableType = views.render(self)
         return rendered
 
     def _repr_html_(self) -> str:

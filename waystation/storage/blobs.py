@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import time
-from collections import OrderedDict
 from pathlib import Path
 
 from waystation.core.errors import StoreFailed
@@ -31,7 +30,7 @@ class Blobs:
         By default what `WAYSTATION_STORE` says, or else the folder `.waystation/payloads`.
         """
         self._files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
-        self._lately: OrderedDict[str, float] = OrderedDict()
+        self._lately: dict[str, float] = {}
 
     @property
     def place(self) -> str:
@@ -51,10 +50,10 @@ class Blobs:
         digest = hashlib.sha256(data).hexdigest()
         if time.monotonic() - self._lately.get(digest, -LATELY_S) >= LATELY_S:
             await self._files.put(_path(digest), data, new=True)
+            self._lately.pop(digest, None)
             self._lately[digest] = time.monotonic()
-            self._lately.move_to_end(digest)
-            while len(self._lately) > MAX_LATELY:
-                self._lately.popitem(last=False)
+            if len(self._lately) > MAX_LATELY:
+                del self._lately[next(iter(self._lately))]
         return digest
 
     async def get(self, digest: str) -> bytes:

@@ -1,11 +1,14 @@
 """Large payloads beside the history: Temporal's external storage over `Blobs`.
 
 The SDK stores after a codec has encoded and retrieves before it decodes, so the store sees what the server would.
+A reference holds a short form of the value: the same JSON with its largest parts cut. So people can read a history
+where the store is not at hand.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -25,9 +28,9 @@ from temporalio.converter import (
 )
 
 from waystation.core.errors import StoreFailed
+from waystation.core.payload import decode, encode
 from waystation.core.settings import Stores
 from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
-from waystation.storage.short_form import short_form
 
 log = structlog.get_logger("waystation.storage")
 
@@ -41,6 +44,16 @@ UNREADABLE = {"encoding": b"waystation/unreadable"}
 _SDKS_OWN = (DefaultPayloadConverter, None, DefaultFailureConverter)
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _LEGACY_REFERENCE = b"json/external-storage-reference"
+ROOM = 2_000
+"""About how many bytes a short form has."""
+MAX_BYTES = 4 * ROOM
+"""A value that does not become as short as this has no short form."""
+_LEAST = 64
+"""Bytes that a part is worth; of a value with more parts than fit, the first are kept."""
+_TEXT = 200
+"""Characters of a long text that stay at most: the Web UI shows all of a short form."""
+_SHOWN = 12
+"""Characters of a digest that tell blobs apart."""
 
 
 class BlobDriver(StorageDriver):
@@ -238,3 +251,70 @@ async def retrieved(payloads: Sequence[Payload], converter: DataConverter) -> li
         nowhere = Payload(metadata=UNREADABLE, data=b"this client was made without one.")
         return [nowhere if is_reference(p) else p for p in payloads]
     return await storage._retrieve_payload_sequence(payloads)
+
+
+def short_form(data: bytes, digest: str) -> str | None:
+    """Return JSON with its largest parts cut; None when it is none, or has too many parts. `digest` is told in it."""
+    try:
+        text = encode(_cut(decode(data), ROOM, len(data), digest))
+    except ValueError:
+        return None
+    return text.decode() if len(text) <= MAX_BYTES else None
+
+
+def offloaded(size: int, digest: str) -> str:
+    """Return what stands for so many bytes."""
+    shown = f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{size / 1_000:.1f} kB"
+    return f"[offloaded: {shown}, sha256 {digest[:_SHOWN]}…]"
+
+
+def _cut(value: Any, room: int, size: int, digest: str) -> Any:
+    """Return a value, part of one of `size` bytes, with about `room` bytes. Looks at no more than it keeps."""
+    if _size(value, room) <= room:
+        return value
+    match value:
+        case str():
+            # The note first: readers clip what they show.
+            note = offloaded(len(value.encode()), digest)
+            begins = value[: min(max(room - len(note) - 2, 0), _TEXT)]
+            return f"{note} {begins}…" if begins else note
+        case dict():
+            named = list(itertools.islice(value.items(), max(room // _LEAST, 1)))
+            rooms = _shared([_size(item, room) for _, item in named], room - sum(len(key) + 4 for key, _ in named))
+            fields = {key: _cut(item, each, size, digest) for (key, item), each in zip(named, rooms, strict=True)}
+            left = len(value) - len(fields)
+            return {**fields, "…": f"{left:,} more {offloaded(size, digest)}"} if left else fields
+        case list():
+            first = value[: max(room // _LEAST, 1)]
+            rooms = _shared([_size(item, room) + 1 for item in first], room)
+            items = [_cut(item, each, size, digest) for item, each in zip(first, rooms, strict=True)]
+            left = len(value) - len(items)
+            more = f"{left:,} more {offloaded(size, digest)}"
+            return [*items, {"…": more} if isinstance(value[0], dict) else more] if left else items
+        case _:
+            return value
+
+
+def _size(value: Any, most: int) -> int:
+    """Return about how many bytes a value is as JSON; any number over `most` when it is more than that."""
+    match value:
+        case str():
+            return len(value) if len(value) > most else len(value.encode()) + 2
+        case dict() | list():
+            size = 2
+            for item in value.items() if isinstance(value, dict) else value:
+                size += len(item[0]) + 4 + _size(item[1], most) if isinstance(value, dict) else 1 + _size(item, most)
+                if size > most:
+                    break
+            return size
+        case _:
+            return len(encode(value))
+
+
+def _shared(sizes: list[int], room: int) -> list[int]:
+    """Return how much room each part gets: the small ones all that they need, the large ones equal shares."""
+    rooms = [0] * len(sizes)
+    for left, index in zip(range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True):
+        rooms[index] = min(sizes[index], max(room, 0) // left)
+        room -= rooms[index]
+    return rooms

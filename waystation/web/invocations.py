@@ -28,7 +28,7 @@ from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
 from waystation.history import attempts_of
-from waystation.presentation import terminal, timeline, timeline_drawing
+from waystation.presentation import terminal, timeline
 from waystation.web.limits import Limits
 from waystation.web.responses import Refused, page
 
@@ -107,9 +107,8 @@ class InvocationPages:
             for pending in described.raw_description.pending_activities:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.spans(log, attempts, time.time())
-        rows = [timeline_drawing.Row(span) for span in spans[-timeline.MAX_ROWS :]]
-        marks = timeline.marks(log.events if log else [])
-        picture = timeline_drawing.picture(rows, *marks) if rows else None
+        rows = [timeline.Row(span) for span in spans[-timeline.MAX_ROWS :]]
+        picture = timeline.picture(rows, log.events if log else []) if rows else None
         return self._page(request, "timeline.html", described, left_out=len(spans) - len(rows), picture=picture)
 
     def _page(

@@ -9,7 +9,7 @@ from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, list
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, until, waiting
 from waystation.agents import Agent
-from waystation.client.approval_filter import ApprovalFilter
+from waystation.client.approvals import ApprovalFilter
 from waystation.core.answer import PendingCall
 from waystation.core.policy import ApprovalPolicy, Escalation
 from waystation.tools.long_running_tool import LongRunningFunctionTool

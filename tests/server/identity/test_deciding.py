@@ -15,7 +15,7 @@ from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.workflow_updates import answer_refusal
+from waystation.client.invocation_handle import answer_refusal
 from waystation.core import ids
 from waystation.core.entry import AnswerIgnored
 from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
@@ -190,7 +190,7 @@ async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
     try:
         await invocation.handle.execute_update(ANSWER_UPDATE, answer)
     except WorkflowUpdateFailedError as error:
-        raise answer_refusal(error) from None
+        raise answer_refusal(error) or error from None
 
 
 async def test_an_answer_waits_for_a_provider_that_is_down(

@@ -30,7 +30,7 @@ from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ForeignHistory
 from waystation.embedded import EmbeddedServer
-from waystation.history import foreign_history, history_files
+from waystation.history import history_files
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says
 from waystation.worker import create_worker
@@ -264,9 +264,9 @@ def test_every_mark_and_activity_of_this_version_is_known() -> None:
     named = {"PATCH", "SCOPES", "LAST_NOTICES", "ONE_READING", "READ_OUT", "SETTLED", "HEARD"}
     assert names == named | {"ids.not_found(number"}
     marks = {continuing.PATCH, invocation.SCOPES, people.LAST_NOTICES, readings.ONE_READING, readings.READ_OUT}
-    assert marks | {session.SETTLED, session.HEARD} == foreign_history.MARKS
+    assert marks | {session.SETTLED, session.HEARD} == history_files.MARKS
     core = "".join(path.read_text() for path in sorted((ROOT / "waystation" / "core").glob("*.py")))
-    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= foreign_history.ACTIVITIES
+    assert set(re.findall(r'_ACTIVITY = "(.+?)"', core)) <= history_files.ACTIVITIES
 
 
 async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:

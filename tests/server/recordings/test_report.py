@@ -27,7 +27,7 @@ from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
-from waystation.presentation.report import page_content
+from waystation.presentation.report import report_page
 from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -237,9 +237,9 @@ def long(rounds: int) -> Recording:
 
 async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said how many are left out, and where all are."""
-    monkeypatch.setattr(page_content, "FIRST", 2)
-    monkeypatch.setattr(page_content, "LAST", 5)
-    monkeypatch.setattr(page_content, "GROUP", 3)
+    monkeypatch.setattr(report_page, "FIRST", 2)
+    monkeypatch.setattr(report_page, "LAST", 5)
+    monkeypatch.setattr(report_page, "GROUP", 3)
     text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
     assert "11 events after number 2 are left out here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
@@ -272,7 +272,7 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("report", str(session), "--json")
     assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "waystation.presentation.report.html_page", raising=False)
+    monkeypatch.delitem(sys.modules, "waystation.presentation.report.report_page", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path / "report.html"))
     assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)

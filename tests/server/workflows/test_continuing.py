@@ -15,7 +15,7 @@ from waystation.agents import Agent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import StoreFailed
 from waystation.core.wire import WORKFLOW
-from waystation.history import invocation_runs
+from waystation.history import invocation_reader
 from waystation.models import LlmRequest, LlmResponse
 from waystation.storage import Blobs
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
@@ -95,7 +95,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     async def gone(client: Client, id: str, run_id: str | None) -> None:
         return None
 
-    return lambda: monkeypatch.setattr(invocation_runs, "fetch_run", gone)
+    return lambda: monkeypatch.setattr(invocation_reader, "fetch_run", gone)
 
 
 async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:

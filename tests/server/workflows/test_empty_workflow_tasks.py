@@ -34,6 +34,8 @@ def task_times(kinds: Iterable[int]) -> list[float]:
     events = []
     for number, kind in enumerate(kinds, 1):
         event = HistoryEvent(event_id=number, event_type=kind, event_time=Timestamp(seconds=number))  # type: ignore[arg-type]  # an enum's number
+        if kind == SIGNALED:
+            event.workflow_execution_signaled_event_attributes.SetInParent()
         if kind == ACCEPTED:
             # As the server does: the update was asked for before its workflow task was scheduled.
             accepted = event.workflow_execution_update_accepted_event_attributes

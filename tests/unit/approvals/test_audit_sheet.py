@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
 from tests.unit.core.story import answered, called, log_of, returned, said
-from waystation.audit import Fault, KeyRefused, account, read, sheet_of, signer, verify_signature, written
-from waystation.audit.gathering import Gathered, compare
+from waystation.audit import (
+    Fault,
+    Gathered,
+    KeyRefused,
+    account,
+    compare,
+    read,
+    sheet_of,
+    signer,
+    verify_signature,
+    written,
+)
 from waystation.core.payload import JsonObject
 
 

@@ -1,25 +1,32 @@
-"""The report on a recording."""
+"""The report on a recording: what an invocation did, what it cost, what people and models said. As JSON and as HTML."""
 
+import hashlib
 import html
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from waystation.audit.account import account
-from waystation.core import ids
+from waystation.core import ids, prompt
 from waystation.core.call import CallState
 from waystation.core.continued import ChildOutcome
+from waystation.core.entry import Began, Entry, Failure, ModelCalled, ModelLost, ModelReplied
 from waystation.core.errors import ForeignHistory
-from waystation.core.event import text_of
+from waystation.core.event import Event, text_of
+from waystation.core.log import Log
 from waystation.core.message import user_content
-from waystation.core.payload import JsonObject
+from waystation.core.model_call import ModelReply
+from waystation.core.payload import JsonObject, encode
+from waystation.core.state import StateFold
 from waystation.core.wire import WORKFLOW
+from waystation.core.work import Work
 from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
 from waystation.presentation import timeline
-from waystation.presentation.report.run_summary import Telling, told
-from waystation.presentation.timeline_drawing import Row
 from waystation.replay.recording import Recording
+
+MAX_PROMPTS, MAX_LOOKED_AT = 300, 600_000
+"""Prompts that are rebuilt, of the latest calls, and events that are looked at for them: each takes all events."""
 
 
 def report(recording: Recording, *, now: float | None = None) -> "Report":
@@ -50,9 +57,9 @@ class Report:
     """Up to when whatever goes on is told."""
 
     @cached_property
-    def telling(self) -> Telling:
+    def summary(self) -> "RunSummary":
         """Its events and its model calls."""
-        return told(self.recording)
+        return RunSummary(self.recording)
 
     @cached_property
     def called(self) -> Mapping[str, "Report"]:
@@ -70,13 +77,13 @@ class Report:
         counts = {each.activity: each.count for each in self.attempts}
         return timeline.spans(self.recording.log, counts, self.now, self.recording.after(0))
 
-    def rows(self, key: str = "", depth: int = 0) -> Iterator[Row]:
+    def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Row]:
         """Yield what took a while, with that of each called agent after the call.
 
         `key` is what the anchors of the page begin with where it tells of this invocation.
         """
         for span in self.spans:
-            yield Row(span, depth, f"#{key}{span.activity}" if span.kind == "model" else "")
+            yield timeline.Row(span, depth, f"#{key}{span.activity}" if span.kind == "model" else "")
             call = ids.performed(span.activity)[0]
             if span.kind == "agent" and (called := self.called.get(call)):
                 yield from called.rows(f"{key}{call}-", depth + 1)
@@ -87,11 +94,16 @@ class Report:
         return outcome_of(self.recording.histories[-1].events[-1])
 
     @property
+    def result(self) -> JsonObject:
+        """What it returned; empty while it goes on, and when it failed."""
+        return (self.outcome and self.outcome.result) or {}
+
+    @property
     def status(self) -> str:
         """How it stands, in a word: one of the endings, `stopped`, `waiting` or `running`."""
-        log, outcome = self.recording.log, self.outcome
-        if outcome and outcome.result:
-            return str(outcome.result.get("status", "completed"))
+        log = self.recording.log
+        if self.result:
+            return str(self.result.get("status", "completed"))
         if log.ended:
             return log.ended.status
         return "waiting" if log.waiting() and not log.busy else "running"
@@ -102,7 +114,7 @@ class Report:
         outcome = self.outcome
         if outcome and outcome.failure:
             return ": ".join(filter(None, (outcome.failure.error_type, outcome.failure.message)))
-        return str(((outcome and outcome.result) or {}).get("reason") or "")
+        return str(self.result.get("reason") or "")
 
     @property
     def began(self) -> float:
@@ -114,6 +126,11 @@ class Report:
         """When it was over."""
         ended = self.recording.log.ended
         return seconds_of(self.recording.histories[-1].events[-1]) if ended else None
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took, or has taken."""
+        return (self.ended or self.now) - self.began
 
     @property
     def waited_s(self) -> float:
@@ -155,7 +172,7 @@ class Report:
             "result": self.outcome.result if self.outcome else None,
             "began": self.began,
             "ended": self.ended,
-            "duration_s": (self.ended or self.now) - self.began,
+            "duration_s": self.duration_s,
             "working_s": log.spent.working_s,
             "waited_for_people_s": self.waited_s,
             "runs": len(recording.histories),
@@ -165,8 +182,8 @@ class Report:
             "spent": log.spent.model_dump(),
             "budget": given.budget.model_dump(exclude_defaults=True) if given else {},
             "timeline": [_span(span) for span in self.spans],
-            "model_calls": [each.to_json() for each in self.telling.models],
-            "events": [each.to_json() for each in self.telling.events],
+            "model_calls": [each.to_json() for each in self.summary.model_calls],
+            "events": [each.to_json() for each in self.summary.events],
             "state": log.state,
             "people": self._people(),
             "attempts": [_attempts(each) for each in self.attempts if each.count > 1 or each.failure],
@@ -189,7 +206,7 @@ class Report:
         Raises:
             ModuleNotFoundError: jinja2 is not installed; it comes with the extras `report` and `web`.
         """
-        from waystation.presentation.report.html_page import page  # here, because it needs an extra
+        from waystation.presentation.report.report_page import page  # here, because it needs an extra
 
         return page(self)
 
@@ -219,3 +236,192 @@ def _length(stretches: list[tuple[float, float]]) -> float:
         total += max(0.0, end - max(begin, upto))
         upto = max(upto, end)
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedEvent:
+    """An event, and what came of it."""
+
+    number: int
+    event: Event
+    changes: Sequence[JsonObject]
+    """Each a `key` of the state with its value `before` and `after`; a value that was not there is left out."""
+    model_call: int | None
+    """Whose reply it is of."""
+
+    def to_json(self) -> JsonObject:
+        """Return the event with its number and its changes."""
+        call = {"model_call": self.model_call} if self.model_call else {}
+        return {"number": self.number, **call, "event": self.event.to_json(), "changes": list(self.changes)}
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """One call of a model."""
+
+    number: int
+    agent: str
+    began: float
+    prompt: JsonObject | None
+    """What the model was shown, as far as it is rebuilt: its length, what it begins as, and the contents that follow.
+
+    Each part of those has the number of the `event` that says the same, if there is one.
+    """
+    ended: float | None = None
+    reply: ModelReply | None = None
+    failure: Failure | None = None
+    cost: float | None = None
+    """In the currency of the budget's prices; None where it has none for the model."""
+    defined_before: tuple[int, str] | None = None
+    """An earlier call of the agent whose definition was another one: its number, and the digest."""
+
+    @property
+    def definition(self) -> str:
+        """Digest of the agent's definition at that time."""
+        return self.reply.definition if self.reply else ""
+
+    def to_json(self) -> JsonObject:
+        """Return what is known; what is not is left out."""
+        reply = self.reply
+        told: JsonObject = {
+            "number": self.number,
+            "agent": self.agent,
+            "began": self.began,
+            "ended": self.ended,
+            "model": reply and (reply.model or reply.model_version),
+            "attempts": reply.attempt if reply else None,
+            "usage": reply.usage.model_dump(exclude_defaults=True) if reply and reply.usage else None,
+            "cost": self.cost,
+            "finish_reason": reply and reply.finish_reason,
+            "error": reply and reply.error_code,
+            "wrap_up": reply and reply.wrap_up,
+            "failure": self.failure.model_dump(exclude_defaults=True) if self.failure else None,
+            "definition": self.definition,
+            "prompt": self.prompt
+            and {**self.prompt, "then": [_without_repeated(each) for each in self.prompt["then"]]},
+        }
+        if self.defined_before:
+            number, digest = self.defined_before
+            told["definition_changed"] = {"since_model_call": number, "before": digest, "after": self.definition}
+        return {name: value for name, value in told.items() if value not in (None, "", 0)}
+
+
+def _without_repeated(content: JsonObject) -> JsonObject:
+    """Return a content of a prompt without the parts that an event says."""
+    return {**content, "parts": [{"event": p["event"]} if "event" in p else p for p in content["parts"]]}
+
+
+class RunSummary:
+    """What a recording says, entry by entry: events with the changes that they made, and model calls."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.events: list[NumberedEvent] = []
+        self.model_calls: list[ModelCall] = []
+        self._log: Log = recording.after(0)
+        self._fold = StateFold(self._log.state)
+        self._prompts = _Prompts()
+        entries = recording.log.entries
+        self._replies = {each.body.number: each.body.reply for each in entries if isinstance(each.body, ModelReplied)}
+        called = [each.body.number for each in entries if isinstance(each.body, ModelCalled)]
+        rebuilt = min(MAX_PROMPTS, MAX_LOOKED_AT // max(len(recording.events), 1))
+        self._rebuilt = set(called[max(len(called) - rebuilt, 0) :])
+        self._in_flight: dict[int, ModelCall] = {}
+        self._definitions: dict[str, tuple[int, str]] = {}
+        for entry in entries:
+            self._apply(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        log, body, known = self._log, entry.body, len(self._log.events)
+        log.append(entry.ref, entry.time, body)
+        call: int | None = None
+        match body:
+            case Began(given):
+                self._fold = StateFold(given.state)
+            case ModelCalled():
+                self._called(entry.time, body)
+            case ModelReplied(number, reply):
+                call = self._replied(entry.time, number, reply)
+            case ModelLost(number, failure) if found := self._in_flight.pop(number, None):
+                found.ended, found.failure = entry.time, failure
+        for number, event in enumerate(log.events[known:], log.events_before + known + 1):
+            self._prompts.know(number, event)
+            own = call if event.content and event.author != "user" else None
+            self.events.append(NumberedEvent(number, event, self._changes(event), own))
+
+    def _called(self, now: float, body: ModelCalled) -> None:
+        work = self._log.works[body.turn]
+        reply = self._replies.get(body.number)
+        if not work.asks_model(work.phase_in_flight, reply):
+            return
+        shown = None
+        if body.number in self._rebuilt:
+            made = reply.compaction.event(self._log.invocation_id, work.branch) if reply and reply.compaction else None
+            shown = self._prompts.of(body.number, self._log, work, made)
+        call = self._in_flight[body.number] = ModelCall(body.number, work.agent, now, shown)
+        self.model_calls.append(call)
+
+    def _replied(self, now: float, number: int, reply: ModelReply) -> int | None:
+        if reply.scopes:
+            self._fold.underlay(reply.scopes)
+        call = self._in_flight.pop(number, None)
+        if call is None:
+            return None
+        call.ended, call.reply = now, reply
+        price = self._log.budget.price([reply.model or "", reply.model_version or ""])
+        call.cost = price.of(reply.usage) if price and reply.usage else None
+        before = self._definitions.get(call.agent)
+        if before and reply.definition and before[1] != reply.definition:
+            call.defined_before = before
+        if reply.definition:
+            self._definitions[call.agent] = number, reply.definition
+        return number
+
+    def _changes(self, event: Event) -> list[JsonObject]:
+        before = self._fold.value
+        self._fold.apply(event.actions)
+        states = {"before": before, "after": self._fold.value}
+        return [
+            {"key": key, **{when: state[key] for when, state in states.items() if key in state}}
+            for key in dict.fromkeys((*event.actions.state_delta, *event.actions.removed_keys))
+        ]
+
+
+class _Prompts:
+    """The prompts of one invocation, in the order in which they were made, without saying anything twice.
+
+    A prompt mostly repeats the one before it. So of each is told how much of the earlier one of the same agent it
+    begins with, and what follows; and what follows is named by the event that says it, where one does.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[bytes, int] = {}
+        self._last: dict[str, tuple[int, list[JsonObject]]] = {}
+
+    def know(self, number: int, event: Event) -> None:
+        """Take note of an event, to which prompts may refer."""
+        for part in (event.content or {}).get("parts") or ():
+            self._events[_key(part)] = number
+
+    def of(self, number: int, log: Log, work: Work, summary: Event | None) -> JsonObject:
+        """Return the prompt of a model call; see `ModelCall.prompt`."""
+        shown = prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary)
+        like, before = self._last.get(work.agent, (0, []))
+        pairs = zip(before, shown, strict=False)
+        same = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(before), len(shown)))
+        self._last[work.agent] = number, shown
+        begins = {"begins_as": {"model_call": like, "contents": same}} if like and same else {}
+        return {"contents": len(shown), **begins, "then": [self._content(each) for each in shown[same:]]}
+
+    def _content(self, content: JsonObject) -> JsonObject:
+        numbers = ((part, self._events.get(_key(part))) for part in content.get("parts") or ())
+        parts = [{"event": number, "part": part} if number else {"part": part} for part, number in numbers]
+        return {"role": str(content.get("role") or "user"), "parts": parts}
+
+
+def _key(part: JsonObject) -> bytes:
+    """Return a digest of a part, without the ids of calls, which models are not shown."""
+    told = {
+        kind: {name: field for name, field in value.items() if name != "id"} if isinstance(value, dict) else value
+        for kind, value in part.items()
+    }
+    return hashlib.blake2b(encode(told), digest_size=16).digest()
