@@ -22,11 +22,10 @@ from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools.agent_mistakes import CALLBACKS
-from waystation.tools.awaited import NotAwaited
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.calling import invoke
 from waystation.tools.places import place_of
-from waystation.tools.tool_context import CallbackContext, ToolContext
+from waystation.tools.tool_context import CallbackContext, NotAwaited, ToolContext
 
 events = structlog.get_logger("waystation.activities")
 

@@ -65,6 +65,8 @@ def outcome_of(
 
 def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
     """Return the outcome of a tool that raised. What it wrote to state before is kept, as in ADK (1.7)."""
+    if isinstance(error, TypeError | AttributeError):  # as when a coroutine is used in place of its result
+        error = context.not_awaited() or error
     return _recordable(_error(describe(error), error_type_of(error)), context, duration_s)
 
 

@@ -27,7 +27,6 @@ from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.scope_use import uses_scopes
 from waystation.agents.sequential_agent import SequentialAgent
 from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent
@@ -129,10 +128,9 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
     return {found.name: found for _, found in agents_below(agent)}
 
 
-def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, package: Path | None = None) -> Root:
+def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None) -> Root:
     agent = _agent_of(given)
     app = given if isinstance(given, App) else App(name="app", root_agent=agent)
-    scopes = uses_scopes(agent, app.plugins, package) if app.state_scopes is None else app.state_scopes
     return Root(
         agent=agent,
         place=place,
@@ -141,7 +139,7 @@ def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, packa
         plugins=tuple(app.plugins),
         compaction=app.events_compaction_config,
         approval_rules=tuple(app.approval_rules),
-        state_scopes=scopes,
+        state_scopes=app.state_scopes,
     )
 
 
@@ -206,7 +204,7 @@ def _load(package: Path) -> Root:
         found = next((module for module in modules if isinstance(getattr(module, name, None), kinds)), None)
         if found is not None:
             place = str(package / Path(found.__file__ or "agent.py").name)
-            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None, package)
+            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
     if other is None:
         raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")

@@ -32,9 +32,9 @@ class App(BaseModel):
     """When older events are summarised; never unless given."""
     context_cache_config: ContextCacheConfig | None = None
     """Accepted and without effect: providers cache the prefixes of prompts unasked."""
-    state_scopes: bool | None = None
-    """Whether `user:` and `app:` state is read when an invocation begins. None: when the source of the agents' code
-    mentions such a key."""
+    state_scopes: bool = True
+    """Whether `user:` and `app:` state is read when an invocation begins. Without it, reading a key raises
+    `ScopesNotRead`."""
     resumability_config: ResumabilityConfig | None = None
     """Accepted and without effect: every invocation can be resumed."""
 
