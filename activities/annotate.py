@@ -22,12 +22,11 @@ from waystation.core.standing import covering
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.approval import judged
+from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.transfer import TransferToAgentTool
 

@@ -15,10 +15,9 @@ from waystation.core.errors import NotJson
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.policy import call_digest
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
-from waystation.tools.approval import judged
+from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.tool_context import ToolContext
 
 events = structlog.get_logger("waystation.activities")

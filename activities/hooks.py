@@ -23,7 +23,7 @@ from waystation.models.llm_request import LlmRequest
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools.agent_mistakes import CALLBACKS
 from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
+from waystation.tools.functions import invoke
 from waystation.tools.places import place_of
 from waystation.tools.tool_context import CallbackContext, NotAwaited, ToolContext
 

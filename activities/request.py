@@ -17,10 +17,9 @@ from waystation.core.compaction import Compaction
 from waystation.core.payload import JsonObject, decode, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
-from waystation.tools.declaration import declare
 from waystation.tools.json_schema import json_schema
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SET_MODEL_RESPONSE, SetModelResponseTool

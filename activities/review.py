@@ -39,10 +39,9 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import Verified
 from waystation.core.review import Review, ReviewInput
 from waystation.core.settings import ActivitySettings
-from waystation.tools.approval import judged
+from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.json_schema import mistakes
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")

@@ -10,8 +10,7 @@ from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declaration
+from waystation.tools.base_tool import BaseTool, declaration
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import on_vertex
 

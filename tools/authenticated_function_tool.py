@@ -10,9 +10,8 @@ import structlog
 
 from waystation.core.payload import JsonObject
 from waystation.tools.base_authenticated_tool import PENDING, credential_manager, obtain_credential
-from waystation.tools.calling import invoke
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.signature import Signature
+from waystation.tools.functions import Signature, invoke
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:

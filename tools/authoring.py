@@ -13,9 +13,8 @@ from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent,
 from waystation.core.naming import a
 from waystation.tools.agent_mistakes import agent_problems
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.declaration import declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.request_input_tool import RequestInputTool
 from waystation.tools.rule_mistakes import rule_problems

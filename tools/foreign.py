@@ -7,11 +7,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.core.payload import JsonObject
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
+from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.signature import explained
+from waystation.tools.functions import explained, invoke
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex
 

@@ -5,21 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-import structlog
 from pydantic import ValidationError
 
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
-from waystation.tools.base_tool import BaseTool, OnError
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
-from waystation.tools.signature import EMPTY, Signature, doc_of, name_of
+from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
+from waystation.tools.functions import EMPTY, Signature, doc_of, invoke, name_of
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex, response_schema
-
-log = structlog.get_logger(__name__)
 
 
 class ArgumentsRefused(dict[str, Any]):
@@ -115,25 +110,6 @@ class FunctionTool(BaseTool):
     def confirmation_hint(self) -> str:
         """Return the tool's own hint, or ADK's."""
         return self.hint or super().confirmation_hint()
-
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs.
-
-        A predicate that raises counts as yes. Arguments that the function would refuse need no confirmation
-        by a predicate, since such a call is answered without running anything.
-        """
-        if not callable(self.require_confirmation):
-            return bool(self.require_confirmation) or self.gated
-        seen = self.seen(args, tool_context)
-        if seen is None:
-            return False
-        try:
-            predicate = Signature(self.require_confirmation, name_of(self.require_confirmation))
-            return bool(await invoke(self.require_confirmation, predicate.bound_to(seen, tool_context)))
-        except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
-            # Only the type: the text may quote arguments.
-            log.warning("confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__)
-            return True
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
         """Return what the function will see: converted arguments, its own defaults, the context."""

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.core.payload import JsonObject
-from waystation.tools.calling import invoke
 from waystation.tools.foreign import ForeignTool
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
+from waystation.tools.functions import invoke
 from waystation.tools.tool_context import ToolContext
 
 

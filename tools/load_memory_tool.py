@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from waystation.core.payload import JsonObject
-from waystation.tools.declaration import declaration
+from waystation.tools.base_tool import declaration
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 

@@ -4,7 +4,8 @@ Whatever a tool does, the outcome is one that can be recorded and read back: the
 whose result it refuses, and a tool must not run twice because of what it said.
 """
 
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,7 +16,6 @@ from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode,
 from waystation.core.secrets import masked
 from waystation.core.tool_call import ToolOutcome
 from waystation.tools.function_tool import ArgumentsRefused
-from waystation.tools.media import function_response, without_media
 from waystation.tools.tool_context import ToolContext
 
 MAX_ERROR_BYTES = 4096
@@ -24,6 +24,8 @@ MAX_RESULT_BYTES = 32_000_000
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
+_MAX_DEPTH = 1
+"""Parts are found in the returned container and in the containers it holds. Source: adk-semantics 1.5."""
 
 
 class TooLarge(NotJson):
@@ -89,16 +91,16 @@ def _answer(value: object, long_running: bool) -> _Answer:
     if isinstance(value, ArgumentsRefused):
         # Final for a long-running tool too: nothing was started that could be answered later.
         return _Answer(plain(dict(value)), error_type="InvalidArguments")
-    whole = function_response(value)
+    whole = _function_response(value)
     if whole is not None:
         waits = long_running and whole.will_continue is not False
-        rest, found = without_media(whole.response)
+        rest, found = _without_media(whole.response)
         response, parts = plain(rest), (*whole.parts, *found)
         silent = waits and not response and not parts
         return _Answer(None if silent else response, not waits, parts=parts)
     if long_running and not value:
         return _Answer(None, final=False)
-    rest, parts = without_media(value)
+    rest, parts = _without_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
     response = plain(rest) if whole_response else {"result": plain(rest)}
     return _Answer(response, not long_running, parts=parts)
@@ -175,3 +177,61 @@ def _cleaned(text: str, limit: int) -> str:
     if len(data) <= limit:
         return data.decode()
     return data[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
+
+
+class _WholeResponse(NamedTuple):
+    """A FunctionResponse that a tool returned itself; its name and id are the engine's business."""
+
+    response: Any
+    will_continue: bool | None
+    parts: tuple[JsonObject, ...]
+
+
+def _function_response(value: object) -> _WholeResponse | None:
+    """Return what a genai FunctionResponse holds, or None when `value` is not one."""
+    if not isinstance(value, _genai("FunctionResponse")):
+        return None
+    response: Any = value
+    parts = tuple(_json(part) for part in response.parts or ())
+    return _WholeResponse(response.response or {}, response.will_continue, parts)
+
+
+def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
+    """Return `value` without the media it holds, and that media as parts of a FunctionResponse.
+
+    A container is left as it is when there is no media in it, and left out when there is nothing else.
+    """
+    if isinstance(value, _genai("Part")):
+        media = _media_of(value)
+        return ({}, (media,)) if media else (_json(value), ())
+    if not isinstance(value, dict | list | tuple) or depth > _MAX_DEPTH or not _genai("Part"):
+        return value, ()
+    kept: dict[Any, Any] = {}
+    found: list[JsonObject] = []
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        rest, parts = _without_media(item, depth + 1)
+        found.extend(parts)
+        if rest or not parts:
+            kept[key] = rest
+    if isinstance(value, dict):
+        return kept, tuple(found)
+    return (list(kept.values()) or ({} if found else [])), tuple(found)
+
+
+def _genai(name: str) -> Any:
+    """Return a class of `google.genai.types`, or no class at all while nobody has imported it, which takes a second."""
+    return getattr(sys.modules.get("google.genai.types"), name, ())
+
+
+def _media_of(part: Any) -> JsonObject | None:
+    blob, file = part.inline_data, part.file_data
+    if blob is not None and blob.data is not None and blob.mime_type:
+        return {"inlineData": {"mimeType": blob.mime_type, "data": _json(blob)["data"]}}
+    if file is not None and file.file_uri and file.mime_type:
+        return {"fileData": {"fileUri": file.file_uri, "mimeType": file.mime_type}}
+    return None
+
+
+def _json(value: Any) -> JsonObject:
+    dumped: JsonObject = plain(value.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return dumped

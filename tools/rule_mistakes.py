@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core.errors import AuthoringError
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.declaration import declare
 from waystation.tools.function_tool import FunctionTool
+from waystation.tools.functions import EMPTY, Signature, name_of
 from waystation.tools.native_tool import NativeTool
-from waystation.tools.signature import EMPTY, Signature, name_of
 
 
 def rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | BaseToolset]) -> list[str]:

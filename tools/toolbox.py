@@ -13,9 +13,8 @@ from waystation.core.errors import InvalidTool, WaystationError
 from waystation.core.settings import ActivitySettings
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import agents_below, entries_of, name_problem, toolsets_of
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.declaration import declare
 from waystation.tools.places import place_of
 
 log = structlog.get_logger(__name__)

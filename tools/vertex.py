@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.signature import Schema, Signature, namespace_of, resolved
+from waystation.tools.functions import Schema, Signature, namespace_of, resolved
 
 _GENERATORS = (collections.abc.Generator, collections.abc.AsyncGenerator)
 _UNIONS = (typing.Union, types.UnionType)

@@ -20,7 +20,7 @@ from waystation.tools.authoring import RESERVED_NAMES
 from waystation.tools.authorization import authentication_problem, authorized
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
-from waystation.tools.calling import invoke
+from waystation.tools.functions import invoke
 from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, McpSessions
 from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
 from waystation.tools.mcp_tool.parameters import (

@@ -13,9 +13,8 @@ from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import authoring_problems, tools_of
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
-from waystation.tools.declaration import declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.toolbox import close_toolsets, toolbox

@@ -17,9 +17,8 @@ from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools.authorization import NO_AUTHORIZATION, Authorization, authorized
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
+from waystation.tools.base_tool import BaseTool, declaration, settled
+from waystation.tools.functions import Signature, invoke, name_of
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import (
     ArgumentRefused,
@@ -28,7 +27,6 @@ from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import (
     valid_header,
 )
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, is_absolute
-from waystation.tools.signature import Signature, name_of
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
@@ -83,6 +81,7 @@ class RestApiTool(BaseTool):
         self.auth_credential: Any = None
         self.credential_key: str | None = None
         self._settings = settings
+        self.require_confirmation = settings.require_confirmation
         self._default_headers: Mapping[str, str] = settings.default_headers
         given = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
         # A service that takes a key recognises a repetition.
@@ -119,13 +118,6 @@ class RestApiTool(BaseTool):
         if not self.operation.path.startswith("/"):
             problems.append(f"its path {self.operation.path!r} does not begin with '/'.")
         return problems
-
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs; a function decides from those arguments it takes."""
-        required = self._settings.require_confirmation
-        if not callable(required):
-            return bool(required) or self.gated
-        return bool(await invoke(required, Signature(required, name_of(required)).bound_to(args, tool_context)))
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the operation; return the response's JSON, or `{"text"}`, or `{"error"}` for what the model may mend.
