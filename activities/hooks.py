@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from waystation.agents.base_agent import BaseAgent, listed
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.llm_agent import CALLBACKS, LlmAgent
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
 from waystation.core.event import EventActions
 from waystation.core.payload import JsonObject
@@ -21,7 +21,6 @@ from waystation.core.settings import ActivitySettings
 from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
 from waystation.plugins.base_plugin import BasePlugin, overrides
-from waystation.tools.agent_mistakes import CALLBACKS
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.functions import invoke
 from waystation.tools.places import place_of

@@ -12,7 +12,7 @@ from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
-from waystation.tools.functions import EMPTY, Signature, doc_of, invoke, name_of
+from waystation.tools.functions import Signature, doc_of, invoke, name_of
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex, response_schema
 
@@ -138,15 +138,6 @@ class FunctionTool(BaseTool):
         if wrong:
             raise ValueError("; ".join(wrong))
         return taken
-
-    def unknown_to_predicate(self) -> list[str]:
-        """Return the parameters that a predicate asks for in vain, so that it would raise at every call."""
-        if not callable(self.require_confirmation):
-            return []
-        wanted = Signature(self.require_confirmation, name_of(self.require_confirmation))
-        given = {*self.signature.annotations, self.signature.context}
-        mandatory = (name for name in wanted.annotations if wanted.python.parameters[name].default is EMPTY)
-        return [name for name in mandatory if name not in given]
 
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings, one sentence each."""

@@ -200,6 +200,11 @@ class Signature:
             settings["description"] = self._described[name]
         return (annotation, Field(**settings))
 
+    @property
+    def mandatory(self) -> list[str]:
+        """The parameters that have no default."""
+        return [name for name in self.annotations if self.python.parameters[name].default is EMPTY]
+
     def missing(self, args: JsonObject) -> list[str]:
         """Return the mandatory parameters that `args` lacks, in the order of the signature."""
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)

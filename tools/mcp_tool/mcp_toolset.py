@@ -16,7 +16,6 @@ from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.tools.authoring import RESERVED_NAMES
 from waystation.tools.authorization import authentication_problem, authorized
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
@@ -31,6 +30,7 @@ from waystation.tools.mcp_tool.parameters import (
     parameter_problems,
     timeout_of,
 )
+from waystation.tools.toolbox import RESERVED_NAMES
 
 __all__ = [
     "MCPToolset",

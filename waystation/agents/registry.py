@@ -33,7 +33,8 @@ from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent,
 from waystation.core.naming import a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
-from waystation.tools.authoring import agents_below, authoring_problems
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.toolbox import agents_below
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
 _NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."

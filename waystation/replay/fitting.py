@@ -22,9 +22,9 @@ from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.core.work import Work
 from waystation.history import carried_log, log_of, read_content
 from waystation.tools.approval import parameters_digest
-from waystation.tools.authoring import tools_of, toolsets_of
 from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import mistakes
+from waystation.tools.toolbox import tools_of, toolsets_of
 
 Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
 

@@ -9,7 +9,7 @@ from waystation.activities.channels import Channels
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core.policy import ApprovalPolicy
-from waystation.tools.authoring import tools_of
+from waystation.tools.toolbox import tools_of
 
 
 def lacking(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:

@@ -12,12 +12,12 @@ from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems, tools_of
+from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import close_toolsets, toolbox
+from waystation.tools.toolbox import close_toolsets, toolbox, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 
