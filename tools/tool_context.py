@@ -12,7 +12,7 @@ import reprlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
@@ -125,9 +125,15 @@ class NotAwaited(WaystationError):
 class _ActionContext(ReadonlyContext):
     """A context in which author code may do something besides answering."""
 
-    def __init__(self, **about: Any) -> None:
+    def __init__(self, *, function_call_id: str | None = None, idempotency_key: str = "", **about: Any) -> None:
         """`about` is as for `ReadonlyContext`."""
         super().__init__(**about)
+        self.function_call_id: Final = function_call_id
+        """Id of the call; None in callbacks around agents and models."""
+        self.function_call_event_id: Final = function_call_id
+        """Id that names the call in events; ADK's guide names it."""
+        self.idempotency_key: Final = idempotency_key
+        """The same for every attempt at this call, replay and reset included; for services that take one."""
         self._acts: Actions | None = None
         self._first = threading.Lock()
         self._coroutines: list[tuple[str, Coroutine[Any, Any, Any]]] = []
@@ -219,8 +225,6 @@ class _ArtifactContext(_ActionContext):
     is a session of its own.
     """
 
-    _idempotency_key: str = ""
-
     def __init__(self, **about: Any) -> None:
         """`about` is as for `ReadonlyContext`."""
         super().__init__(**about)
@@ -280,8 +284,8 @@ class _ArtifactContext(_ActionContext):
             "custom_metadata": custom_metadata,
         }
         # A service made for ADK has no such method, and callbacks have no key.
-        if self._idempotency_key and hasattr(service, "save_artifact_once"):
-            key = f"{self._idempotency_key}#{number}"
+        if self.idempotency_key and hasattr(service, "save_artifact_once"):
+            key = f"{self.idempotency_key}#{number}"
             version = await service.save_artifact_once(**request, idempotency_key=key)
         else:
             version = await service.save_artifact(**request)
@@ -388,7 +392,6 @@ class _CredentialContext(_ActionContext):
 
     _credentials: tuple[AuthCredential, ...] = ()
     """Those that were handed out here."""
-    _function_call_id: str | None
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
@@ -410,7 +413,7 @@ class _CredentialContext(_ActionContext):
             ValueError: This is not a tool call, there is no credential service, or the configuration lacks something.
             AuthorizationFailed: The provider's endpoints are not known.
         """
-        call_id = self._function_call_id
+        call_id = self.function_call_id
         if call_id is None:
             raise ValueError(
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
@@ -443,7 +446,7 @@ class _CredentialContext(_ActionContext):
     @property
     def auth_response(self) -> AuthCredential | None:
         """The credential that this call asked for when it ran before, None before it is there. ADK's guide names it."""
-        call_id = self._function_call_id
+        call_id = self.function_call_id
         if call_id is None or not self.has_credential_service:
             return None
         from waystation.auth import login
@@ -520,52 +523,26 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     def __init__(
         self,
         *,
-        function_call_id: str | None = None,
-        idempotency_key: str = "",
         attempt: int = 1,
         tool_confirmation: ToolConfirmation | None = None,
         heartbeat: Callable[..., None] | None = None,
         is_aborted: Callable[[], bool] | None = None,
         **about: Any,
     ) -> None:
-        """`heartbeat` and `is_aborted` may be called from any thread; `about` is as for `ReadonlyContext`."""
+        """`heartbeat` and `is_aborted` may be called from any thread; `about` is as for `ReadonlyContext`, and
+        `function_call_id` and `idempotency_key`."""
         super().__init__(**about)
-        self._function_call_id = function_call_id
-        self._idempotency_key = idempotency_key
-        self._attempt = attempt
-        self._tool_confirmation = tool_confirmation
         self._heartbeat = heartbeat
         self._is_aborted = is_aborted
+        self.attempt: Final = attempt
+        """1 for the first attempt at this call."""
+        self.tool_confirmation: Final = tool_confirmation
+        """What a person said who was asked about this call, or None when nobody was."""
 
     @property
     def state(self) -> State:
         """The state; what is written here is recorded with the call's response."""
         return self._state
-
-    @property
-    def function_call_id(self) -> str | None:
-        """Id of the call; None in callbacks around agents and models."""
-        return self._function_call_id
-
-    @property
-    def function_call_event_id(self) -> str | None:
-        """Id that names the call in events, the same as `function_call_id`; ADK's guide names it."""
-        return self._function_call_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt at this call, replay and reset included; for services that take one."""
-        return self._idempotency_key
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first attempt at this call."""
-        return self._attempt
-
-    @property
-    def tool_confirmation(self) -> ToolConfirmation | None:
-        """What a person said who was asked about this call, or None when nobody was."""
-        return self._tool_confirmation
 
     @property
     def is_aborted(self) -> bool:
@@ -592,9 +569,9 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
             ValueError: This is not a tool call.
             NotJson: The payload has no JSON form.
         """
-        if self._function_call_id is None:
+        if self.function_call_id is None:
             raise ValueError("request_confirmation requires function_call_id: only a tool call can be confirmed.")
-        self.actions.requested_tool_confirmations[self._function_call_id] = ToolConfirmation(
+        self.actions.requested_tool_confirmations[self.function_call_id] = ToolConfirmation(
             hint=hint or "", payload=plain({"payload": payload})["payload"]
         )
 

@@ -132,7 +132,7 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
 def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None = None) -> Root:
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
     if not isinstance(agent, BaseAgent):
-        raise TypeError(f"{agent!r} is not an agent or an app; give one, such as a module's `root_agent`.")
+        raise TypeError(f"{agent!r} is no agent and no app; give one, such as a module's `root_agent`.")
     app = exposed if isinstance(exposed, App) else App(name="app", root_agent=agent)
     return Root(
         agent=agent,
@@ -193,13 +193,10 @@ def _load(package: Path) -> Root:
             if isinstance(exposed := getattr(module, name, None), kinds):
                 place = str(package / Path(module.__file__ or "agent.py").name)
                 return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
-    problem = "`agent.py` defines no `root_agent`; assign the agent to that name."
-    for module in modules:
-        if hasattr(module, "root_agent"):
-            other = module.root_agent
-            what = f"the class {other.__name__}" if isinstance(other, type) else a(other)
-            problem = f"`root_agent` is {what}; assign an agent to that name."
-    raise InvalidAgent(package.resolve().name, problem)
+    other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
+    what = f"the class {other.__name__}" if isinstance(other, type) else a(other)
+    problem = "`agent.py` defines no `root_agent`" if other is None else f"`root_agent` is {what}"
+    raise InvalidAgent(package.resolve().name, f"{problem}; assign the agent to that name.")
 
 
 def _import(package: Path) -> list[ModuleType]:
