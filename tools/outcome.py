@@ -5,12 +5,12 @@ whose result it refuses, and a tool must not run twice because of what it said.
 """
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
 from waystation.core.errors import NotJson
-from waystation.core.event import NO_ACTIONS, EventActions
+from waystation.core.event import NO_ACTIONS
 from waystation.core.naming import mistakes
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
 from waystation.core.secrets import masked
@@ -35,15 +35,6 @@ class TooLarge(NotJson):
         self.size = size
         found = f"{size:,} bytes of JSON (the limit is {limit:,})"
         super().__init__("", found, "return less, or save it as an artifact and return its name")
-
-
-class _Answer(NamedTuple):
-    """What the model is told, before it is known whether it can be recorded."""
-
-    response: JsonObject | None
-    final: bool = True
-    error_type: str | None = None
-    parts: tuple[JsonObject, ...] = ()
 
 
 def outcome_of(
@@ -87,57 +78,47 @@ def error_type_of(error: BaseException) -> str:
     return _cleaned(type(error).__name__, _MAX_NAME_BYTES)
 
 
-def _answer(value: object, long_running: bool) -> _Answer:
+def _answer(value: Any, long_running: bool) -> ToolOutcome:
+    """Return what the model is told, before it is known whether it can be recorded."""
     if isinstance(value, ArgumentsRefused):
         # Final for a long-running tool too: nothing was started that could be answered later.
-        return _Answer(plain(dict(value)), error_type="InvalidArguments")
-    whole = _function_response(value)
-    if whole is not None:
-        waits = long_running and whole.will_continue is not False
-        rest, found = _without_media(whole.response)
-        response, parts = plain(rest), (*whole.parts, *found)
+        return ToolOutcome(function_call_id="", response=plain(dict(value)), error_type="InvalidArguments")
+    if isinstance(value, _genai("FunctionResponse")):  # its name and id are the engine's business
+        waits = long_running and value.will_continue is not False
+        rest, media = _without_media(value.response or {})
+        response, parts = plain(rest), (*map(_json, value.parts or ()), *media)
         silent = waits and not response and not parts
-        return _Answer(None if silent else response, not waits, parts=parts)
+        return ToolOutcome(function_call_id="", response=None if silent else response, final=not waits, parts=parts)
     if long_running and not value:
-        return _Answer(None, final=False)
+        return ToolOutcome(function_call_id="", final=False)
     rest, parts = _without_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
     response = plain(rest) if whole_response else {"result": plain(rest)}
-    return _Answer(response, not long_running, parts=parts)
+    return ToolOutcome(function_call_id="", response=response, final=not long_running, parts=parts)
 
 
-def _recordable(answer: _Answer, context: ToolContext, duration_s: float) -> ToolOutcome:
+def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Return an outcome that decodes from its own encoding, whatever the context's actions are."""
     secrets = tuple(context.secrets_given())
-    answer = answer._replace(response=masked(answer.response, secrets), parts=masked(answer.parts, secrets))
+    masks = {"response": masked(answer.response, secrets), "parts": masked(answer.parts, secrets)}
+    answer = answer.model_copy(update=masks)
+    about: dict[str, Any] = {"function_call_id": context.function_call_id or "", "duration_s": duration_s}
     try:
         actions = context.recorded_actions()
         if secrets and masked(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "in part a credential", "leave it in the credential store")
         if actions is not NO_ACTIONS:
             _check_size(actions.encode())
-        outcome = _outcome(answer, actions, context, duration_s)
+        outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
         decode(outcome.encode())
         return outcome
     except Exception as error:  # noqa: BLE001  # what was put into state may raise anything when it is looked at
         if answer.error_type is None:
             answer = _ran_but("nothing that it wrote to state or set as an action was kept", error)
-        return _outcome(answer, NO_ACTIONS, context, duration_s)
+        return answer.model_copy(update=about)
 
 
-def _outcome(answer: _Answer, actions: EventActions, context: ToolContext, duration_s: float) -> ToolOutcome:
-    return ToolOutcome(
-        function_call_id=context.function_call_id or "",
-        response=answer.response,
-        final=answer.final,
-        error_type=answer.error_type,
-        actions=None if actions == NO_ACTIONS else actions,
-        parts=answer.parts,
-        duration_s=duration_s,
-    )
-
-
-def _ran_but(consequence: str, error: Exception) -> _Answer:
+def _ran_but(consequence: str, error: Exception) -> ToolOutcome:
     cause = _cleaned(describe(error), MAX_ERROR_BYTES - 256)
     return _error(
         f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
@@ -145,8 +126,9 @@ def _ran_but(consequence: str, error: Exception) -> _Answer:
     )
 
 
-def _error(text: str, error_type: str) -> _Answer:
-    return _Answer({"error": text, "error_type": error_type}, error_type=error_type)
+def _error(text: str, error_type: str) -> ToolOutcome:
+    response = {"error": text, "error_type": error_type}
+    return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 
 def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
@@ -177,23 +159,6 @@ def _cleaned(text: str, limit: int) -> str:
     if len(data) <= limit:
         return data.decode()
     return data[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
-
-
-class _WholeResponse(NamedTuple):
-    """A FunctionResponse that a tool returned itself; its name and id are the engine's business."""
-
-    response: Any
-    will_continue: bool | None
-    parts: tuple[JsonObject, ...]
-
-
-def _function_response(value: object) -> _WholeResponse | None:
-    """Return what a genai FunctionResponse holds, or None when `value` is not one."""
-    if not isinstance(value, _genai("FunctionResponse")):
-        return None
-    response: Any = value
-    parts = tuple(_json(part) for part in response.parts or ())
-    return _WholeResponse(response.response or {}, response.will_continue, parts)
 
 
 def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
