@@ -3,7 +3,7 @@
 What author code is asked here may raise anything; whatever cannot be decided, a person decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,7 +96,8 @@ async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: 
         seen = tool.seen(copy_json(args), context)
         if seen is None:
             return False
-        if rule.over is not None and not _exceeds(seen, rule.over):
+        amounts = [(seen.get(name), limit) for name, limit in (rule.over or {}).items()]
+        if amounts and not any(_is_over(value, limit) for value, limit in amounts if value is not None):
             return False
         if rule.when is None:
             return True
@@ -104,10 +105,6 @@ async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: 
     except Exception as error:  # noqa: BLE001  # author's code
         log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
         return True
-
-
-def _exceeds(seen: Mapping[str, Any], over: Mapping[str, float]) -> bool:
-    return any(_is_over(seen[name], limit) for name, limit in over.items() if seen.get(name) is not None)
 
 
 def _is_over(value: Any, limit: float) -> bool:

@@ -194,14 +194,17 @@ class BaseTool:
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
             elif value is not None and value > LONGEST:
                 problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
-        if type(self.retries) is not int or self.retries < 0:
-            problems.append(f"`retries` is {self.retries!r}; use a whole number of at least 0.")
-        if self.effect is not None and self.effect not in get_args(Effect):
-            problems.append(f"`effect` is {self.effect!r}; use 'read', 'repeatable' or 'once'.")
-        if self.on_error not in get_args(OnError):
-            problems.append(f"`on_error` is {self.on_error!r}; use 'tell' or 'raise'.")
-        if self.task_queue == "" or not isinstance(self.task_queue, str | None):
-            problems.append(f"`task_queue` is {self.task_queue!r}; use the name of a task queue.")
+        queue, asks = self.task_queue, self.require_confirmation
+        rules = (
+            ("retries", type(self.retries) is int and self.retries >= 0, "a whole number of at least 0"),
+            ("effect", self.effect in (None, *get_args(Effect)), "'read', 'repeatable' or 'once'"),
+            ("on_error", self.on_error in get_args(OnError), "'tell' or 'raise'"),
+            ("task_queue", isinstance(queue, str | None) and queue != "", "the name of a task queue"),
+            ("require_confirmation", isinstance(asks, bool) or callable(asks), "True, False or a function"),
+        )
+        problems += [
+            f"`{name}` is {getattr(self, name)!r}; use {remedy}." for name, valid, remedy in rules if not valid
+        ]
         return [*problems, *self._approval_problems(), *self._response_schema_problems()]
 
     def _approval_problems(self) -> Iterator[str]:

@@ -81,7 +81,4 @@ class ForeignTool(FunctionTool):
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
         args = args or {}
-        return self.refused(args) or await invoke(self.func, self._bound(self.taken(args)))
-
-    def _bound(self, args: JsonObject) -> inspect.BoundArguments:
-        return inspect.signature(self.func).bind(**args)
+        return self.refused(args) or await invoke(self.func, inspect.signature(self.func).bind(**self.taken(args)))

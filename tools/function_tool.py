@@ -12,7 +12,7 @@ from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
-from waystation.tools.functions import Signature, doc_of, invoke, name_of
+from waystation.tools.functions import Signature, doc_of, explained, invoke, name_of
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex, response_schema
 
@@ -132,8 +132,8 @@ class FunctionTool(BaseTool):
             taken = self.signature.canonical(args)
         except ValidationError as error:
             missing = self.signature.missing(args)
-            explained = self.signature.explain(error)
-            wrong += [text for text in explained if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
+            texts = explained(error, self.signature.annotations)
+            wrong += [text for text in texts if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
             taken = args
         if wrong:
             raise ValueError("; ".join(wrong))
@@ -142,8 +142,6 @@ class FunctionTool(BaseTool):
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings, one sentence each."""
         problems = super().setting_problems()
-        if not (isinstance(self.require_confirmation, bool) or callable(self.require_confirmation)):
-            problems.append(f"`require_confirmation` is {self.require_confirmation!r}; use True, False or a function.")
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use text.")
         if isinstance(self.approval, ApprovalPolicy):
@@ -169,4 +167,4 @@ class FunctionTool(BaseTool):
         try:
             return self.signature.coerced(args)
         except ValidationError as error:
-            return ArgumentsRefused.wrong(self.name, self.signature.explain(error))
+            return ArgumentsRefused.wrong(self.name, explained(error, self.signature.annotations))

@@ -271,10 +271,6 @@ class Signature:
             taken[rest] = {name: value for name, value in arguments.items() if name not in self.annotations}
         return self.bound(taken, context)
 
-    def explain(self, error: ValidationError) -> list[str]:
-        """Return, one line for each parameter at fault, what is wrong with its argument."""
-        return explained(error, self.annotations)
-
 
 def explained(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
     """Return, one line for each parameter at fault, what is wrong with its argument."""

@@ -55,17 +55,13 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
         return TypeAdapter(annotation)
 
 
-def flattened(schema: JsonObject | None) -> JsonObject | None:
-    """Return the schema with `nullable` in place of a null among the choices, which Vertex AI refuses."""
-    return None if schema is None else _flat(schema)
-
-
-def _flat(value: Any) -> Any:
+def flattened(value: Any) -> Any:
+    """Return a schema with `nullable` in place of a null among the choices, which Vertex AI refuses."""
     if isinstance(value, list):
-        return [_flat(item) for item in value]
+        return [flattened(item) for item in value]
     if not isinstance(value, dict):
         return value
-    schema = {key: _flat(item) for key, item in value.items()}
+    schema = {key: flattened(item) for key, item in value.items()}
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or len(choices) < 2:
         return schema

@@ -1,7 +1,5 @@
 """Agents that a language model drives."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator

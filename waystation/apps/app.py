@@ -1,7 +1,5 @@
 """A root agent with the plugins that accompany every agent of its tree."""
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar, Self
 

@@ -1,7 +1,5 @@
 """Artifacts that are gone with the process, for tests and trials. ADK's class of that name."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import NamedTuple

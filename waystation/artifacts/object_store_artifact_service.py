@@ -5,8 +5,6 @@ as a file of its own, written before the record. So a version is there whole or 
 same number, and contents can be opened with anything that reads files.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

@@ -105,45 +105,35 @@ def _of_events(
     Raises:
         InputValidationError: An event, or the metadata, cannot be written as JSON.
     """
-    memories = []
-    for event in events:
-        content = _json(event.content or {})
-        memory = StoredMemory(
-            id=event.id or _id([content, event.author, event.timestamp]),
-            content=content,
-            author=event.author or None,
-            timestamp=datetime.fromtimestamp(event.timestamp, UTC).isoformat(),
-            custom_metadata=_json(metadata or {}),
-            session_id=session_id,
-        )
-        if memory.text.strip():
-            memories.append(memory)
-    return memories
+    about = _json(metadata or {})
+    times = ((event, datetime.fromtimestamp(event.timestamp, UTC).isoformat()) for event in events)
+    memories = [_stored(event, time, about, session_id) for event, time in times]
+    return [memory for memory in memories if memory.text.strip()]
 
 
-def _of_entries(entries: Sequence[MemoryEntry], metadata: Mapping[str, object] | None = None) -> list[StoredMemory]:
-    """Return memories that an author wrote, as they are kept; one without an id gets one made from what it says.
+def _of_entries(entries: Iterable[MemoryEntry], metadata: Mapping[str, object] | None = None) -> list[StoredMemory]:
+    """Return memories that an author wrote, as they are kept.
 
     Raises:
         InputValidationError: One of them, or the metadata, cannot be written as JSON.
     """
-    memories = []
-    for entry in entries:
-        content = _json(entry.content)
-        memory = StoredMemory(
-            id=entry.id or _id([content, entry.author, entry.timestamp]),
-            content=content,
-            author=entry.author,
-            timestamp=entry.timestamp,
-            custom_metadata={**_json(metadata or {}), **_json(entry.custom_metadata)},
-        )
-        memories.append(memory)
-    return memories
+    about = _json(metadata or {})
+    return [_stored(entry, entry.timestamp, about | _json(entry.custom_metadata)) for entry in entries]
 
 
-def _id(value: list[Any]) -> str:
-    # The same text again is the same memory, so that a retried activity adds nothing.
-    return f"memory-{digest(value)[:32]}"
+def _stored(
+    item: Event | MemoryEntry, timestamp: str | None, metadata: JsonObject, session_id: str | None = None
+) -> StoredMemory:
+    content = _json(item.content or {})
+    return StoredMemory(
+        # The same text again is the same memory, so that a retried activity adds nothing.
+        id=item.id or f"memory-{digest([content, item.author, item.timestamp])[:32]}",
+        content=content,
+        author=item.author or None,
+        timestamp=timestamp,
+        custom_metadata=metadata,
+        session_id=session_id,
+    )
 
 
 def _json(value: Any) -> JsonObject:

@@ -186,7 +186,7 @@ async def test_what_is_remembered_is_bounded() -> None:
     calculator._use_invocation_cache = True
     for number in range(1000):
         await calculator.get_tools_with_prefix(at(f"i-{number}"))
-    assert len(calculator._cached()) == 64
+    assert len(calculator.__dict__["_tools_by_invocation"]) == 64
 
 
 async def test_without_an_invocation_nothing_is_remembered() -> None:

@@ -144,7 +144,11 @@ class RestApiTool(BaseTool):
         Raises:
             httpx2.TransportError: The service was not reached, or broke off.
         """
-        authorization = await self._authorization(tool_context)
+        authorization: Authorization | None = NO_AUTHORIZATION
+        if self.auth_scheme is not None:
+            authorization = await authorized(
+                self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
+            )
         if authorization is None:
             return PENDING
         try:
@@ -169,14 +173,6 @@ class RestApiTool(BaseTool):
         finally:
             _CALLING.reset(calling)
 
-    async def _authorization(self, context: ToolContext) -> Authorization | None:
-        """Return what the credential adds; None when the user has been asked for one."""
-        if self.auth_scheme is None:
-            return NO_AUTHORIZATION
-        return await authorized(
-            self.name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=True
-        )
-
     async def _headers(self, context: ToolContext) -> dict[str, str]:
         """Return the headers that do not come from arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
@@ -187,7 +183,7 @@ class RestApiTool(BaseTool):
         if self._settings.idempotency_header and self.effect != "read":
             headers[self._settings.idempotency_header] = context.idempotency_key
         for name, value in headers.items():
-            if not _is_valid_header(name, value):
+            if not (_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
                 raise InvalidTool(self.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
         return headers
 
@@ -465,8 +461,3 @@ def _part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
     schema = parameter.schema if isinstance(parameter.schema, dict) else {}
     is_file = schema.get("format") == "binary" or "contentMediaType" in schema
     return (parameter.name if is_file else None), _field(value).encode()
-
-
-def _is_valid_header(name: str, value: str) -> bool:
-    """Whether a header can be sent."""
-    return bool(_NAME.fullmatch(name)) and value.isascii() and value.isprintable()
