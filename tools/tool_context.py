@@ -529,8 +529,10 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         is_aborted: Callable[[], bool] | None = None,
         **about: Any,
     ) -> None:
-        """`heartbeat` and `is_aborted` may be called from any thread; `about` is as for `ReadonlyContext`, and
-        `function_call_id` and `idempotency_key`."""
+        """`heartbeat` and `is_aborted` may be called from any thread.
+
+        `about` are `function_call_id`, `idempotency_key` and what `ReadonlyContext` takes.
+        """
         super().__init__(**about)
         self._heartbeat = heartbeat
         self._is_aborted = is_aborted

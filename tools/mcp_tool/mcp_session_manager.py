@@ -15,8 +15,9 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeAlias, TypeVar
+from typing import Any, TextIO, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -135,14 +136,14 @@ def _timeout_problems(**given: float) -> Iterator[str]:
             yield f"`{name}` is {seconds:g}; use a number of seconds above 0."
 
 
+@dataclass
 class Sent:
     """Whether one request may have reached the server."""
 
-    def __init__(self) -> None:
-        self.maybe = False
-        self.surely = False
-        self.refused = False
-        """Whether the server has refused it, because it has forgotten the session."""
+    maybe: bool = False
+    surely: bool = False
+    refused: bool = False
+    """Whether the server has refused it, because it has forgotten the session."""
 
 
 SENT: ContextVar[Sent | None] = ContextVar("mcp_request_sent", default=None)
@@ -251,17 +252,10 @@ class OutcomeUnknown(McpConnectionError):
     """The connection broke after the request was sent, so the server may have carried it out."""
 
 
-class Opener(Protocol):
-    """What a session needs besides parameters and headers: callbacks of the client, and where a program's errors go."""
-
-    errlog: TextIO
-    callbacks: Mapping[str, Any]
-
-
 class McpSession:
     """One open session."""
 
-    def __init__(self, parameters: ConnectionParams, headers: Mapping[str, str], opener: Opener) -> None:
+    def __init__(self, parameters: ConnectionParams, headers: Mapping[str, str], opener: "McpSessions") -> None:
         self._parameters, self._headers, self._opener = parameters, headers, opener
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Client] = self._loop.create_future()
@@ -270,17 +264,12 @@ class McpSession:
         self.calls = 0
         self.used = time.monotonic()
         # With a context of its own, or it would keep that of the activity which happened to open it.
-        self._task = self._loop.create_task(self._live(), context=Context())
+        self.task = self._loop.create_task(self._live(), context=Context())
 
     @property
     def usable(self) -> bool:
         """Whether calls may be made: not closed or broken, and of this event loop."""
-        return not (self._broken or self._task.done() or self._closing.is_set()) and self._here
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is left of it."""
-        return self._task.done()
+        return not (self._broken or self.task.done() or self._closing.is_set()) and self._here
 
     @property
     def _here(self) -> bool:
@@ -339,16 +328,16 @@ class McpSession:
             return
         self._closing.set()
         if not self._opened.done():  # it would notice only once the server has answered
-            self._task.cancel()
+            self.task.cancel()
 
     async def close(self) -> None:
         """Close, and wait for it, but not for ever."""
         self.abandon()
         if not self._here:  # the loop that it lived in has ended, and its connection with it
             return
-        done, _ = await asyncio.wait((self._task,), timeout=CLOSE_TIMEOUT_S)
+        done, _ = await asyncio.wait((self.task,), timeout=CLOSE_TIMEOUT_S)
         if not done:
-            self._task.cancel()
+            self.task.cancel()
             log.warning("mcp_session.close_timed_out", timeout_s=CLOSE_TIMEOUT_S)
 
     async def _live(self) -> None:
@@ -428,7 +417,7 @@ class McpSessions:
     def _retire(self, session: McpSession) -> None:
         """Let a session close by itself; held here meanwhile, since event loops hold tasks only weakly."""
         session.abandon()
-        self._retired = {old for old in self._retired if not old.closed} | {session}
+        self._retired = {old for old in self._retired if not old.task.done()} | {session}
 
     async def close(self) -> None:
         """Close all sessions. Later calls open new ones."""

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -125,29 +125,23 @@ class SqliteMemoryService(StoringMemoryService):
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
         """Do some work in one transaction, in a thread."""
-
-        def done() -> T:
-            with self._open(writing) as db:
-                return work(db)
-
         try:
-            return await asyncio.to_thread(done)
+            return await asyncio.to_thread(self._transact, work, writing)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(str(self._path), f"{type(error).__name__}: {error}") from None
 
-    @contextmanager
-    def _open(self, writing: bool) -> Iterator[sqlite3.Connection]:
-        """Connect for one transaction: nothing is shared between threads, and nothing has to be closed later."""
+    def _transact(self, work: Callable[[sqlite3.Connection], T], writing: bool) -> T:
         if not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Conversations are nobody else's business. SQLite gives its other files the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        # A connection of its own: nothing is shared between threads, and nothing has to be closed later.
         with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
             _prepare(db)
             with db:
                 # One that turned from reading to writing might be refused without waiting for its turn.
                 db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-                yield db
+                return work(db)
 
 
 def _prepare(db: sqlite3.Connection) -> None:

@@ -87,7 +87,6 @@ class Settings:
     require_confirmation: bool | Callable[..., Any] = False
     idempotency_header: str | None = None
     effect: Effect | Mapping[str, Effect] | None = None
-    default_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class RestApiTool(BaseTool):
@@ -101,7 +100,7 @@ class RestApiTool(BaseTool):
         self.credential_key: str | None = None
         self._settings = settings
         self.require_confirmation = settings.require_confirmation
-        self._default_headers: Mapping[str, str] = settings.default_headers
+        self._default_headers: Mapping[str, str] = {}
         given = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
         # A service that takes a key recognises a repetition.
         otherwise: Effect = "repeatable" if settings.idempotency_header else "once"
