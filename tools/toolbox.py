@@ -186,16 +186,10 @@ async def toolbox(
         ToolNameTaken: Two tools that are declared without a toolset have the same name.
     """
     tools: dict[str, BaseTool] = {}
-    entries = entries_of(agent)
-    if wanted is not None:
-        entries = _candidates(entries, wanted)
+    failures: list[str] = [] if failed is None else failed
+    entries = entries_of(agent) if wanted is None else _candidates(entries_of(agent), wanted)
     for entry in entries:
-        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), limit)
-        if given is None:
-            if failed is not None:
-                failed.append(type(entry).__name__)
-            continue
-        for tool in given:
+        for tool in [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), failures, limit):
             if tool.name in tools:
                 log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
             tools[tool.name] = tool
@@ -215,9 +209,9 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
 
 
 async def _given(
-    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, limit: timedelta
-) -> list[BaseTool] | None:
-    """Return what a toolset gives, as far as it can be used; None when it raised."""
+    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
+) -> list[BaseTool]:
+    """Return what a toolset gives, as far as it can be used; nothing when it raised."""
     kind = type(toolset).__name__
     try:
         async with asyncio.timeout(limit.total_seconds()):
@@ -229,7 +223,8 @@ async def _given(
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason
         )
-        return None
+        failures.append(kind)
+        return []
     usable = []
     for tool in tools:
         problem = _problem(tool, agent)

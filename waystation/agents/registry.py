@@ -14,7 +14,6 @@ All mistakes are collected and reported together, each with its file.
 import importlib
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +33,7 @@ from waystation.core.naming import a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.tools.authoring import authoring_problems
+from waystation.tools.places import place_of
 from waystation.tools.toolbox import agents_below
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
@@ -210,7 +210,8 @@ def _import(package: Path) -> list[ModuleType]:
         _check_place(package, sys.modules.get(package.name))
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
-        text = f"importing it failed at {_where(error, package)}: {_what(error)}{hint}"
+        place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else place_of(error)
+        text = f"importing it failed at {place}: {_what(error)}{hint}"
         raise InvalidAgent(package.name, text) from error
     for module in modules:
         _check_place(package, module)
@@ -237,14 +238,3 @@ def _what(error: BaseException) -> str:
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
     known = next((kind.model_fields for kind in kinds if kind.__name__ == error.title), ())
     return f"{error.title}: {mistakes(error, known)}"
-
-
-def _where(error: BaseException, package: Path) -> str:
-    """Return the line of author's code at which an import failed."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    # What an author's line calls is last: a check of ours, or Python's import machinery.
-    own = [frame for frame in frames if package.parent in Path(frame.filename).parents]
-    where = (own or frames)[-1]
-    return f"{where.filename}:{where.lineno}"

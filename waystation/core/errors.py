@@ -39,7 +39,7 @@
     │   ├── StateRefused          … in state (tools.state)
     │   └── TooLarge              … because of its size (tools.outcome)
     ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
-    ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
+    ├── NotAwaited                a coroutine of the context was used without `await` (tools.tool_context)
     ├── StoreFailed               artifacts, memories or large payloads are not reached
     ├── ScopeNameTooLong          the names of an app and a user do not fit into the id of their state
     ├── ScopesNotRead             code read a `user:` or `app:` key, and its App says `state_scopes=False`
