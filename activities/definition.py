@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.core.payload import digest, encode
 from waystation.models import LlmRequest
 
@@ -13,7 +13,7 @@ def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
     native = [list(request.native_tools)] if request.native_tools else []
     declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
     # Writing it costs a tenth of sorting it first, and it rarely differs from one call to the next.
-    return kept(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
+    return memoize(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
 
 
 def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from waystation.activities.contexts import Contexts
 from waystation.activities.instructions import TRANSFER, InstructionFailed, instructions_of
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.agents.tree import transfer_targets
 from waystation.core import prompt
 from waystation.core.compaction import Compaction
@@ -49,7 +49,7 @@ def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
         tools: dict[str, BaseTool] = {SET_MODEL_RESPONSE: SetModelResponseTool(schema)} if schema else {}
         return tools | ({TRANSFER: TransferToAgentTool(targets)} if targets else {})
 
-    return kept(agent, "_adk_tools", (schema, targets), make)
+    return memoize(agent, "_adk_tools", (schema, targets), make)
 
 
 async def request_of(
@@ -108,7 +108,7 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
     schema = agent.output_schema
     if isinstance(schema, dict | BaseModel):  # which can be changed in place, unlike a type
         return json_schema(schema)
-    made: JsonObject = decode(kept(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
+    made: JsonObject = decode(memoize(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
     return made
 
 

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.agents.base_agent import BaseAgent
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject, plain
 from waystation.tools.base_tool import BaseTool, declaration
@@ -75,7 +75,7 @@ class AgentTool(BaseTool):
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
-        taken = kept(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
+        taken = memoize(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}

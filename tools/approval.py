@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.kept import kept
+from waystation.agents.memoize import memoize
 from waystation.core.answer import usual_hint
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Confirmation
@@ -124,7 +124,7 @@ def parameters_digest(tool: BaseTool) -> str:
     A tool may change, so it is kept only for those of which it is known on what it depends.
     """
     made_of = declared_by(tool)
-    return _digest(tool) if made_of is None else kept(tool, "_parameters", made_of, lambda: _digest(tool))
+    return _digest(tool) if made_of is None else memoize(tool, "_parameters", made_of, lambda: _digest(tool))
 
 
 def _digest(tool: BaseTool) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
-from waystation.agents.kept import kept
+from waystation.agents.memoize import memoize
 from waystation.core.answer import usual_hint
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.model_call import Confirmation, Effect
@@ -276,7 +276,7 @@ def declare(tool: BaseTool) -> JsonObject | None:
     if (made_of := declared_by(tool)) is None:
         return _declared(tool)
     # As bytes, because reading them is the quickest way to a copy: whoever gets a declaration may change it.
-    declared: JsonObject | None = decode(kept(tool, "_declared", made_of, lambda: encode(_declared(tool))))
+    declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_declared(tool))))
     return declared
 
 

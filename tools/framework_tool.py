@@ -14,7 +14,7 @@ from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex
 
 
-class ForeignTool(FunctionTool):
+class FrameworkTool(FunctionTool):
     """A tool of another framework; `func` is called with the arguments that fit its schema, by name."""
 
     def __init__(
