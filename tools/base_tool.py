@@ -194,7 +194,8 @@ class BaseTool:
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
             elif value is not None and value > LONGEST:
                 problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
-        queue, asks = self.task_queue, self.require_confirmation
+        queue: object = self.task_queue
+        asks = self.require_confirmation
         rules = (
             ("retries", type(self.retries) is int and self.retries >= 0, "a whole number of at least 0"),
             ("effect", self.effect in (None, *get_args(Effect)), "'read', 'repeatable' or 'once'"),
