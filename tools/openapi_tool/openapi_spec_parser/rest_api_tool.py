@@ -217,7 +217,10 @@ class RestApiTool(BaseTool):
             if not response.is_success:
                 log.warning("rest_api.refused", tool=self.name, method=request.method, status=response.status_code)
                 return self._error(f"Status Code: {response.status_code}, {text[:MAX_ERROR_CHARS]}")
-        return _decoded(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return {"text": text}
 
     def _client(self) -> "httpx2.AsyncClient":
         import httpx2
@@ -244,13 +247,6 @@ async def _read(response: "httpx2.Response") -> bytes | None:
         if len(body) > MAX_RESPONSE_BYTES:
             return None
     return bytes(body)
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return {"text": text}
 
 
 @functools.lru_cache(maxsize=16)

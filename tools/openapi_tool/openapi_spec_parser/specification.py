@@ -471,14 +471,11 @@ class _Walk:
         if self._inline and ref not in above:
             found = self.of(target, (*above, ref))
             return {**found, **beside} if isinstance(found, dict) else found
-        return {"$ref": f"#/$defs/{self._name(ref)}", **beside}
-
-    def _name(self, ref: str) -> str:
         if ref not in self._names:
             name = ref.rsplit("/", 1)[1]
             taken = set(self._names.values())
             self._names[ref] = name if name not in taken else f"{name}_{len(taken)}"
-        return self._names[ref]
+        return {"$ref": f"#/$defs/{self._names[ref]}", **beside}
 
 
 def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
