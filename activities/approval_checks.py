@@ -44,9 +44,8 @@ from waystation.core.review import Review, ReviewInput
 from waystation.core.settings import ActivitySettings
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.tools import BaseTool, FunctionTool, ToolContext
-from waystation.tools.approval import judged
+from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.json_schema import mistakes
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")

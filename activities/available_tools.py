@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from waystation.activities.contexts import Contexts
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.agents.tree import transfer_targets
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.native_tool import NativeTool
@@ -32,7 +32,7 @@ def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
             tools.append(TransferToAgentTool(targets))
         return {tool.name: tool for tool in tools}
 
-    return kept(agent, "_adk_tools", (schema, targets), make)
+    return memoize(agent, "_adk_tools", (schema, targets), make)
 
 
 def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:

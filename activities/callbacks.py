@@ -17,6 +17,7 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.conversion import content_json
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import listed
+from waystation.agents.llm_agent import CALLBACKS
 from waystation.agents.tree import shape_of, transfer_target
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
 from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
@@ -29,12 +30,11 @@ from waystation.core.work import Work
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools import BaseTool, CallbackContext, ToolContext
-from waystation.tools.agent_mistakes import CALLBACKS
-from waystation.tools.awaited import NotAwaited
-from waystation.tools.calling import invoke
+from waystation.tools.functions import invoke
 from waystation.tools.outcome import describe, failure_of, outcome_of
 from waystation.tools.output_schema import parsed
 from waystation.tools.places import place_of
+from waystation.tools.tool_context import NotAwaited
 
 events = structlog.get_logger("waystation.activities")
 

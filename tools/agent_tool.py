@@ -6,12 +6,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.agents.base_agent import BaseAgent
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declaration
+from waystation.tools.base_tool import BaseTool, declaration
+from waystation.tools.function_tool import ArgumentsRefused
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import on_vertex
 
@@ -55,26 +55,27 @@ class AgentTool(BaseTool):
     @property
     def input_schema(self) -> type[BaseModel] | None:
         """What the agent takes: its own schema, or that of the first agent that it runs. Source: adk-semantics 4.1."""
-        agent = self.agent
-        while not isinstance(agent, LlmAgent):
-            if not agent.sub_agents:
-                return None
-            agent = agent.sub_agents[0]
-        return agent.input_schema
+        first = self._llm_agent(0)
+        return first.input_schema if first else None
 
     @property
     def has_output_schema(self) -> bool:
         """Whether the answer is an object: by the agent's own schema, or that of the last agent that it runs."""
+        last = self._llm_agent(-1)
+        return last is not None and last.output_schema is not None
+
+    def _llm_agent(self, position: int) -> LlmAgent | None:
+        """Return the agent, or the first (0) or last (-1) agent with a model that it runs."""
         agent = self.agent
         while not isinstance(agent, LlmAgent):
             if not agent.sub_agents:
-                return False
-            agent = agent.sub_agents[-1]
-        return agent.output_schema is not None
+                return None
+            agent = agent.sub_agents[position]
+        return agent
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
-        taken = kept(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
+        taken = memoize(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
@@ -91,7 +92,12 @@ class AgentTool(BaseTool):
             try:
                 return self.input_schema.model_validate(args).model_dump_json(exclude_none=True)
             except ValidationError as error:
-                raise ValueError(_misfits(self.name, error)) from None
+                problems = error.errors(include_url=False, include_input=False, include_context=False)[:10]
+                wrong = [
+                    f"Parameter '{'.'.join(map(str, p['loc'])) or 'arguments'}': validation error: {p['msg']}"
+                    for p in problems
+                ]
+                raise ValueError(ArgumentsRefused.wrong(self.name, wrong)["error"]) from None
         request = args.get("request")
         return request if isinstance(request, str) else json.dumps(args, sort_keys=True, ensure_ascii=False)
 
@@ -102,16 +108,3 @@ class AgentTool(BaseTool):
             "an AgentTool cannot be run from inside a tool, since its agent is a child of the invocation; "
             "list it in the `tools` of an agent, so that the model calls it.",
         )
-
-
-def _misfits(name: str, error: ValidationError) -> str:
-    # The words in which FunctionTool refuses arguments, see adk-semantics 1.4.
-    lines = [
-        f"Parameter '{'.'.join(map(str, problem['loc'])) or 'arguments'}': validation error: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)[:10]
-    ]
-    return (
-        f"Invoking `{name}()` failed due to argument validation errors:\n"
-        + "\n".join(lines)
-        + "\nYou could retry calling this tool with corrected argument types."
-    )

@@ -3,28 +3,35 @@
 What author code is asked here may raise anything; whatever cannot be decided, a person decides.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents.memoize import memoize
 from waystation.core.answer import usual_hint
+from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Confirmation
-from waystation.core.payload import JsonObject, copy_json, plain
+from waystation.core.payload import JsonObject, copy_json, digest, plain
 from waystation.core.policy import ApprovalPolicy
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
+from waystation.tools.base_tool import BaseTool, declare, declared_by
 from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.functions import call_predicate
 from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.places import place_of
-from waystation.tools.signature import Signature, name_of
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.transfer import TransferToAgentTool
 
 log = structlog.get_logger(__name__)
+
+_TEXTS = frozenset({"title", "description"})
+_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose value is an object of schemas under names, which are nobody's texts whatever they are."""
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose value is data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +96,15 @@ async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: 
         seen = tool.seen(copy_json(args), context)
         if seen is None:
             return False
-        if rule.over is not None and not _exceeds(seen, rule.over):
+        amounts = [(seen.get(name), limit) for name, limit in (rule.over or {}).items()]
+        if amounts and not any(_is_over(value, limit) for value, limit in amounts if value is not None):
             return False
         if rule.when is None:
             return True
-        predicate = Signature(rule.when, name_of(rule.when))
-        return bool(await invoke(rule.when, predicate.bound_to(seen, context)))
+        return await call_predicate(rule.when, seen, context)
     except Exception as error:  # noqa: BLE001  # author's code
         log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
         return True
-
-
-def _exceeds(seen: Mapping[str, Any], over: Mapping[str, float]) -> bool:
-    return any(_is_over(seen[name], limit) for name, limit in over.items() if seen.get(name) is not None)
 
 
 def _is_over(value: Any, limit: float) -> bool:
@@ -113,3 +116,37 @@ def _is_over(value: Any, limit: float) -> bool:
         return not float(value) <= limit
     except (TypeError, ValueError, OverflowError):
         return True
+
+
+def parameters_digest(tool: BaseTool) -> str:
+    """Return the digest of a tool's parameters, which no change of a description or title changes.
+
+    A tool may change, so it is kept only for those of which it is known on what it depends.
+    """
+    made_of = declared_by(tool)
+    return _digest(tool) if made_of is None else memoize(tool, "_parameters", made_of, lambda: _digest(tool))
+
+
+def _digest(tool: BaseTool) -> str:
+    try:
+        declared = declare(tool)
+    except InvalidTool:  # a tool that has run cannot be undone, so nothing is to fail here
+        return digest(None)
+    return digest(_bare((declared or {}).get("parametersJsonSchema")))
+
+
+def _bare(schema: Any) -> Any:
+    """Return a schema without its texts."""
+    if isinstance(schema, list):
+        return [_bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _part(key, value) for key, value in schema.items() if not (key in _TEXTS and isinstance(value, str))}
+
+
+def _part(key: str, value: Any) -> Any:
+    if key in _VALUES:
+        return value
+    if key in _OF_SCHEMAS and isinstance(value, dict):
+        return {name: _bare(each) for name, each in value.items()}
+    return _bare(value)

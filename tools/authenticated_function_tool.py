@@ -6,20 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from waystation.core.payload import JsonObject
-from waystation.tools.base_authenticated_tool import PENDING, credential_manager, obtain_credential
-from waystation.tools.calling import invoke
+from waystation.tools.base_authenticated_tool import ToolCredential
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.signature import Signature
+from waystation.tools.functions import Signature, invoke
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
-    from waystation.auth.auth_tool import AuthConfig
-
-log = structlog.get_logger(__name__)
-
+    from waystation.auth import AuthConfig, AuthCredential
 
 _PARAMETER = "credential"
 
@@ -44,8 +38,7 @@ class AuthenticatedFunctionTool(FunctionTool):
             InvalidTool: The configuration can never give a credential, or a setting has a wrong value.
         """
         super().__init__(func, **settings)
-        self._manager = credential_manager(self.name, auth_config)
-        self._response_for_auth_required = response_for_auth_required
+        self._credential = ToolCredential(self.name, auth_config, response_for_auth_required)
 
     @functools.cached_property
     def signature(self) -> Signature:
@@ -62,11 +55,10 @@ class AuthenticatedFunctionTool(FunctionTool):
         prepared = self._prepared(args)
         if isinstance(prepared, ArgumentsRefused):
             return prepared
-        credential = None
-        if self._manager is not None:
-            credential = await obtain_credential(self._manager, tool_context)
-            if credential is None:
-                return self._response_for_auth_required or PENDING
-        if _PARAMETER in self.signature.python.parameters:
-            prepared[_PARAMETER] = credential
-        return await invoke(self.func, self.signature.bound(prepared, tool_context))
+
+        async def run(credential: AuthCredential | None) -> Any:
+            if _PARAMETER in self.signature.python.parameters:
+                prepared[_PARAMETER] = credential
+            return await invoke(self.func, self.signature.bound(prepared, tool_context))
+
+        return await self._credential.use(tool_context, run)

@@ -1,10 +1,6 @@
-"""What a credential adds to a request over HTTP.
-
-Schemes and credentials are read by the names of their fields, so that ADK's own types and plain dictionaries do.
-"""
+"""What a credential adds to a request over HTTP."""
 
 import base64
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +10,7 @@ from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 
 if TYPE_CHECKING:
-    from waystation.auth import AuthConfig, CredentialManager
+    from waystation.auth import AuthConfig, AuthCredential, AuthScheme, CredentialManager, HttpAuth
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,15 +41,15 @@ async def authorized(
 
     manager, config = _managed(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
-        return authorization_of(config.auth_scheme, config.raw_auth_credential)
+        return _authorization_of(config.auth_scheme, config.raw_auth_credential)
     found = await manager.get_auth_credential(context)
-    if found is None:
-        if not ask:
-            return NO_AUTHORIZATION
-        await manager.request_credential(context)
-        return None
-    context.note_credential(found)
-    return authorization_of(config.auth_scheme, found)
+    if found is not None:
+        context.note_credential(found)
+        return _authorization_of(config.auth_scheme, found)
+    if not ask:
+        return NO_AUTHORIZATION
+    await manager.request_credential(context)
+    return None
 
 
 def authentication_problem(scheme: Any, credential: Any, credential_key: str | None) -> str | None:
@@ -85,7 +81,7 @@ def _managed(
         raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 
 
-def authorization_of(scheme: Any, credential: Any) -> Authorization:
+def _authorization_of(scheme: "AuthScheme", credential: "AuthCredential | None") -> Authorization:
     """Return what requests carry for this credential; nothing when there is none that can be used as it is.
 
     An OAuth 2 or OpenID Connect credential is usable once it has an access token.
@@ -94,57 +90,44 @@ def authorization_of(scheme: Any, credential: Any) -> Authorization:
         InvalidTool: The credential does not suit the scheme.
     """
     if credential is None:
-        return Authorization()
-    key = _text(credential, "api_key", "apiKey")
-    if key is not None:
-        return _of_key(scheme, key)
-    http = _get(credential, "http")
-    if http is not None:
-        return _of_http(http)
-    token = _text(_get(credential, "oauth2"), "access_token", "accessToken")
-    return Authorization(headers={"Authorization": f"Bearer {token}"}) if token is not None else Authorization()
+        return NO_AUTHORIZATION
+    if credential.api_key:
+        return _of_key(scheme, _exposed(credential.api_key))
+    if credential.http is not None:
+        return _of_http(credential.http)
+    if credential.oauth2 is not None and credential.oauth2.access_token:
+        return Authorization(headers={"Authorization": f"Bearer {_exposed(credential.oauth2.access_token)}"})
+    return NO_AUTHORIZATION
 
 
-def _of_key(scheme: Any, key: str) -> Authorization:
-    name = _text(scheme, "name")
-    place = _text(scheme, "in_", "in")
-    if name is None:
+def _of_key(scheme: "AuthScheme", key: str) -> Authorization:
+    name = getattr(scheme, "name", None)
+    if not name:
         raise InvalidTool("authentication", "an API key was given, but its scheme does not say under which `name`.")
-    match place:
+    match getattr(scheme, "in_", None):
         case "header":
             return Authorization(headers={name: key})
         case "query":
             return Authorization(query={name: key})
         case "cookie":
             return Authorization(cookies={name: key})
-    raise InvalidTool("authentication", f"an API key goes into a header, the query or a cookie, not into {place!r}.")
+        case place:
+            text = f"an API key goes into a header, the query or a cookie, not into {place!r}."
+            raise InvalidTool("authentication", text)
 
 
-def _of_http(http: Any) -> Authorization:
-    credentials = _get(http, "credentials")
-    extra = _get(http, "additional_headers", "additionalHeaders") or {}
-    headers = {str(name): str.__str__(value) for name, value in extra.items()}
-    scheme = (_text(http, "scheme") or "").lower()
-    token = _text(credentials, "token")
-    user, password = _text(credentials, "username"), _text(credentials, "password")
-    if scheme == "basic" and user is not None:
-        pair = base64.b64encode(f"{user}:{password or ''}".encode()).decode()
-        headers["Authorization"] = f"Basic {pair}"
-    elif token is not None:
-        headers["Authorization"] = f"{'Bearer' if scheme in ('', 'bearer') else _text(http, 'scheme')} {token}"
+def _of_http(http: "HttpAuth") -> Authorization:
+    headers = {name: _exposed(value) for name, value in (http.additional_headers or {}).items()}
+    scheme, credentials = http.scheme.lower(), http.credentials
+    if scheme == "basic" and credentials.username:
+        pair = f"{credentials.username}:{_exposed(credentials.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    elif credentials.token:
+        headers["Authorization"] = (
+            f"{'Bearer' if scheme in ('', 'bearer') else http.scheme} {_exposed(credentials.token)}"
+        )
     return Authorization(headers=headers)
 
 
-def _get(value: Any, *names: str) -> Any:
-    for name in names:
-        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-        if found is not None:
-            return found
-    return None
-
-
-def _text(value: Any, *names: str) -> str | None:
-    found = _get(value, *names)
-    found = getattr(found, "value", found)  # an enum
-    # Exactly a str: a subclass that hides secrets shows only stars in f-strings.
-    return str.__str__(found) if isinstance(found, str) and found else None
+def _exposed(secret: str) -> str:
+    return str.__str__(secret)  # a string that hides a secret shows only stars in f-strings

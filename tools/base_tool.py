@@ -1,21 +1,30 @@
-"""What every tool is: a name, a description, a way to run, and how durably it is carried out.
+"""What every tool is: a name, a description and a declaration, a way to run, and how durably it is carried out.
 
 Tools run in activities. Nothing here is ever seen by a workflow: what the workflow has to know about a tool
 is copied into each recorded call.
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
+import structlog
+
+from waystation.agents.memoize import memoize
 from waystation.core.answer import usual_hint
+from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.model_call import Confirmation, Effect
-from waystation.core.payload import JsonObject, encode
+from waystation.core.payload import JsonObject, copy_json, decode, encode, plain
 from waystation.core.policy import LONGEST, ApprovalPolicy, Decision
-from waystation.tools.declaration import declare
-from waystation.tools.json_schema import json_schema, mistakes
+from waystation.tools.functions import call_predicate
+from waystation.tools.json_schema import json_schema, mistakes, schema_problem
+from waystation.tools.places import place_of
 from waystation.tools.tool_context import ToolContext
+from waystation.tools.vertex import on_vertex
+
+log = structlog.get_logger(__name__)
 
 OnError = Literal["tell", "raise"]
 MAX_RESPONSE_SCHEMA_BYTES = 16_000
@@ -25,6 +34,17 @@ _SETTLES: Mapping[bool, tuple[Decision, ...]] = {
     False: ("approve", "edit"),
 }
 """What closes a long-running call, and what has any other call run."""
+
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_SETTLED: set[Callable[..., Any]] = set()
+"""Not a mark on the function: `functools.wraps` would give that to whatever an author puts around it."""
+
+
+def settled(declares: _Method) -> _Method:
+    """Mark a `_get_declaration` that says the same for as long as the tool has the same name and description."""
+    _SETTLED.add(declares)
+    return declares
 
 
 class BaseTool:
@@ -61,6 +81,9 @@ class BaseTool:
     """What an exception does: `tell` the model and go on, or `raise` out of the invocation, as in ADK."""
     deadline: timedelta | None = None
     """How long a person may take to answer or to confirm a call; None: that of `approval`, or else 30 days."""
+    require_confirmation: bool | Callable[..., Any] = False
+    """Whether a person has to agree before a call runs, or a function that decides it from those of the arguments that
+    it takes, as the tool will see them."""
     approval: ApprovalPolicy | None = None
     """Who may answer. With one, every call waits for a person unless `check_require_confirmation` says otherwise; a
     long-running tool runs, and its answer has to satisfy the policy."""
@@ -97,8 +120,24 @@ class BaseTool:
         raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs."""
-        return self.gated
+        """Whether a person has to agree before this call runs.
+
+        A function that raises counts as yes. Arguments that the tool would refuse need no confirmation by a function,
+        since such a call is answered without running anything.
+        """
+        if not callable(self.require_confirmation):
+            return bool(self.require_confirmation) or self.gated
+        seen = self.seen(args, tool_context)
+        if seen is None:
+            return False
+        try:
+            return await call_predicate(self.require_confirmation, seen, tool_context)
+        except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
+            # Only the type: the text may quote arguments.
+            log.warning(
+                "confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__, place=place_of(error)
+            )
+            return True
 
     async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
         """Return what a person is asked before this call runs, or None when nobody is."""
@@ -155,14 +194,18 @@ class BaseTool:
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
             elif value is not None and value > LONGEST:
                 problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
-        if type(self.retries) is not int or self.retries < 0:
-            problems.append(f"`retries` is {self.retries!r}; use a whole number of at least 0.")
-        if self.effect is not None and self.effect not in get_args(Effect):
-            problems.append(f"`effect` is {self.effect!r}; use 'read', 'repeatable' or 'once'.")
-        if self.on_error not in get_args(OnError):
-            problems.append(f"`on_error` is {self.on_error!r}; use 'tell' or 'raise'.")
-        if self.task_queue == "" or not isinstance(self.task_queue, str | None):
-            problems.append(f"`task_queue` is {self.task_queue!r}; use the name of a task queue.")
+        queue: object = self.task_queue
+        asks = self.require_confirmation
+        rules = (
+            ("retries", type(self.retries) is int and self.retries >= 0, "a whole number of at least 0"),
+            ("effect", self.effect in (None, *get_args(Effect)), "'read', 'repeatable' or 'once'"),
+            ("on_error", self.on_error in get_args(OnError), "'tell' or 'raise'"),
+            ("task_queue", isinstance(queue, str | None) and queue != "", "the name of a task queue"),
+            ("require_confirmation", isinstance(asks, bool) or callable(asks), "True, False or a function"),
+        )
+        problems += [
+            f"`{name}` is {getattr(self, name)!r}; use {remedy}." for name, valid, remedy in rules if not valid
+        ]
         return [*problems, *self._approval_problems(), *self._response_schema_problems()]
 
     def _approval_problems(self) -> Iterator[str]:
@@ -185,8 +228,6 @@ class BaseTool:
     def _response_schema_problems(self) -> Iterator[str]:
         if self.response_schema is None:
             return
-        from waystation.tools.json_schema import schema_problem
-
         if not self.is_long_running:
             yield "it has a `response_schema`, but only a long-running tool is answered with a response; leave it out."
         try:
@@ -203,3 +244,77 @@ class BaseTool:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+def declaration(
+    name: str, description: str, schema: JsonObject | None, response: JsonObject | None = None
+) -> JsonObject:
+    """Return a declaration of its own; what is empty is left out."""
+    declared: JsonObject = {"name": name}
+    if description:
+        declared["description"] = description
+    if schema is not None:
+        declared["parametersJsonSchema"] = copy_json(schema)
+    if response:
+        declared["responseJsonSchema"] = copy_json(response)
+    return declared
+
+
+def declared_by(tool: BaseTool) -> tuple[str, str, bool] | None:
+    """Return what a declaration depends on; None when only the tool knows."""
+    function = getattr(tool._get_declaration, "__func__", None)
+    return (tool.name, tool.description, on_vertex()) if function in _SETTLED else None
+
+
+def declare(tool: BaseTool) -> JsonObject | None:
+    """Return the declaration of any tool as plain JSON, or None when no model is to know it.
+
+    A `_get_declaration` that was written for ADK and returns a genai FunctionDeclaration is understood.
+
+    Raises:
+        InvalidTool: The tool has no usable declaration.
+    """
+    if (made_of := declared_by(tool)) is None:
+        return _declared(tool)
+    # As bytes, because reading them is the quickest way to a copy: whoever gets a declaration may change it.
+    declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_declared(tool))))
+    return declared
+
+
+def _declared(tool: BaseTool) -> JsonObject | None:
+    try:
+        declared = tool._get_declaration()
+    except AuthoringError:
+        raise
+    except Exception as error:  # author's code
+        raise InvalidTool(tool.name, f"its declaration failed ({type(error).__name__}: {error}).") from error
+    if declared is None:
+        return None
+    try:
+        usable = plain(_from_genai(declared))
+    except NotJson as error:
+        raise InvalidTool(tool.name, f"its declaration is not JSON: {error}") from error
+    if not isinstance(usable, dict) or not isinstance(usable.get("parametersJsonSchema", {}), dict):
+        raise InvalidTool(
+            tool.name,
+            '`_get_declaration` must return {"name", "description", "parametersJsonSchema"} or None.',
+        )
+    if usable.get("name") != tool.name:
+        raise InvalidTool(
+            tool.name,
+            f"its declaration is named {usable.get('name')!r}; use the same name in both places.",
+        )
+    return usable
+
+
+def _from_genai(declared: Any) -> Any:
+    # Looked up, not imported: who returns one of its objects has imported genai already.
+    types = sys.modules.get("google.genai.types")
+    if types is None or not isinstance(declared, types.FunctionDeclaration):
+        return declared
+    usable = declared.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if declared.parameters is not None:
+        del usable["parameters"]
+        schema = declared.parameters.json_schema
+        usable["parametersJsonSchema"] = schema.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return usable

@@ -68,7 +68,8 @@ class BaseToolset(abc.ABC):
     async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return the tools under the names by which the model calls them; the tools themselves are not changed."""
         invocation = readonly_context.invocation_id if readonly_context is not None else ""
-        cached = self._cached()
+        # Not made in `__init__`, which a subclass may not call.
+        cached: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
         if self._use_invocation_cache and invocation in cached:
             return list(cached[invocation])
         given: Any = self.get_tools(readonly_context)
@@ -120,11 +121,6 @@ class BaseToolset(abc.ABC):
         if isinstance(self.tool_filter, Collection):
             return tool.name in self.tool_filter
         return bool(self.tool_filter(tool, readonly_context))
-
-    def _cached(self) -> "OrderedDict[str, list[BaseTool]]":
-        # Not made in `__init__`, which a subclass may not call.
-        found: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
-        return found
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from waystation.tools.foreign import ForeignTool
+from waystation.tools.framework_tool import FrameworkTool
 
 
-class CrewaiTool(ForeignTool):
+class CrewaiTool(FrameworkTool):
     """A CrewAI tool as a tool of an agent."""
 
     def __init__(self, tool: Any, *, name: str, description: str = "") -> None:

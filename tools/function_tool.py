@@ -5,21 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
-import structlog
 from pydantic import ValidationError
 
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
-from waystation.tools.base_tool import BaseTool, OnError
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
-from waystation.tools.signature import EMPTY, Signature, doc_of, name_of
+from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
+from waystation.tools.functions import Signature, doc_of, explained, invoke, name_of
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex, response_schema
-
-log = structlog.get_logger(__name__)
 
 
 class ArgumentsRefused(dict[str, Any]):
@@ -116,25 +111,6 @@ class FunctionTool(BaseTool):
         """Return the tool's own hint, or ADK's."""
         return self.hint or super().confirmation_hint()
 
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs.
-
-        A predicate that raises counts as yes. Arguments that the function would refuse need no confirmation
-        by a predicate, since such a call is answered without running anything.
-        """
-        if not callable(self.require_confirmation):
-            return bool(self.require_confirmation) or self.gated
-        seen = self.seen(args, tool_context)
-        if seen is None:
-            return False
-        try:
-            predicate = Signature(self.require_confirmation, name_of(self.require_confirmation))
-            return bool(await invoke(self.require_confirmation, predicate.bound_to(seen, tool_context)))
-        except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
-            # Only the type: the text may quote arguments.
-            log.warning("confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__)
-            return True
-
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
         """Return what the function will see: converted arguments, its own defaults, the context."""
         prepared = self._prepared(args)
@@ -156,27 +132,16 @@ class FunctionTool(BaseTool):
             taken = self.signature.canonical(args)
         except ValidationError as error:
             missing = self.signature.missing(args)
-            explained = self.signature.explain(error)
-            wrong += [text for text in explained if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
+            texts = explained(error, self.signature.annotations)
+            wrong += [text for text in texts if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
             taken = args
         if wrong:
             raise ValueError("; ".join(wrong))
         return taken
 
-    def unknown_to_predicate(self) -> list[str]:
-        """Return the parameters that a predicate asks for in vain, so that it would raise at every call."""
-        if not callable(self.require_confirmation):
-            return []
-        wanted = Signature(self.require_confirmation, name_of(self.require_confirmation))
-        given = {*self.signature.annotations, self.signature.context}
-        mandatory = (name for name in wanted.annotations if wanted.python.parameters[name].default is EMPTY)
-        return [name for name in mandatory if name not in given]
-
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings, one sentence each."""
         problems = super().setting_problems()
-        if not (isinstance(self.require_confirmation, bool) or callable(self.require_confirmation)):
-            problems.append(f"`require_confirmation` is {self.require_confirmation!r}; use True, False or a function.")
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use text.")
         if isinstance(self.approval, ApprovalPolicy):
@@ -202,4 +167,4 @@ class FunctionTool(BaseTool):
         try:
             return self.signature.coerced(args)
         except ValidationError as error:
-            return ArgumentsRefused.wrong(self.name, self.signature.explain(error))
+            return ArgumentsRefused.wrong(self.name, explained(error, self.signature.annotations))

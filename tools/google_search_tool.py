@@ -1,16 +1,12 @@
 """Google Search, run by the model's provider."""
 
-from typing import TYPE_CHECKING
-
 from waystation.tools.native_tool import NativeTool, refuse_bypass
-
-if TYPE_CHECKING:
-    pass
 
 
 class GoogleSearchTool(NativeTool):
     """Google Search, of which the model makes use by itself; the reply says what it found in `grounding_metadata`."""
 
+    name = "google_search"
     title = "Google search tool"
     tool = {"googleSearch": {}}
 
@@ -20,7 +16,7 @@ class GoogleSearchTool(NativeTool):
         Raises:
             ValueError: `bypass_multi_tools_limit` is asked for.
         """
-        super().__init__(name="google_search", description="google_search")
+        super().__init__()
         refuse_bypass(bypass_multi_tools_limit, self.name)
         self.model = model
 

@@ -30,7 +30,7 @@ def schema_problem(schema: JsonObject) -> str | None:
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
-        return _short(f"{_path(error)}{error.message}")
+        return _text_of(error)
     except RecursionError:
         return "it has no end"
     return None
@@ -53,7 +53,7 @@ def mistakes(schema: JsonObject, value: Any) -> list[str]:
     found = []
     try:
         for error in checking.iter_errors(value):
-            found.append(_short(f"{_path(error)}{error.message}"))
+            found.append(_text_of(error))
             if len(found) == MAX_MISTAKES:
                 break
     except Unresolvable as error:
@@ -63,12 +63,9 @@ def mistakes(schema: JsonObject, value: Any) -> list[str]:
     return found
 
 
-def _path(error: Any) -> str:
+def _text_of(error: Any) -> str:
     path = ".".join(map(str, error.absolute_path))
-    return f"{path}: " if path else ""
-
-
-def _short(text: str) -> str:
+    text = f"{path}: {error.message}" if path else str(error.message)
     # A message begins with the value, and ends with what is wrong with it.
     half = MAX_MISTAKE_CHARS // 2
     return text if len(text) <= MAX_MISTAKE_CHARS else f"{text[:half]} … {text[-half:]}"

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.core.payload import JsonObject
-from waystation.tools.calling import invoke
-from waystation.tools.foreign import ForeignTool
+from waystation.tools.framework_tool import FrameworkTool
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
+from waystation.tools.functions import invoke
 from waystation.tools.tool_context import ToolContext
 
 
@@ -60,7 +60,7 @@ class LangchainTool(FunctionTool):
         return result
 
 
-class _LangchainRun(ForeignTool):
+class _LangchainRun(FrameworkTool):
     """LangChain's `arun`, which takes all arguments as one dictionary."""
 
     takes_id = False
@@ -90,7 +90,7 @@ def _function_of(tool: Any) -> Callable[..., Any]:
     return own
 
 
-def _foreign(tool: Any, name: str, description: str) -> ForeignTool | None:
+def _foreign(tool: Any, name: str, description: str) -> FrameworkTool | None:
     """Return how a LangChain tool is run; None for an object that only looks like one."""
     if not _is(tool, "BaseTool"):
         return None

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from waystation.artifacts.artifact_key import USER_PREFIX
+from waystation.artifacts.base_artifact_service import USER_PREFIX
 from waystation.core.payload import JsonObject
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declaration
+from waystation.tools.base_tool import BaseTool, declaration
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from waystation.core.payload import JsonObject
-from waystation.tools.declaration import declaration
+from waystation.tools.base_tool import declaration
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
     from waystation.models.llm_request import LlmRequest
-
-log = structlog.get_logger("waystation.tools")
 
 _HINT = (
     "What the user said in earlier conversations is remembered. When an answer may depend on it, look it up: call "

@@ -8,8 +8,7 @@ from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
-from waystation.tools.base_tool import OnError
-from waystation.tools.declaration import settled
+from waystation.tools.base_tool import OnError, settled
 from waystation.tools.function_tool import FunctionTool
 
 NOTE = (

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.payload import JsonObject, plain
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.tool_context import ToolContext
 
@@ -37,6 +37,11 @@ class NativeTool(BaseTool):
     model: str | None = None
     """The model to call instead of the agent's, or None."""
 
+    def __init__(self, *, name: str | None = None, description: str | None = None) -> None:
+        """Take the class's own `name` unless another is given; models are told neither."""
+        name = name or self.name
+        super().__init__(name=name, description=description or name)
+
     def native_tool(self, model: str | None, context: ReadonlyContext) -> JsonObject:
         """Return the genai Tool as JSON, for a request to `model`; None for a model object, which knows best itself.
 
@@ -64,14 +69,9 @@ class NativeTool(BaseTool):
         raise RuntimeError(f"`{self.name}` is run by the model's provider, and cannot be called.")
 
 
-def refuse_bypass(asked: bool, name: str) -> None:
-    if asked:
+def refuse_bypass(bypass: bool, name: str) -> None:
+    if bypass:
         raise ValueError(
             f"`{name}` cannot bypass the limit that earlier models than Gemini 3 put on other tools beside it; "
             "give it to an agent of its own, and that agent to yours as an AgentTool."
         )
-
-
-def genai_json(value: Any) -> JsonObject:
-    dumped: JsonObject = plain(value.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return dumped

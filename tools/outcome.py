@@ -4,18 +4,18 @@ Whatever a tool does, the outcome is one that can be recorded and read back: the
 whose result it refuses, and a tool must not run twice because of what it said.
 """
 
-from typing import NamedTuple
+import sys
+from typing import Any
 
 from pydantic import ValidationError
 
 from waystation.core.errors import NotJson
-from waystation.core.event import NO_ACTIONS, EventActions
+from waystation.core.event import NO_ACTIONS
 from waystation.core.naming import mistakes
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
 from waystation.core.secrets import masked
 from waystation.core.tool_call import ToolOutcome
 from waystation.tools.function_tool import ArgumentsRefused
-from waystation.tools.media import function_response, without_media
 from waystation.tools.tool_context import ToolContext
 
 MAX_ERROR_BYTES = 4096
@@ -24,6 +24,8 @@ MAX_RESULT_BYTES = 32_000_000
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
+_MAX_DEPTH = 1
+"""Parts are found in the returned container and in the containers it holds. Source: adk-semantics 1.5."""
 
 
 class TooLarge(NotJson):
@@ -33,15 +35,6 @@ class TooLarge(NotJson):
         self.size = size
         found = f"{size:,} bytes of JSON (the limit is {limit:,})"
         super().__init__("", found, "return less, or save it as an artifact and return its name")
-
-
-class _Answer(NamedTuple):
-    """What the model is told, before it is known whether it can be recorded."""
-
-    response: JsonObject | None
-    final: bool = True
-    error_type: str | None = None
-    parts: tuple[JsonObject, ...] = ()
 
 
 def outcome_of(
@@ -65,6 +58,8 @@ def outcome_of(
 
 def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
     """Return the outcome of a tool that raised. What it wrote to state before is kept, as in ADK (1.7)."""
+    if isinstance(error, TypeError | AttributeError):  # as when a coroutine is used in place of its result
+        error = context.not_awaited() or error
     return _recordable(_error(describe(error), error_type_of(error)), context, duration_s)
 
 
@@ -83,57 +78,47 @@ def error_type_of(error: BaseException) -> str:
     return _cleaned(type(error).__name__, _MAX_NAME_BYTES)
 
 
-def _answer(value: object, long_running: bool) -> _Answer:
+def _answer(value: Any, long_running: bool) -> ToolOutcome:
+    """Return what the model is told, before it is known whether it can be recorded."""
     if isinstance(value, ArgumentsRefused):
         # Final for a long-running tool too: nothing was started that could be answered later.
-        return _Answer(plain(dict(value)), error_type="InvalidArguments")
-    whole = function_response(value)
-    if whole is not None:
-        waits = long_running and whole.will_continue is not False
-        rest, found = without_media(whole.response)
-        response, parts = plain(rest), (*whole.parts, *found)
+        return ToolOutcome(function_call_id="", response=plain(dict(value)), error_type="InvalidArguments")
+    if isinstance(value, _genai("FunctionResponse")):  # its name and id are the engine's business
+        waits = long_running and value.will_continue is not False
+        rest, media = _without_media(value.response or {})
+        response, parts = plain(rest), (*map(_json, value.parts or ()), *media)
         silent = waits and not response and not parts
-        return _Answer(None if silent else response, not waits, parts=parts)
+        return ToolOutcome(function_call_id="", response=None if silent else response, final=not waits, parts=parts)
     if long_running and not value:
-        return _Answer(None, final=False)
-    rest, parts = without_media(value)
+        return ToolOutcome(function_call_id="", final=False)
+    rest, parts = _without_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
     response = plain(rest) if whole_response else {"result": plain(rest)}
-    return _Answer(response, not long_running, parts=parts)
+    return ToolOutcome(function_call_id="", response=response, final=not long_running, parts=parts)
 
 
-def _recordable(answer: _Answer, context: ToolContext, duration_s: float) -> ToolOutcome:
+def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Return an outcome that decodes from its own encoding, whatever the context's actions are."""
     secrets = tuple(context.secrets_given())
-    answer = answer._replace(response=masked(answer.response, secrets), parts=masked(answer.parts, secrets))
+    masks = {"response": masked(answer.response, secrets), "parts": masked(answer.parts, secrets)}
+    answer = answer.model_copy(update=masks)
+    about: dict[str, Any] = {"function_call_id": context.function_call_id or "", "duration_s": duration_s}
     try:
         actions = context.recorded_actions()
         if secrets and masked(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "in part a credential", "leave it in the credential store")
         if actions is not NO_ACTIONS:
             _check_size(actions.encode())
-        outcome = _outcome(answer, actions, context, duration_s)
+        outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
         decode(outcome.encode())
         return outcome
     except Exception as error:  # noqa: BLE001  # what was put into state may raise anything when it is looked at
         if answer.error_type is None:
             answer = _ran_but("nothing that it wrote to state or set as an action was kept", error)
-        return _outcome(answer, NO_ACTIONS, context, duration_s)
+        return answer.model_copy(update=about)
 
 
-def _outcome(answer: _Answer, actions: EventActions, context: ToolContext, duration_s: float) -> ToolOutcome:
-    return ToolOutcome(
-        function_call_id=context.function_call_id or "",
-        response=answer.response,
-        final=answer.final,
-        error_type=answer.error_type,
-        actions=None if actions == NO_ACTIONS else actions,
-        parts=answer.parts,
-        duration_s=duration_s,
-    )
-
-
-def _ran_but(consequence: str, error: Exception) -> _Answer:
+def _ran_but(consequence: str, error: Exception) -> ToolOutcome:
     cause = _cleaned(describe(error), MAX_ERROR_BYTES - 256)
     return _error(
         f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
@@ -141,8 +126,9 @@ def _ran_but(consequence: str, error: Exception) -> _Answer:
     )
 
 
-def _error(text: str, error_type: str) -> _Answer:
-    return _Answer({"error": text, "error_type": error_type}, error_type=error_type)
+def _error(text: str, error_type: str) -> ToolOutcome:
+    response = {"error": text, "error_type": error_type}
+    return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 
 def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
@@ -173,3 +159,44 @@ def _cleaned(text: str, limit: int) -> str:
     if len(data) <= limit:
         return data.decode()
     return data[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
+
+
+def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
+    """Return `value` without the media it holds, and that media as parts of a FunctionResponse.
+
+    A container is left as it is when there is no media in it, and left out when there is nothing else.
+    """
+    if isinstance(value, _genai("Part")):
+        media = _media_of(value)
+        return ({}, (media,)) if media else (_json(value), ())
+    if not isinstance(value, dict | list | tuple) or depth > _MAX_DEPTH or not _genai("Part"):
+        return value, ()
+    kept: dict[Any, Any] = {}
+    found: list[JsonObject] = []
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        rest, parts = _without_media(item, depth + 1)
+        found.extend(parts)
+        if rest or not parts:
+            kept[key] = rest
+    if isinstance(value, dict):
+        return kept, tuple(found)
+    return (list(kept.values()) or ({} if found else [])), tuple(found)
+
+
+def _genai(name: str) -> Any:
+    """Return a class of `google.genai.types`, or no class at all while nobody has imported it, which takes a second."""
+    return getattr(sys.modules.get("google.genai.types"), name, ())
+
+
+def _media_of(part: Any) -> JsonObject | None:
+    blob, file = part.inline_data, part.file_data
+    if blob is not None and blob.data is not None and blob.mime_type:
+        return {"inlineData": {"mimeType": blob.mime_type, "data": _json(blob)["data"]}}
+    if file is not None and file.file_uri and file.mime_type:
+        return {"fileData": {"fileUri": file.file_uri, "mimeType": file.mime_type}}
+    return None
+
+
+def _json(value: Any) -> JsonObject:
+    dumped: JsonObject = plain(value.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return dumped

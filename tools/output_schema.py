@@ -13,9 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declaration, settled
-from waystation.tools.signature import Signature
+from waystation.tools.base_tool import BaseTool, declaration, settled
+from waystation.tools.functions import Signature
 from waystation.tools.tool_context import ToolContext
 
 SET_MODEL_RESPONSE = "set_model_response"

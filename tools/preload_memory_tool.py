@@ -38,7 +38,9 @@ class PreloadMemoryTool(BaseTool):
         """Put what is found before the user's message. A search that fails is logged, and the model called without."""
         from google.genai.types import Content, Part
 
-        query = _text_of(tool_context.user_content)
+        content = tool_context.user_content
+        parts = (content.parts if content else None) or ()
+        query = " ".join(part.text for part in parts if part.text and not part.thought)
         if not query:
             return
         try:
@@ -60,11 +62,6 @@ def _lines_of(memory: MemoryEntry) -> list[str]:
     if text:
         lines.append(f"{memory.author}: {text}" if memory.author else text)
     return lines
-
-
-def _text_of(content: Content | None) -> str:
-    parts = (content.parts if content is not None else None) or ()
-    return " ".join(part.text for part in parts if part.text and not part.thought)
 
 
 def _turn_of(contents: list[Content]) -> int:

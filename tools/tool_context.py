@@ -1,22 +1,520 @@
 """What a tool is given besides its arguments.
 
-ADK serves tools and callbacks with one class under three names; so is it here.
+ADK serves tools and callbacks with one class under three names; so is it here. Names, signatures and texts are ADK's;
+see adk-semantics 5.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import reprlib
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
-from waystation.core.event import ToolConfirmation
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.errors import WaystationError
+from waystation.core.event import NO_ACTIONS, EventActions, ToolConfirmation
+from waystation.core.naming import a
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.credential_access import CredentialAccess
 from waystation.tools.state import State
-from waystation.tools.stored import ArtifactAccess, MemoryAccess
+
+if TYPE_CHECKING:
+    from google.genai.types import Part
+
+    from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
+    from waystation.auth import AuthConfig, AuthCredential
+    from waystation.auth.credential_service.base_credential_service import BaseCredentialService
+    from waystation.auth.credential_store import CredentialStore
+    from waystation.core.event import Event
+    from waystation.memory.base_memory_service import BaseMemoryService
+    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+
+log = structlog.get_logger("waystation.tools")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
+class Actions(BaseModel):
+    """The EventActions a tool fills in, under ADK's names. Setting anything else is an error."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", validate_assignment=True)
+
+    skip_summarization: bool | None = None
+    transfer_to_agent: str | None = None
+    transfer_reason: str | None = None
+    escalate: bool | None = None
+    # Factories, since pydantic takes ten times as long to copy a default; every context has actions.
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
+    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
+    requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
+    render_ui_widgets: list[JsonObject] = Field(default_factory=list)
+
+    _state: State = PrivateAttr(default_factory=State)
+
+    @classmethod
+    def over(cls, state: State) -> Actions:
+        """Return empty actions whose `state_delta` is that of `state`."""
+        actions = cls()
+        actions._state = state
+        return actions
+
+    @property
+    def state_delta(self) -> MutableMapping[str, Any]:
+        """What this call wrote into state so far; writing here is writing into state."""
+        return _StateDelta(self._state)
+
+    def recorded(self) -> EventActions:
+        """Return the actions as they are recorded.
+
+        Raises:
+            NotJson: State was changed in place into something that has no JSON form, or a name has none.
+            ValidationError: A dictionary was filled with something of another type.
+        """
+        delta, removed = self._state.delta()
+        actions = {name: value for name, value in self if value is not None and value != {} and value != []}
+        if not (actions or delta or removed):
+            return NO_ACTIONS
+        # Made plain, since pydantic writes a lone surrogate in a key of dict[str, int] as something else, in silence.
+        return EventActions(state_delta=delta, removed_keys=removed, **plain(actions))
+
+
+class _StateDelta(MutableMapping[str, Any]):
+    """The changed part of a state."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __getitem__(self, key: str) -> Any:
+        return self._state.delta()[0][key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._state[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._state[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.delta()[0])
+
+    def __len__(self) -> int:
+        return len(self._state.delta()[0])
+
+    def __repr__(self) -> str:
+        return repr(self._state.delta()[0])
+
+
+class NotAwaited(WaystationError):
+    """A coroutine method of the context was called without `await`, so it did nothing."""
+
+    def __init__(self, *methods: str) -> None:
+        self.methods = methods
+        names = ", ".join(f"`{name}`" for name in methods)
+        super().__init__(
+            f"{names} of the context did nothing, because it was not awaited. "
+            f"Write `await tool_context.{methods[0]}(...)`, in a tool that is an `async def`."
+        )
+
+
+class _ActionContext(ReadonlyContext):
+    """A context in which author code may do something besides answering."""
+
+    def __init__(self, *, function_call_id: str | None = None, idempotency_key: str = "", **about: Any) -> None:
+        """`about` is as for `ReadonlyContext`."""
+        super().__init__(**about)
+        self.function_call_id: Final = function_call_id
+        """Id of the call; None in callbacks around agents and models."""
+        self.function_call_event_id: Final = function_call_id
+        """Id that names the call in events; ADK's guide names it."""
+        self.idempotency_key: Final = idempotency_key
+        """The same for every attempt at this call, replay and reset included; for services that take one."""
+        self._acts: Actions | None = None
+        self._first = threading.Lock()
+        self._coroutines: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        """Calls of the context's coroutine methods, with the methods' names."""
+
+    @property
+    def actions(self) -> Actions:
+        """What the call does besides answering."""
+        # Made when it is first asked for, in whatever thread: most calls only answer.
+        with self._first:
+            if self._acts is None:
+                self._acts = Actions.over(self._state)
+            return self._acts
+
+    def recorded_actions(self) -> EventActions:
+        """Return what the call did besides answering, as it is recorded.
+
+        Raises:
+            NotJson: State was changed in place into something that has no JSON form, or a name has none.
+            ValidationError: A dictionary in `actions` was filled with something of another type.
+        """
+        untouched = self._acts is None and not self._state.has_delta()
+        return NO_ACTIONS if untouched else self.actions.recorded()
+
+    def not_awaited(self) -> NotAwaited | None:
+        """Return an error about the coroutine methods that were called without `await`; close those calls."""
+        forgotten: dict[str, None] = {}
+        for name, coroutine in self._coroutines:
+            if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                forgotten[name] = coroutine.close()  # or Python warns where nobody reads it
+        return NotAwaited(*forgotten) if forgotten else None
+
+
+C = TypeVar("C", bound=_ActionContext)
+
+
+def _must_be_awaited(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[C, P], Coroutine[Any, Any, T]]:
+    """Note the calls of a coroutine method, so that a forgotten `await` is reported when the tool returns."""
+
+    @functools.wraps(method)
+    def call(context: C, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        coroutine = method(context, *args, **kwargs)
+        context._coroutines.append((method.__name__, coroutine))
+        return coroutine
+
+    return call
+
+
+def _require(valid: bool, method: str, name: str, value: object, remedy: str) -> None:
+    """Refuse an argument where it is given; deeper down it would end in an error about our own code.
+
+    Raises:
+        TypeError: It is not valid.
+    """
+    if not valid:
+        raise TypeError(f"`{name}` of `{method}` is {reprlib.repr(value)}; use {remedy}.")
+
+
+def _require_text(method: str, name: str, value: object) -> None:
+    _require(isinstance(value, str), method, name, value, "text")
+
+
+def _require_version(method: str, value: object) -> None:
+    _require(isinstance(value, int | None), method, "version", value, "a whole number, or None for the latest")
+
+
+def _require_list(method: str, name: str, value: object, kind: str) -> None:
+    remedy = f"a list of {kind} objects"
+    _require(isinstance(value, Iterable) and not isinstance(value, str), method, name, value, remedy)
+    # By attribute, since ADK's own types will do. An iterator could be looked at only once.
+    for item in value if isinstance(value, list | tuple) else ():
+        if not hasattr(item, "content"):
+            raise TypeError(f"`{name}` of `{method}` has {reprlib.repr(item)} in it; use {remedy}.")
+
+
+def _require_config(method: str, value: object) -> None:
+    from waystation.auth import AuthConfig
+
+    if not isinstance(value, AuthConfig):  # not shown, since it may be a credential
+        raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")
+
+
+class _ArtifactContext(_ActionContext):
+    """Named files with versions.
+
+    They belong to the session, or, with a name that begins with `user:`, to the user. An invocation without a session
+    is a session of its own.
+    """
+
+    def __init__(self, **about: Any) -> None:
+        """`about` is as for `ReadonlyContext`."""
+        super().__init__(**about)
+        self._saved: Counter[str] = Counter()
+
+    @_must_be_awaited
+    async def list_artifacts(self) -> list[str]:
+        """Return the names of the session's artifacts and of the user's, sorted.
+
+        Raises:
+            ValueError: The worker keeps no artifacts.
+        """
+        return await self._artifacts().list_artifact_keys(**self._session_scope())
+
+    @_must_be_awaited
+    async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
+        """Return a version of an artifact, or the latest; None when there is none.
+
+        Raises:
+            ValueError: The worker keeps no artifacts.
+        """
+        _require_text("load_artifact", "filename", filename)
+        _require_version("load_artifact", version)
+        service = self._artifacts()
+        artifact = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
+        if artifact is None and any(filename in event.actions.artifact_delta for event in self.session.events):
+            # Perhaps deleted: so it is no error. A worker with a place of its own would otherwise lose it in silence.
+            log.warning(
+                "artifact.missing",
+                agent=self.agent_name,
+                place=getattr(service, "place", type(service).__name__),
+                problem="the conversation saved it, and it is not here; do all workers have the same --artifacts?",
+            )
+        return artifact
+
+    @_must_be_awaited
+    async def save_artifact(
+        self, filename: str, artifact: Part | dict[str, Any], custom_metadata: dict[str, Any] | None = None
+    ) -> int:
+        """Save a new version of an artifact, return its number, and record it in `actions.artifact_delta`.
+
+        When a call is attempted again, each save that saves what it saved before returns the version of then: the
+        first save under a name in a call is compared with the first of earlier attempts, the second with the second.
+
+        Raises:
+            InputValidationError: The Part holds nothing that can be kept.
+            ValueError: The worker keeps no artifacts.
+        """
+        _require_text("save_artifact", "filename", filename)
+        service = self._artifacts()
+        number = self._saved[filename]
+        self._saved[filename] += 1
+        request: dict[str, Any] = {
+            **self._session_scope(),
+            "filename": filename,
+            "artifact": artifact,
+            "custom_metadata": custom_metadata,
+        }
+        # A service made for ADK has no such method, and callbacks have no key.
+        if self.idempotency_key and hasattr(service, "save_artifact_once"):
+            key = f"{self.idempotency_key}#{number}"
+            version = await service.save_artifact_once(**request, idempotency_key=key)
+        else:
+            version = await service.save_artifact(**request)
+        self.actions.artifact_delta[filename] = version
+        return version
+
+    @_must_be_awaited
+    async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
+        """Return what is known of a version of an artifact, or of the latest; None when there is none.
+
+        Raises:
+            ValueError: The worker keeps no artifacts.
+        """
+        _require_text("get_artifact_version", "filename", filename)
+        _require_version("get_artifact_version", version)
+        return await self._artifacts().get_artifact_version(**self._session_scope(), filename=filename, version=version)
+
+    def _artifacts(self) -> BaseArtifactService:
+        if self._services.artifacts is None:
+            raise ValueError("Artifact service is not initialized.")
+        return self._services.artifacts
+
+    def _session_scope(self) -> dict[str, str]:
+        return {"app_name": self.session.app_name, "user_id": self.user_id, "session_id": self.session.id}
+
+
+class _MemoryContext(_ActionContext):
+    """What is remembered of the user over sessions."""
+
+    @_must_be_awaited
+    async def search_memory(self, query: str) -> SearchMemoryResponse:
+        """Return the user's memories that go with `query`, which is any text.
+
+        Raises:
+            ValueError: The worker has no memory.
+        """
+        _require_text("search_memory", "query", query)
+        return await self._memory("Memory service is not available.").search_memory(**self._user(), query=query)
+
+    @_must_be_awaited
+    async def add_session_to_memory(self) -> None:
+        """Remember what was said in this session so far. Adding it again later adds what is new.
+
+        Raises:
+            ValueError: The worker has no memory.
+        """
+        service = self._memory("Cannot add session to memory: memory service is not available.")
+        await service.add_session_to_memory(self.session)
+
+    @_must_be_awaited
+    async def add_events_to_memory(
+        self, *, events: Sequence[Event], custom_metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Remember some events of this session.
+
+        Raises:
+            ValueError: The worker has no memory.
+        """
+        _require_list("add_events_to_memory", "events", events, "Event")
+        service = self._memory("Cannot add events to memory: memory service is not available.")
+        await service.add_events_to_memory(
+            **self._user(), session_id=self.session.id, events=events, custom_metadata=custom_metadata
+        )
+
+    @_must_be_awaited
+    async def add_memory(
+        self, *, memories: Sequence[MemoryEntry], custom_metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Remember something that nobody said.
+
+        Raises:
+            ValueError: The worker has no memory.
+        """
+        _require_list("add_memory", "memories", memories, "MemoryEntry")
+        service = self._memory("Cannot add memory: memory service is not available.")
+        await service.add_memory(**self._user(), memories=memories, custom_metadata=custom_metadata)
+
+    @_must_be_awaited
+    async def delete_memory(self, memory_id: str | None = None) -> None:
+        """Forget one of the user's memories, by the `id` that a search returned.
+
+        Raises:
+            ValueError: The worker has no memory.
+        """
+        service = self._memory("Cannot delete memory: memory service is not available.")
+        await service.delete_memory(**self._user(), memory_id=memory_id)
+
+    def _memory(self, missing: str) -> BaseMemoryService:
+        if self._services.memory is None:
+            raise ValueError(missing)
+        return self._services.memory
+
+    def _user(self) -> dict[str, str]:
+        return {"app_name": self.session.app_name, "user_id": self.user_id}
+
+
+class _CredentialContext(_ActionContext):
+    """Asking for credentials, and reading those that were given; they never enter history, state, logs or traces.
+
+    ADK's functions for tools are sync, so the store is read where the tool runs: in the tool's thread, or, for an async
+    tool, on the worker's loop. That costs less than a millisecond, except for the rare token that has to be refreshed;
+    an async tool that must not hold others up then awaits `load_credential`.
+    """
+
+    _credentials: tuple[AuthCredential, ...] = ()
+    """Those that were handed out here."""
+
+    @property
+    def credential_service(self) -> BaseCredentialService | None:
+        """Where the worker keeps credentials."""
+        return self._services.credentials
+
+    @property
+    def has_credential_service(self) -> bool:
+        """Whether the worker keeps credentials."""
+        return self._services.credentials is not None
+
+    def request_credential(self, auth_config: AuthConfig) -> None:
+        """Have the user asked for a credential; return something for the model meanwhile.
+
+        The tool runs again from the top when the credential is there, and then finds it with `get_auth_response`. It
+        runs again, too, when somebody only says that it is there. Source: adk-semantics 11.1.
+
+        Raises:
+            ValueError: This is not a tool call, there is no credential service, or the configuration lacks something.
+            AuthorizationFailed: The provider's endpoints are not known.
+        """
+        call_id = self.function_call_id
+        if call_id is None:
+            raise ValueError(
+                "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
+                "use load_credential and save_credential."
+            )
+        from waystation.auth import Bucket, credential_store
+
+        _require_config("request_credential", auth_config)
+        bucket = Bucket.of(self, auth_config.key)
+        call = credential_store.WaitingCall(self.invocation_id, call_id)
+        request = credential_store.begin_login(self._store("request_credential"), auth_config, bucket, call)
+        self.actions.requested_auth_configs[call_id] = request
+
+    def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
+        """Return the user's credential, None when there is none yet. An expired token is refreshed.
+
+        A credential that was given in an earlier invocation is found, too.
+
+        Raises:
+            AuthorizationFailed: It has expired, and the provider does not answer.
+        """
+        _require_config("get_auth_response", auth_config)
+        if not self.has_credential_service:
+            return None
+        from waystation.auth import Bucket, credential_store
+
+        store = self._store("get_auth_response")
+        return self._noted(credential_store.load_refreshed(store, auth_config, Bucket.of(self, auth_config.key)))
+
+    @property
+    def auth_response(self) -> AuthCredential | None:
+        """The credential that this call asked for when it ran before, None before it is there. ADK's guide names it."""
+        call_id = self.function_call_id
+        if call_id is None or not self.has_credential_service:
+            return None
+        from waystation.auth import credential_store
+
+        store = self._store("auth_response")
+        bucket = credential_store.bucket_of(store, credential_store.WaitingCall(self.invocation_id, call_id))
+        return None if bucket is None else self._noted(store.credential(bucket))
+
+    async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
+        """Return the user's credential, None when there is none. An expired token is refreshed.
+
+        Raises:
+            ValueError: There is no credential service.
+            AuthorizationFailed: It has expired, and the provider does not answer.
+        """
+        _require_config("load_credential", auth_config)
+        return self._noted(await self._service().load_credential(auth_config, self))
+
+    async def save_credential(self, auth_config: AuthConfig) -> None:
+        """Keep the `exchanged_auth_credential` of a configuration for the user.
+
+        Raises:
+            ValueError: There is no credential service.
+        """
+        _require_config("save_credential", auth_config)
+        await self._service().save_credential(auth_config, self)
+
+    def get_credential(self, key: str) -> AuthCredential | None:
+        """Return the user's credential under a key as it is kept, perhaps expired; None when there is none."""
+        _require_text("get_credential", "key", key)
+        if not self.has_credential_service:
+            return None
+        from waystation.auth import Bucket
+
+        return self._noted(self._store("get_credential").credential(Bucket.of(self, key)))
+
+    def secrets_given(self) -> Iterator[str]:
+        """Yield the secrets in all credentials that were handed out here, so that what is recorded can be cleared."""
+        for credential in self._credentials:
+            yield from credential.secrets()
+
+    def note_credential(self, credential: AuthCredential) -> None:
+        """Have what is recorded of this call cleared of a credential that did not come from the store."""
+        self._credentials = (*self._credentials, credential)
+
+    def _noted(self, credential: AuthCredential | None) -> AuthCredential | None:
+        if credential is not None:
+            self.note_credential(credential)
+        return credential
+
+    def _service(self) -> BaseCredentialService:
+        if self._services.credentials is None:
+            raise ValueError("Credential service is not initialized.")  # ADK's wire literal, see adk-semantics 5
+        return self._services.credentials
+
+    def _store(self, member: str) -> CredentialStore:
+        from waystation.auth.credential_store import CredentialStore
+
+        service = self._service()
+        if not isinstance(service, CredentialStore):
+            raise ValueError(
+                f"{member} needs a CredentialStore, and {type(service).__name__} is none: it can only be awaited, with "
+                "load_credential and save_credential."
+            )
+        return service
+
+
+class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     """One call of a tool: who calls, with what state, and what else the call shall do.
 
     Everything has a default, so that a test can call a tool with `ToolContext(state={"cart": []})`.
@@ -25,52 +523,28 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
     def __init__(
         self,
         *,
-        function_call_id: str | None = None,
-        idempotency_key: str = "",
         attempt: int = 1,
         tool_confirmation: ToolConfirmation | None = None,
         heartbeat: Callable[..., None] | None = None,
         is_aborted: Callable[[], bool] | None = None,
         **about: Any,
     ) -> None:
-        """`heartbeat` and `is_aborted` may be called from any thread; `about` is as for `ReadonlyContext`."""
+        """`heartbeat` and `is_aborted` may be called from any thread.
+
+        `about` are `function_call_id`, `idempotency_key` and what `ReadonlyContext` takes.
+        """
         super().__init__(**about)
-        self._function_call_id = function_call_id
-        self._idempotency_key = idempotency_key
-        self._attempt = attempt
-        self._tool_confirmation = tool_confirmation
         self._heartbeat = heartbeat
         self._is_aborted = is_aborted
+        self.attempt: Final = attempt
+        """1 for the first attempt at this call."""
+        self.tool_confirmation: Final = tool_confirmation
+        """What a person said who was asked about this call, or None when nobody was."""
 
     @property
     def state(self) -> State:
         """The state; what is written here is recorded with the call's response."""
         return self._state
-
-    @property
-    def function_call_id(self) -> str | None:
-        """Id of the call; None in callbacks around agents and models."""
-        return self._function_call_id
-
-    @property
-    def function_call_event_id(self) -> str | None:
-        """Id that names the call in events, the same as `function_call_id`; ADK's guide names it."""
-        return self._function_call_id
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt at this call, replay and reset included; for services that take one."""
-        return self._idempotency_key
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first attempt at this call."""
-        return self._attempt
-
-    @property
-    def tool_confirmation(self) -> ToolConfirmation | None:
-        """What a person said who was asked about this call, or None when nobody was."""
-        return self._tool_confirmation
 
     @property
     def is_aborted(self) -> bool:
@@ -97,9 +571,9 @@ class ToolContext(ArtifactAccess, MemoryAccess, CredentialAccess):
             ValueError: This is not a tool call.
             NotJson: The payload has no JSON form.
         """
-        if self._function_call_id is None:
+        if self.function_call_id is None:
             raise ValueError("request_confirmation requires function_call_id: only a tool call can be confirmed.")
-        self.actions.requested_tool_confirmations[self._function_call_id] = ToolConfirmation(
+        self.actions.requested_tool_confirmations[self.function_call_id] = ToolConfirmation(
             hint=hint or "", payload=plain({"payload": payload})["payload"]
         )
 

@@ -1,29 +1,167 @@
-"""The tools that an agent has at one moment, toolsets expanded."""
+"""The tools of an agent, and those that it has at one moment, toolsets expanded."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import operator
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import structlog
 
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.errors import InvalidTool, WaystationError
+from waystation.core.errors import AuthoringError, InvalidTool, ToolNameTaken, WaystationError
+from waystation.core.naming import a
 from waystation.core.settings import ActivitySettings
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import agents_below, entries_of, name_problem, toolsets_of
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.declaration import declare
+from waystation.tools.function_tool import FunctionTool
 from waystation.tools.places import place_of
+from waystation.tools.request_input_tool import RequestInputTool
 
 log = structlog.get_logger(__name__)
 
+RESERVED_NAMES = frozenset(
+    {
+        "adk_request_confirmation",
+        "adk_request_credential",
+        "adk_request_input",
+        "finish_task",
+        "set_model_response",
+        "transfer_to_agent",
+    }
+)
+"""Names of ADK's own calls (adk-semantics 2.4). Not `exit_loop`: ADK's guide has authors write that one."""
+
+# Gemini's rule, the loosest of the large providers'; a tool's name is also part of an activity type.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+_CACHE = "__waystation_tools__"
 CLOSE_TIMEOUT_S = 10.0
 """How long a toolset may take to close. Source: adk-semantics 10."""
 
 _DEFAULT_LIMIT = ActivitySettings().toolset_timeout
+
+
+def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
+    """Return the tools that an agent always has by name, in the agent's order; not those of its toolsets.
+
+    Raises:
+        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        ToolNameTaken: Two tools have the same name.
+    """
+    return {entry.name: entry for entry in entries_of(agent) if isinstance(entry, BaseTool)}
+
+
+def toolsets_of(agent: LlmAgent) -> list[BaseToolset]:
+    """Return the toolsets of an agent, in its order."""
+    return [entry for entry in agent.tools if isinstance(entry, BaseToolset)]
+
+
+def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
+    """Return the tools and toolsets of an agent, in its order; bare functions become FunctionTools.
+
+    The very same tools are returned until `agent.tools` changes.
+
+    Raises:
+        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        ToolNameTaken: Two tools have the same name.
+    """
+    cached = agent.__dict__.get(_CACHE)
+    if cached is None or not _same(cached[0], agent.tools):
+        entries, problems = resolve_tools(agent)
+        if problems:
+            raise problems[0]
+        # Kept on the agent, as functools.cached_property does, so that it goes when the agent goes.
+        cached = agent.__dict__[_CACHE] = (tuple(agent.tools), tuple(entries))
+    found: tuple[BaseTool | BaseToolset, ...] = cached[1]
+    return found
+
+
+def _same(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
+
+
+def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
+    """Return what can be used of the agent's tools, and what is wrong with them."""
+    tools: list[BaseTool | BaseToolset] = []
+    problems: list[AuthoringError] = []
+    names: set[str] = set()
+    for item in agent.tools:
+        if isinstance(item, BaseToolset):
+            tools.append(item)
+            continue
+        try:
+            tool = _tool(item)
+        except InvalidTool as error:
+            problems.append(error)
+            continue
+        problem = None if isinstance(tool, RequestInputTool) else name_problem(tool.name)
+        if problem is not None:
+            problems.append(InvalidTool(tool.name, problem))
+        if tool.name in names:
+            problems.append(ToolNameTaken(agent.name, tool.name))
+        names.add(tool.name)
+        tools.append(tool)
+    return tools, problems
+
+
+def _tool(item: object) -> BaseTool:
+    if isinstance(item, BaseTool):
+        kind = type(item).__name__
+        if not hasattr(item, "name"):
+            text = "its `__init__` has to begin with `super().__init__(name=..., description=...)`."
+            raise InvalidTool(kind, text)
+        if not isinstance(item.name, str):
+            raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use text.")
+        return item
+    if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
+        raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
+    if isinstance(item, type):
+        raise InvalidTool(item.__name__, "a class was put into `tools`; put a function there that makes and uses one.")
+    if not callable(item):
+        shown = reprlib.repr(item)
+        raise InvalidTool(shown, f"{a(item)} was put into `tools`; put functions and BaseTools there.")
+    return FunctionTool(item)
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a tool cannot have this name, or None."""
+    if name in RESERVED_NAMES:
+        return "the name is reserved for the framework; rename the function."
+    if not NAME.fullmatch(name):
+        return (
+            "models do not take this name; start it with a letter or an underscore, and use at most 64 "
+            "letters, digits, `_`, `.`, `:` and `-`. A lambda needs a `def`."
+        )
+    return None
+
+
+def agents_below(
+    root: BaseAgent, *, with_plugins: bool = False, called: bool = True
+) -> Iterator[tuple[str, BaseAgent]]:
+    """Yield every agent of a tree once, with the place where it was found; a tree may contain itself.
+
+    `with_plugins` leaves out those that are only called by AgentTools with `include_plugins=False`, and without
+    `called` all that are only called by AgentTools.
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[str, BaseAgent]] = [(root.name, root)]
+    while waiting:
+        place, agent = waiting.pop(0)
+        if id(agent) in seen:
+            continue
+        seen.add(id(agent))
+        yield place, agent
+        children: Sequence[object] = agent.sub_agents  # which authors may change unchecked
+        below = [child for child in children if isinstance(child, BaseAgent)]
+        waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
+        for i, tool in enumerate(agent.tools if called and isinstance(agent, LlmAgent) else ()):
+            if isinstance(tool, AgentTool) and not (with_plugins and not tool.include_plugins):
+                waiting.append((f"{place}.tools[{i}]", tool.agent))
 
 
 async def toolbox(
@@ -48,16 +186,10 @@ async def toolbox(
         ToolNameTaken: Two tools that are declared without a toolset have the same name.
     """
     tools: dict[str, BaseTool] = {}
-    entries = entries_of(agent)
-    if wanted is not None:
-        entries = _candidates(entries, wanted)
+    failures: list[str] = [] if failed is None else failed
+    entries = entries_of(agent) if wanted is None else _candidates(entries_of(agent), wanted)
     for entry in entries:
-        given = [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), limit)
-        if given is None:
-            if failed is not None:
-                failed.append(type(entry).__name__)
-            continue
-        for tool in given:
+        for tool in [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), failures, limit):
             if tool.name in tools:
                 log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
             tools[tool.name] = tool
@@ -77,9 +209,9 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
 
 
 async def _given(
-    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, limit: timedelta
-) -> list[BaseTool] | None:
-    """Return what a toolset gives, as far as it can be used; None when it raised."""
+    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
+) -> list[BaseTool]:
+    """Return what a toolset gives, as far as it can be used; nothing when it raised."""
     kind = type(toolset).__name__
     try:
         async with asyncio.timeout(limit.total_seconds()):
@@ -91,7 +223,8 @@ async def _given(
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason
         )
-        return None
+        failures.append(kind)
+        return []
     usable = []
     for tool in tools:
         problem = _problem(tool, agent)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject, plain
-from waystation.tools.signature import Schema, Signature, namespace_of, resolved
+from waystation.tools.functions import Schema, Signature, namespace_of, resolved
 
 _GENERATORS = (collections.abc.Generator, collections.abc.AsyncGenerator)
 _UNIONS = (typing.Union, types.UnionType)
@@ -55,17 +55,13 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
         return TypeAdapter(annotation)
 
 
-def flattened(schema: JsonObject | None) -> JsonObject | None:
-    """Return the schema with `nullable` in place of a null among the choices, which Vertex AI refuses."""
-    return None if schema is None else _flat(schema)
-
-
-def _flat(value: Any) -> Any:
+def flattened(value: Any) -> Any:
+    """Return a schema with `nullable` in place of a null among the choices, which Vertex AI refuses."""
     if isinstance(value, list):
-        return [_flat(item) for item in value]
+        return [flattened(item) for item in value]
     if not isinstance(value, dict):
         return value
-    schema = {key: _flat(item) for key, item in value.items()}
+    schema = {key: flattened(item) for key, item in value.items()}
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or len(choices) < 2:
         return schema

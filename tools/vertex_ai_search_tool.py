@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.payload import JsonObject
-from waystation.tools.native_tool import NativeTool, genai_json, refuse_bypass
+from waystation.tools.native_tool import NativeTool, refuse_bypass
 
 if TYPE_CHECKING:
     from google.genai import types
@@ -17,6 +17,7 @@ class VertexAiSearchTool(NativeTool):
     To choose a filter for each request, override `_build_vertex_ai_search_config`.
     """
 
+    name = "vertex_ai_search"
     title = "Vertex AI search tool"
 
     def __init__(
@@ -46,7 +47,7 @@ class VertexAiSearchTool(NativeTool):
         Raises:
             ValueError: The settings do not go together.
         """
-        super().__init__(name=name or "vertex_ai_search", description=description or "vertex_ai_search")
+        super().__init__(name=name, description=description)
         if (data_store_id is None) == (search_engine_id is None):
             raise ValueError("Either data_store_id or search_engine_id must be specified.")
         if data_store_specs is not None and search_engine_id is None:
@@ -67,4 +68,5 @@ class VertexAiSearchTool(NativeTool):
         )
 
     def _tool(self, context: ReadonlyContext) -> JsonObject:
-        return {"retrieval": {"vertexAiSearch": genai_json(self._build_vertex_ai_search_config(context))}}
+        config = self._build_vertex_ai_search_config(context)
+        return {"retrieval": {"vertexAiSearch": config.model_dump(mode="json", by_alias=True, exclude_none=True)}}

@@ -30,10 +30,9 @@ from waystation.core.standing import covering
 from waystation.core.tool_call import ToolOutcome
 from waystation.core.work import Work
 from waystation.tools import AgentTool, BaseTool, ToolContext
-from waystation.tools.approval import judged
+from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.outcome import outcome_of
 from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8

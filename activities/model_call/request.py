@@ -10,15 +10,15 @@ from pydantic import BaseModel
 
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.instructions import InstructionFailed, instructions_of
-from waystation.agents.kept import kept
 from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.core import prompt
 from waystation.core.compaction import Compaction
 from waystation.core.payload import JsonObject, decode, digest, encode
 from waystation.core.work import Work
 from waystation.models import LlmRequest
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import json_schema
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SET_MODEL_RESPONSE
@@ -82,7 +82,7 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
     schema = agent.output_schema
     if isinstance(schema, dict | BaseModel):  # which can be changed in place, unlike a type
         return json_schema(schema)
-    made: JsonObject = decode(kept(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
+    made: JsonObject = decode(memoize(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
     return made
 
 
@@ -120,7 +120,7 @@ def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
     native = [list(request.native_tools)] if request.native_tools else []
     declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
     # Writing it costs a tenth of sorting it first, and it rarely differs from one call to the next.
-    return kept(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
+    return memoize(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
 
 
 def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:

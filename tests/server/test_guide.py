@@ -191,7 +191,7 @@ async def test_workflow_agents(serve: Serve, guide: Registry) -> None:
         return calls(("exit_loop", {})) if "wrong with it: Better." in told else "Vague."
 
     async with serve(given(guide, "article_agent"), model=FunctionModel(reply)) as env:
-        invocation = await env.client.start("article_agent", "bread")
+        invocation = await env.client.start("article_agent", "bread", user_id="writer")
         await invocation.result()
         assert await invocation.state() == {"history": "Old.", "science": "True.", "draft": "Better."}
 
@@ -202,7 +202,7 @@ async def test_state(serve: Serve, guide: Registry) -> None:
         calls(("add_to_cart", {"article": "tea"})), calls(("add_to_cart", {"article": "milk"})), says("Two.")
     )
     async with serve(given(guide, "shop_agent"), model=model) as env:
-        invocation = await env.client.start("shop_agent", "tea and milk")
+        invocation = await env.client.start("shop_agent", "tea and milk", user_id="customer")
         result = await invocation.result()
     assert result.state_delta == {"cart": ["tea", "milk"], "user:last_article": "milk"}
     assert [(request.system_instruction or "").splitlines()[0] for request in model.requests] == [
@@ -216,7 +216,7 @@ async def test_callbacks_and_plugins(serve: Serve, guide: Registry) -> None:
     """One call is answered by a callback, one is changed; a plugin notes both."""
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
     async with serve(given(guide, "archive_agent"), model=model) as env:
-        invocation = await env.client.start("archive_agent", "cats")
+        invocation = await env.client.start("archive_agent", "cats", user_id="archivist")
         await invocation.result()
         found = answers([event async for event in invocation.events()])
         assert await invocation.state() == {"used:search": True, "uses": 1}

@@ -98,7 +98,7 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
             "No module named 'no_such_module'",
         ),
         ("leaving", "Agent 'leaving': importing it failed at {bad}/leaving/agent.py:10: SystemExit: 3"),
-        ("stringly", "Agent 'stringly': `root_agent` is a str; assign an agent to that name."),
+        ("stringly", "Agent 'stringly': `root_agent` is a str; assign the agent to that name."),
         (
             "second_twin",
             "Two agents are named 'twin' ({bad}/first_twin/agent.py, {bad}/second_twin/agent.py); rename one of them.",

@@ -339,7 +339,7 @@ def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:
     """It is named, since its type would tell nobody anything."""
     write("kind/agent.py", "from waystation.agents import Agent\n\nroot_agent = Agent\n")
     _, [problem] = discover([tmp_path])
-    assert str(problem).endswith("`root_agent` is the class LlmAgent; assign an agent to that name.")
+    assert str(problem).endswith("`root_agent` is the class LlmAgent; assign the agent to that name.")
 
 
 def test_what_is_no_agent_is_called_so() -> None:

@@ -5,14 +5,15 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("McpToolset needs the package `mcp`; install `waystation[mcp]`.") from error
 
-from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, OutcomeUnknown
-from waystation.tools.mcp_tool.mcp_tool import McpCallFailed, MCPTool, McpTool
-from waystation.tools.mcp_tool.mcp_toolset import MCPToolset, McpToolset
-from waystation.tools.mcp_tool.parameters import (
+from waystation.tools.mcp_tool.mcp_session_manager import (
+    McpConnectionError,
+    OutcomeUnknown,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
+from waystation.tools.mcp_tool.mcp_tool import McpCallFailed, MCPTool, McpTool
+from waystation.tools.mcp_tool.mcp_toolset import MCPToolset, McpToolset
 
 __all__ = [
     "MCPTool",

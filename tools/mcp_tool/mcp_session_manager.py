@@ -1,40 +1,36 @@
-"""Open sessions with a server, shared by all calls of this process.
+"""How a server is reached, and open sessions with it, shared by all calls of this process.
 
 A session is opened and closed in a task of its own: anyio's cancel scopes must be left by the task that entered them,
-and calls come from activities, each of which is another task.
+and calls come from activities, each of which is another task. Connections tell, for each request, whether it may have
+reached the server: what was never sent may be sent again; a tool call that was sent may have taken effect.
+
+Source: adk-semantics 10; names and defaults of parameters are ADK's.
 """
 
 import asyncio
+import os
+import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from contextvars import Context
-from typing import Any, Protocol, TextIO, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
+import httpx2
 import structlog
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CONNECTION_CLOSED
+from pydantic import BaseModel, Field
 
 from waystation.core.errors import WaystationError
-from waystation.tools.mcp_tool.parameters import (
-    ConnectionParams,
-    SseConnectionParams,
-    StdioConnectionParams,
-    StreamableHTTPConnectionParams,
-    place_of,
-    timeout_of,
-)
-from waystation.tools.mcp_tool.transport import SENT, Sent, connected
-
-__all__ = [
-    "McpConnectionError",
-    "McpSessions",
-    "OutcomeUnknown",
-    "SseConnectionParams",
-    "StdioConnectionParams",
-    "StdioServerParameters",
-    "StreamableHTTPConnectionParams",
-]
+from waystation.core.naming import a
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +42,206 @@ CLOSE_TIMEOUT_S = 8.0
 """`mcp` gives a program six seconds to end before it abandons it."""
 
 Result = TypeVar("Result")
+DEFAULT_TIMEOUT_S = 5.0
+
+
+class StdioConnectionParams(BaseModel):
+    """A server that is a program: it is started on the worker's machine, and ended with the worker."""
+
+    server_params: StdioServerParameters
+    timeout: float = DEFAULT_TIMEOUT_S
+    """Seconds that starting the program and agreeing on a protocol may take."""
+
+
+class SseConnectionParams(BaseModel):
+    """A server behind the transport that streamable HTTP replaced."""
+
+    url: str
+    # Not shown: they often carry credentials.
+    headers: dict[str, Any] | None = Field(default=None, repr=False)
+    timeout: float = DEFAULT_TIMEOUT_S
+    """Seconds that connecting may take."""
+    sse_read_timeout: float = 300.0
+    """Seconds that the server may be silent."""
+    httpx_client_factory: Callable[..., httpx2.AsyncClient] = create_mcp_http_client
+
+
+class StreamableHTTPConnectionParams(SseConnectionParams):
+    """A server behind a URL."""
+
+    terminate_on_close: bool = True
+    """Whether the server is told when the session ends."""
+
+
+ConnectionParams: TypeAlias = (
+    StdioServerParameters | StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
+)
+
+
+def timeout_of(parameters: ConnectionParams) -> float:
+    """Return how many seconds connecting may take."""
+    return DEFAULT_TIMEOUT_S if isinstance(parameters, StdioServerParameters) else parameters.timeout
+
+
+def place_of(parameters: ConnectionParams) -> str:
+    """Return how a server is told from others: its program, or its host. Paths and arguments may hold credentials."""
+    if isinstance(parameters, StdioConnectionParams):
+        parameters = parameters.server_params
+    if isinstance(parameters, StdioServerParameters):
+        return repr(parameters.command)
+    return f"at {urlsplit(parameters.url).netloc.rpartition('@')[2]}"
+
+
+def parameter_problems(parameters: object) -> Iterator[str]:
+    """Yield why a server cannot be reached, one sentence each, as far as can be said without trying."""
+    if isinstance(parameters, StdioConnectionParams):
+        yield from _timeout_problems(timeout=parameters.timeout)
+        parameters = parameters.server_params
+    if isinstance(parameters, StdioServerParameters):
+        if not _found(parameters):
+            yield (
+                f"there is no program {parameters.command!r} that could be its server; "
+                "install it on the worker's machine, or give its path as `command`."
+            )
+    elif isinstance(parameters, SseConnectionParams):
+        yield from _timeout_problems(timeout=parameters.timeout, sse_read_timeout=parameters.sse_read_timeout)
+        if not _is_url(parameters.url):
+            yield f"`url` is {parameters.url!r}; use one such as 'http://127.0.0.1:8000/mcp'."
+    else:
+        yield (
+            f"`connection_params` is {a(parameters)}; use StreamableHTTPConnectionParams, SseConnectionParams or "
+            "StdioConnectionParams."
+        )
+
+
+def _found(parameters: StdioServerParameters) -> bool:
+    """Whether the program is there, where the operating system will look for it."""
+    command = parameters.command
+    if os.sep in command:
+        command = str(Path(parameters.cwd or ".") / command)
+    return shutil.which(command, path=(parameters.env or {}).get("PATH")) is not None
+
+
+def _is_url(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return False
+    return found.scheme in ("http", "https") and bool(found.hostname)
+
+
+def _timeout_problems(**given: float) -> Iterator[str]:
+    for name, seconds in given.items():
+        if not seconds > 0:
+            yield f"`{name}` is {seconds:g}; use a number of seconds above 0."
+
+
+@dataclass
+class Sent:
+    """Whether one request may have reached the server."""
+
+    maybe: bool = False
+    surely: bool = False
+    refused: bool = False
+    """Whether the server has refused it, because it has forgotten the session."""
+
+
+SENT: ContextVar[Sent | None] = ContextVar("mcp_request_sent", default=None)
+"""The request that the current code sends. The transports of `mcp` hand the sender's context to the code that posts."""
+
+_NOT_CONNECTED = (
+    "connection.connect_tcp.failed",
+    "connection.connect_unix_socket.failed",
+    "connection.start_tls.failed",
+)
+
+
+@asynccontextmanager
+async def connected(
+    parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO
+) -> AsyncGenerator[tuple[Any, Any], None]:
+    """Yield the streams of a connection, in the form that `mcp.Client` takes."""
+    if isinstance(parameters, StdioServerParameters | StdioConnectionParams):
+        program = parameters if isinstance(parameters, StdioServerParameters) else parameters.server_params
+        async with stdio_client(program, errlog) as (read, write):
+            yield read, _Noting(write)
+        return
+    given = {**(parameters.headers or {}), **headers}
+    if isinstance(parameters, StreamableHTTPConnectionParams):
+        timeout = httpx2.Timeout(parameters.timeout, read=parameters.sse_read_timeout)
+        async with (
+            _noting(parameters.httpx_client_factory(headers=given, timeout=timeout, auth=None)) as client,
+            streamable_http_client(
+                parameters.url, http_client=client, terminate_on_close=parameters.terminate_on_close
+            ) as streams,
+        ):
+            yield streams
+        return
+    async with sse_client(
+        parameters.url,
+        headers=given,
+        timeout=parameters.timeout,
+        sse_read_timeout=parameters.sse_read_timeout,
+        httpx_client_factory=parameters.httpx_client_factory,
+    ) as (read, write):
+        # It posts from a task of its own, without the sender's context.
+        yield read, _Noting(write)
+
+
+def _noting(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
+    """Have a client note for each request whether it may have been sent."""
+
+    async def note(request: httpx2.Request) -> None:
+        sent = SENT.get()
+        if sent is None:
+            return
+        # Unless told otherwise: a transport that reports nothing may have sent it.
+        sent.maybe = True
+
+        async def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event.endswith("send_request_headers.started"):
+                sent.surely = True
+            elif event in _NOT_CONNECTED:
+                # A call may take several requests, of which an earlier one was sent.
+                sent.maybe = sent.surely
+
+        request.extensions = {**request.extensions, "trace": trace}
+
+    async def judge(response: httpx2.Response) -> None:
+        sent = SENT.get()
+        # The protocol's sign that a session has ended; nothing that is sent in such a session is carried out.
+        if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            sent.refused = True
+
+    hooks = client.event_hooks
+    client.event_hooks = {
+        "request": [*hooks.get("request", []), note],
+        "response": [*hooks.get("response", []), judge],
+    }
+    return client
+
+
+class _Noting:
+    """The write end of a connection, which notes what is written."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def send(self, item: Any) -> None:
+        sent = SENT.get()
+        if sent is not None:
+            sent.maybe = True
+        await self._stream.send(item)
+
+    async def __aenter__(self) -> "_Noting":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class McpConnectionError(WaystationError, ConnectionError):
@@ -56,17 +252,10 @@ class OutcomeUnknown(McpConnectionError):
     """The connection broke after the request was sent, so the server may have carried it out."""
 
 
-class Opener(Protocol):
-    """What a session needs besides parameters and headers: callbacks of the client, and where a program's errors go."""
-
-    errlog: TextIO
-    callbacks: Mapping[str, Any]
-
-
 class McpSession:
     """One open session."""
 
-    def __init__(self, parameters: ConnectionParams, headers: Mapping[str, str], opener: Opener) -> None:
+    def __init__(self, parameters: ConnectionParams, headers: Mapping[str, str], opener: "McpSessions") -> None:
         self._parameters, self._headers, self._opener = parameters, headers, opener
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Client] = self._loop.create_future()
@@ -75,17 +264,12 @@ class McpSession:
         self.calls = 0
         self.used = time.monotonic()
         # With a context of its own, or it would keep that of the activity which happened to open it.
-        self._task = self._loop.create_task(self._live(), context=Context())
+        self.task = self._loop.create_task(self._live(), context=Context())
 
     @property
     def usable(self) -> bool:
         """Whether calls may be made: not closed or broken, and of this event loop."""
-        return not (self._broken or self._task.done() or self._closing.is_set()) and self._here
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is left of it."""
-        return self._task.done()
+        return not (self._broken or self.task.done() or self._closing.is_set()) and self._here
 
     @property
     def _here(self) -> bool:
@@ -144,16 +328,16 @@ class McpSession:
             return
         self._closing.set()
         if not self._opened.done():  # it would notice only once the server has answered
-            self._task.cancel()
+            self.task.cancel()
 
     async def close(self) -> None:
         """Close, and wait for it, but not for ever."""
         self.abandon()
         if not self._here:  # the loop that it lived in has ended, and its connection with it
             return
-        done, _ = await asyncio.wait((self._task,), timeout=CLOSE_TIMEOUT_S)
+        done, _ = await asyncio.wait((self.task,), timeout=CLOSE_TIMEOUT_S)
         if not done:
-            self._task.cancel()
+            self.task.cancel()
             log.warning("mcp_session.close_timed_out", timeout_s=CLOSE_TIMEOUT_S)
 
     async def _live(self) -> None:
@@ -165,16 +349,17 @@ class McpSession:
                     self._opened.set_result(client)
                 await self._closing.wait()
         except Exception as error:  # noqa: BLE001  # transports raise anything; whoever calls is told
-            if not self._opened.done():
-                self._opened.set_exception(error)
-                self._opened.exception()  # looked at here, or asyncio complains when nobody waits any more
-            elif not self._closing.is_set():
+            if self._opened.done() and not self._closing.is_set():
                 log.warning("mcp_session.broke", reason=_reason(error))
+            self._fail(error)
         finally:
             self._broken = True
-            if not self._opened.done():
-                self._opened.set_exception(McpConnectionError("closed while it was opened"))
-                self._opened.exception()
+            self._fail(McpConnectionError("closed while it was opened"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()  # looked at here, or asyncio complains when nobody waits any more
 
 
 class McpSessions:
@@ -232,7 +417,7 @@ class McpSessions:
     def _retire(self, session: McpSession) -> None:
         """Let a session close by itself; held here meanwhile, since event loops hold tasks only weakly."""
         session.abandon()
-        self._retired = {old for old in self._retired if not old.closed} | {session}
+        self._retired = {old for old in self._retired if not old.task.done()} | {session}
 
     async def close(self) -> None:
         """Close all sessions. Later calls open new ones."""

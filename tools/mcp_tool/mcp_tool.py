@@ -12,11 +12,8 @@ from pydantic import BaseModel
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
+from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
-from waystation.tools.signature import Signature, name_of
 from waystation.tools.tool_context import ToolContext
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
@@ -43,7 +40,7 @@ class McpTool(BaseTool):
         self.raw_mcp_tool = mcp_tool
         self._sessions = sessions
         self._headers_for = headers_for
-        self._require_confirmation = require_confirmation
+        self.require_confirmation = require_confirmation
         self._progress_callback = progress_callback
         self.effect = effect or effect_of(mcp_tool)
 
@@ -53,13 +50,6 @@ class McpTool(BaseTool):
         if self.raw_mcp_tool.output_schema is not None:
             declared["responseJsonSchema"] = self.raw_mcp_tool.output_schema
         return declared
-
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs; a function decides from those arguments it takes."""
-        if not callable(self._require_confirmation):
-            return bool(self._require_confirmation) or self.gated
-        predicate = Signature(self._require_confirmation, name_of(self._require_confirmation))
-        return bool(await invoke(self._require_confirmation, predicate.bound_to(args, tool_context)))
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Have the server carry out the call, and return its result as it came, or that the user has to log in first.

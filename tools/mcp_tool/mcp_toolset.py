@@ -1,6 +1,7 @@
 """The tools of a server that speaks the Model Context Protocol. Source: adk-semantics 10."""
 
 import asyncio
+import functools
 import inspect
 import sys
 import time
@@ -16,21 +17,22 @@ from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
-from waystation.tools.authoring import RESERVED_NAMES
 from waystation.tools.authorization import authentication_problem, authorized
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
-from waystation.tools.calling import invoke
-from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, McpSessions
-from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
-from waystation.tools.mcp_tool.parameters import (
+from waystation.tools.functions import invoke
+from waystation.tools.mcp_tool.mcp_session_manager import (
     ConnectionParams,
+    McpConnectionError,
+    McpSessions,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
     parameter_problems,
     timeout_of,
 )
+from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
+from waystation.tools.toolbox import RESERVED_NAMES
 
 __all__ = [
     "MCPToolset",
@@ -142,7 +144,7 @@ class McpToolset(BaseToolset):
             tool = McpTool(
                 mcp_tool=listed,
                 sessions=self._sessions,
-                headers_for=self._headers_of_call,
+                headers_for=functools.partial(self._headers, ask=True),
                 require_confirmation=self.require_confirmation,
                 progress_callback=self._progress_callback,
                 effect=self._effect.get(listed.name) if isinstance(self._effect, Mapping) else self._effect,
@@ -192,7 +194,7 @@ class McpToolset(BaseToolset):
         return [*problems, problem] if problem else problems
 
     async def _listed(self, context: ReadonlyContext | None) -> list[Tool]:
-        headers = await self._headers(context)
+        headers = await self._headers(context) or {}
         owner = None if self._listing_ttl else context.invocation_id if context else None
         key = (owner, *sorted(headers.items()))
         now = time.monotonic()
@@ -224,7 +226,7 @@ class McpToolset(BaseToolset):
 
     async def _read(self, request: Callable[[Client], Awaitable[Result]], context: ReadonlyContext | None) -> Result:
         """Make a request that changes nothing, within the connection's time."""
-        headers = await self._headers(context)
+        headers = await self._headers(context) or {}
         limit = timeout_of(self.connection_params)
         try:
             # Twice: for the connection, and for the request.
@@ -232,15 +234,11 @@ class McpToolset(BaseToolset):
         except TimeoutError:
             raise McpConnectionError(f"The MCP server did not answer within {limit:g} s.") from None
 
-    async def _headers(self, context: ReadonlyContext | None) -> Mapping[str, str]:
-        """Return the headers of requests that are no tool call; nobody is asked for a credential."""
-        return await self._with_authorization(context, ask=False) or {}
+    async def _headers(self, context: ReadonlyContext | None, *, ask: bool = False) -> Mapping[str, str] | None:
+        """Return the headers for this context; those of the credential win, as in ADK.
 
-    async def _headers_of_call(self, context: ReadonlyContext) -> Mapping[str, str] | None:
-        return await self._with_authorization(context, ask=True)
-
-    async def _with_authorization(self, context: ReadonlyContext | None, *, ask: bool) -> Mapping[str, str] | None:
-        """Return the headers for this context; those of the credential win, as in ADK."""
+        With `ask`, for a tool call, None when the user has been asked for a credential.
+        """
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
             bound = inspect.signature(self.header_provider).bind(context)

@@ -1,13 +1,10 @@
 """Retrieval from corpora of the Vertex AI RAG engine."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waystation.core.payload import JsonObject
 from waystation.tools.native_tool import NativeTool
-
-if TYPE_CHECKING:
-    pass
 
 
 class VertexAiRagRetrieval(NativeTool):

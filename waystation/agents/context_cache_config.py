@@ -1,7 +1,5 @@
 """Where ADK has `google.adk.agents.context_cache_config`."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Agents that a language model drives."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -34,6 +32,19 @@ _UNSUPPORTED = {
     "state_schema": "State is checked to be JSON, not against a schema.",
 }
 """Fields of ADK's LlmAgent that mean nothing here, and what to use instead."""
+
+
+CALLBACKS: dict[str, tuple[str, ...]] = {
+    "before_agent_callback": ("callback_context",),
+    "after_agent_callback": ("callback_context",),
+    "before_model_callback": ("callback_context", "llm_request"),
+    "after_model_callback": ("callback_context", "llm_response"),
+    "on_model_error_callback": ("callback_context", "llm_request", "error"),
+    "before_tool_callback": ("tool", "args", "tool_context"),
+    "after_tool_callback": ("tool", "args", "tool_context", "tool_response"),
+    "on_tool_error_callback": ("tool", "args", "tool_context", "error"),
+}
+"""What each callback is given, by keyword and in this order. Source: adk-semantics 1.6, 9.4."""
 
 
 class LlmAgent(BaseAgent):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from waystation.core.payload import JsonObject, copy_json
 from waystation.tools.services import NO_SERVICES, Services
@@ -36,17 +36,27 @@ class ReadonlyContext:
     ) -> None:
         """`user_content` is a Content as JSON; `session` is made from the other arguments when it is not given."""
         self._state = state if isinstance(state, State) else State(state, tool=tool_name)
-        self._invocation_id = invocation_id
-        self._agent_name = agent_name
         self._session = session or Session(id=session_id or invocation_id, user_id=user_id)
         self._shown = session if state is None else None
-        self._user_id = user_id or self._session.user_id
-        self._session_id = session_id
-        self._branch = branch
         self._user_content = user_content
         self._custom_metadata = custom_metadata or {}
-        self._run_config = run_config
         self._services = services
+        self.invocation_id: Final = invocation_id
+        self.agent_name: Final = agent_name
+        """Name of the agent that acts."""
+        self.user_id: Final = user_id or self._session.user_id
+        """Who talks to the agent."""
+        self.session_id: Final = session_id
+        """The session, when the invocation belongs to one."""
+        self.branch: Final = branch
+        """Path of the parallel agents that the agent runs under."""
+        self.run_config: Final = run_config
+        """How the invocation was asked to run; see `RunConfig`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and hasattr(self, name):
+            raise AttributeError(f"`{name}` of the context is read only.")
+        super().__setattr__(name, value)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -54,41 +64,11 @@ class ReadonlyContext:
         return MappingProxyType(self._state)
 
     @property
-    def invocation_id(self) -> str:
-        """Id of the invocation."""
-        return self._invocation_id
-
-    @property
-    def agent_name(self) -> str:
-        """Name of the agent that acts."""
-        return self._agent_name
-
-    @property
-    def user_id(self) -> str:
-        """Who talks to the agent."""
-        return self._user_id
-
-    @property
-    def session_id(self) -> str | None:
-        """The session, when the invocation belongs to one."""
-        return self._session_id
-
-    @property
     def session(self) -> Session:
         """The conversation so far. A copy: write to `state` to change anything."""
         if self._shown is None:
             self._shown = self._session.over(self._state)
         return self._shown
-
-    @property
-    def branch(self) -> str | None:
-        """Path of the parallel agents that the agent runs under."""
-        return self._branch
-
-    @property
-    def run_config(self) -> Any:
-        """How the invocation was asked to run; see `RunConfig`."""
-        return self._run_config
 
     @property
     def custom_metadata(self) -> Mapping[str, Any]:

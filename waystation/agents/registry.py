@@ -14,8 +14,7 @@ All mistakes are collected and reported together, each with its file.
 import importlib
 import re
 import sys
-import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,14 +26,15 @@ from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.scope_use import uses_scopes
 from waystation.agents.sequential_agent import SequentialAgent
 from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent
 from waystation.core.naming import a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
-from waystation.tools.authoring import agents_below, authoring_problems
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.places import place_of
+from waystation.tools.toolbox import agents_below
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
 _NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."
@@ -60,7 +60,7 @@ class Root:
     place: str
     tree: Mapping[str, BaseAgent]
     demo_model: BaseLlm | None = None
-    """The offline stand-in that the package brings for trying it without an API key."""
+    """The scripted model that the package brings for trying it without an API key."""
     plugins: Sequence[BasePlugin] = ()
     """Those of the package's `app`."""
     compaction: EventsCompactionConfig | None = None
@@ -92,7 +92,7 @@ class Registry:
     @classmethod
     def of(cls, *agents: BaseAgent | App) -> "Registry":
         """Return a registry of agents, or apps, that exist already."""
-        return cls(_root(given, f"agent {_agent_of(given).name!r}") for given in agents)
+        return cls(map(_root, agents))
 
     def add(self, root: Root) -> None:
         """Add a root agent.
@@ -129,27 +129,21 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
     return {found.name: found for _, found in agents_below(agent)}
 
 
-def _root(given: BaseAgent | App, place: str, demo: BaseLlm | None = None, package: Path | None = None) -> Root:
-    agent = _agent_of(given)
-    app = given if isinstance(given, App) else App(name="app", root_agent=agent)
-    scopes = uses_scopes(agent, app.plugins, package) if app.state_scopes is None else app.state_scopes
+def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None = None) -> Root:
+    agent = exposed.root_agent if isinstance(exposed, App) else exposed
+    if not isinstance(agent, BaseAgent):
+        raise TypeError(f"{agent!r} is no agent and no app; give one, such as a module's `root_agent`.")
+    app = exposed if isinstance(exposed, App) else App(name="app", root_agent=agent)
     return Root(
         agent=agent,
-        place=place,
+        place=place or f"agent {agent.name!r}",
         tree=tree_of(agent),
-        demo_model=demo,
+        demo_model=demo_model,
         plugins=tuple(app.plugins),
         compaction=app.events_compaction_config,
         approval_rules=tuple(app.approval_rules),
-        state_scopes=scopes,
+        state_scopes=app.state_scopes,
     )
-
-
-def _agent_of(given: BaseAgent | App) -> BaseAgent:
-    agent = given.root_agent if isinstance(given, App) else given
-    if not isinstance(agent, BaseAgent):
-        raise TypeError(f"{agent!r} is no agent and no app; give one, such as a module's `root_agent`.")
-    return agent
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
@@ -160,35 +154,28 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
     registry, problems = Registry(), list[Problem]()
     seen: set[Path] = set()
     for folder in folders:
-        packages = list(_packages(folder))
+        packages = [folder] if _is_package(folder) else sorted(filter(_is_package, folder.glob("*")))
         if not packages:
-            problem = (
-                "no agent package is in this folder; one has an `agent.py` with `root_agent`."
-                if folder.is_dir()
-                else f"{'this is a file' if folder.exists() else 'there is no such folder'}; "
-                "name a folder that has agent packages in it."
-            )
-            problems.append(Problem(str(folder), NoAgents(str(folder), problem)))
+            problems.append(Problem(str(folder), NoAgents(str(folder), _why_empty(folder))))
         for package in packages:
             if package.resolve() in seen:
                 continue
             seen.add(package.resolve())
             try:
                 root = _load(package)
-                problems.extend(
-                    Problem(root.place, error) for error in authoring_problems(root.agent, root.approval_rules)
-                )
+                mistakes_found = authoring_problems(root.agent, root.approval_rules)
+                problems.extend(Problem(root.place, error) for error in mistakes_found)
                 registry.add(root)
             except AuthoringError as error:
                 problems.append(Problem(str(package), error))
     return registry, problems
 
 
-def _packages(folder: Path) -> Iterator[Path]:
-    if _is_package(folder):
-        yield folder
-    elif folder.is_dir():
-        yield from sorted(child for child in folder.iterdir() if _is_package(child))
+def _why_empty(folder: Path) -> str:
+    if folder.is_dir():
+        return "no agent package is in this folder; one has an `agent.py` with `root_agent`."
+    problem = "this is a file" if folder.exists() else "there is no such folder"
+    return f"{problem}; name a folder that has agent packages in it."
 
 
 def _is_package(folder: Path) -> bool:
@@ -198,42 +185,34 @@ def _is_package(folder: Path) -> bool:
 
 
 def _load(package: Path) -> Root:
-    package_name = package.resolve().name
     modules = _import(package.resolve())
     demo = next((module.demo_model for module in modules if hasattr(module, "demo_model")), None)
     for name, kinds in (("app", (App,)), ("root_agent", (BaseAgent, App))):
-        # An `app` may be anything, such as a web application; only an App stands for the agent.
-        found = next((module for module in modules if isinstance(getattr(module, name, None), kinds)), None)
-        if found is not None:
-            place = str(package / Path(found.__file__ or "agent.py").name)
-            return _root(getattr(found, name), place, demo if isinstance(demo, BaseLlm) else None, package)
+        for module in modules:
+            # An `app` may be anything, such as a web application; only an App stands for the agent.
+            if isinstance(exposed := getattr(module, name, None), kinds):
+                place = str(package / Path(module.__file__ or "agent.py").name)
+                return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
-    if other is None:
-        raise InvalidAgent(package_name, "`agent.py` defines no `root_agent`; assign the agent to that name.")
-    what = f"the class {other.__name__}" if isinstance(other, type) else f"{a(other)}"
-    raise InvalidAgent(package_name, f"`root_agent` is {what}; assign an agent to that name.")
+    what = f"the class {other.__name__}" if isinstance(other, type) else a(other)
+    problem = "`agent.py` defines no `root_agent`" if other is None else f"`root_agent` is {what}"
+    raise InvalidAgent(package.resolve().name, f"{problem}; assign the agent to that name.")
 
 
 def _import(package: Path) -> list[ModuleType]:
     """Import a package and its `agent.py` under the package's name, as ADK does: its folder's parent is on the path."""
-    parent = str(package.parent)
-    if parent not in sys.path:
-        sys.path.insert(0, parent)
-    names = [package.name]
-    if (package / "agent.py").is_file():
-        names.insert(0, f"{package.name}.agent")
+    if str(package.parent) not in sys.path:
+        sys.path.insert(0, str(package.parent))
+    names = [f"{package.name}.agent"] if (package / "agent.py").is_file() else []
     try:
-        modules = [importlib.import_module(name) for name in names]
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # author code may raise anything; one bad package must not hide the rest
+        modules = [importlib.import_module(name) for name in (*names, package.name)]
+    except (Exception, SystemExit) as error:  # author code may raise anything; one bad package must not hide the rest
         _check_place(package, sys.modules.get(package.name))
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
-        raise InvalidAgent(
-            package.name, f"importing it failed at {_where(error, package)}: {_what(error)}{hint}"
-        ) from error
+        place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else place_of(error)
+        text = f"importing it failed at {place}: {_what(error)}{hint}"
+        raise InvalidAgent(package.name, text) from error
     for module in modules:
         _check_place(package, module)
     return modules
@@ -247,10 +226,9 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
     # A package without `__init__.py` has no file, but all the places where parts of it may be; a built-in has neither.
     places = [Path(file).parent] if file else [Path(place) for place in getattr(module, "__path__", ())]
     if package not in [place.resolve() for place in places]:
-        found = places[0] if places else "Python itself"
-        raise InvalidAgent(
-            package.name, f"another package named {package.name!r} was imported from {found}; rename one."
-        )
+        place = places[0] if places else "Python itself"
+        text = f"another package named {package.name!r} was imported from {place}; rename one."
+        raise InvalidAgent(package.name, text)
 
 
 def _what(error: BaseException) -> str:
@@ -260,14 +238,3 @@ def _what(error: BaseException) -> str:
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
     known = next((kind.model_fields for kind in kinds if kind.__name__ == error.title), ())
     return f"{error.title}: {mistakes(error, known)}"
-
-
-def _where(error: BaseException, package: Path) -> str:
-    """Return the line of author's code at which an import failed."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    # What an author's line calls is last: a check of ours, or Python's import machinery.
-    own = [frame for frame in frames if package.parent in Path(frame.filename).parents]
-    where = (own or frames)[-1]
-    return f"{where.filename}:{where.lineno}"

@@ -1,7 +1,5 @@
 """How one invocation is asked to run."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any, ClassVar
 

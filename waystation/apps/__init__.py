@@ -1,8 +1,7 @@
 """Where ADK has `google.adk.apps`."""
 
-from waystation.apps.app import App
+from waystation.apps.app import App, EventsCompactionConfig, ResumabilityConfig
 from waystation.apps.base_events_summarizer import BaseEventsSummarizer
-from waystation.apps.configs import EventsCompactionConfig, ResumabilityConfig
 from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 
 __all__ = ["App", "BaseEventsSummarizer", "EventsCompactionConfig", "LlmEventSummarizer", "ResumabilityConfig"]

@@ -1,21 +1,53 @@
 """A root agent with the plugins that accompany every agent of its tree."""
 
-from __future__ import annotations
-
 import re
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.context_cache_config import ContextCacheConfig
-from waystation.apps.configs import EventsCompactionConfig, ResumabilityConfig
+from waystation.apps.base_events_summarizer import BaseEventsSummarizer
 from waystation.plugins.base_plugin import BasePlugin, misdeclared
 
-__all__ = ["App", "EventsCompactionConfig", "ResumabilityConfig"]
-
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
+
+
+class ResumabilityConfig(BaseModel):
+    """Whether invocations can be resumed. Accepted and without effect: here every one can."""
+
+    is_resumable: bool = False
+
+
+class EventsCompactionConfig(BaseModel):
+    """When older events are summarised, so that prompts stay small. Source: `apps/_configs.py` of ADK 2.13."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    summarizer: BaseEventsSummarizer | None = None
+    """What writes summaries; the model of the agent that is about to be asked unless given."""
+    compaction_interval: int | None = Field(default=None, gt=0)
+    """After how many further invocations of a session a summary is due."""
+    overlap_size: int | None = Field(default=None, ge=0)
+    """How many invocations before those a summary covers once more."""
+    token_threshold: int | None = Field(default=None, gt=0)
+    """From how many tokens of the prompt on a summary is due. Checked before each call of a model."""
+    event_retention_size: int | None = Field(default=None, ge=0)
+    """How many of the newest events then stay as they are."""
+
+    @model_validator(mode="after")
+    def _check_triggers(self) -> Self:
+        if (self.token_threshold is None) != (self.event_retention_size is None):
+            raise ValueError("token_threshold and event_retention_size must be set together.")
+        if (self.compaction_interval is None) != (self.overlap_size is None):
+            raise ValueError("compaction_interval and overlap_size must be set together.")
+        if self.token_threshold is None and self.compaction_interval is None:
+            raise ValueError(
+                "At least one compaction trigger must be configured: the token-threshold pair or the sliding-window"
+                " pair."
+            )
+        return self
 
 
 class App(BaseModel):
@@ -32,9 +64,9 @@ class App(BaseModel):
     """When older events are summarised; never unless given."""
     context_cache_config: ContextCacheConfig | None = None
     """Accepted and without effect: providers cache the prefixes of prompts unasked."""
-    state_scopes: bool | None = None
-    """Whether `user:` and `app:` state is read when an invocation begins. None: when the source of the agents' code
-    mentions such a key."""
+    state_scopes: bool = True
+    """Whether `user:` and `app:` state is read when an invocation begins. Without it, reading a key raises
+    `ScopesNotRead`."""
     resumability_config: ResumabilityConfig | None = None
     """Accepted and without effect: every invocation can be resumed."""
 

@@ -41,21 +41,17 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         """
         if not isinstance(llm, BaseLlm | str):
             raise TypeError(f"llm is {a(llm)}; give a model, or the name of one.")
-        self._llm = llm
+        self.llm = llm
+        """The model, or its name, as it was given."""
         self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)
         self._prompt_template = prompt_template or self._DEFAULT_PROMPT_TEMPLATE
         if "{conversation_history}" not in self._prompt_template:
             raise ValueError("prompt_template lacks {conversation_history}, where the events go.")
 
-    @property
-    def llm(self) -> BaseLlm | str:
-        """The model, or its name, as it was given."""
-        return self._llm
-
     def using(self, llm: BaseLlm) -> Self:
         """Return the same summarizer with the model that its name stands for."""
         bound = copy.copy(self)
-        bound._llm = llm
+        bound.llm = llm
         return bound
 
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
@@ -66,11 +62,11 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         """
         if not events:
             return None
-        if isinstance(self._llm, str):
-            raise ModelRefused(f"The model {self._llm!r} of the summarizer has a name only; pass the model itself.")
+        if isinstance(self.llm, str):
+            raise ModelRefused(f"The model {self.llm!r} of the summarizer has a name only; pass the model itself.")
         text = self._prompt_template.format(conversation_history=self._format_events_for_prompt(events))
         contents: list[JsonObject] = [{"role": "user", "parts": [{"text": text}]}]
-        response = await self._llm.generate(LlmRequest(model=self._name, contents=contents))
+        response = await self.llm.generate(LlmRequest(model=self._name, contents=contents))
         if response.error_code:
             raise ModelError(f"The model that summarises stopped with {response.error_code}.")
         if not response.content:

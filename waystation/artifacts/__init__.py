@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from waystation.artifacts.base_artifact_service import ArtifactVersion as ArtifactVersion
-    from waystation.artifacts.base_artifact_service import BaseArtifactService as BaseArtifactService
-    from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService as InMemoryArtifactService
+    from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
+    from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
     from waystation.artifacts.object_store_artifact_service import (
         ObjectStoreArtifactService as ObjectStoreArtifactService,
     )
-
 __all__ = [
     "ArtifactVersion",
     "BaseArtifactService",

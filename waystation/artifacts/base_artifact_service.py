@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from waystation.artifacts.artifact_key import USER_PREFIX
-
 if TYPE_CHECKING:
     from google.genai.types import Part
+
+USER_PREFIX = "user:"
+"""What the names of artifacts begin with that all sessions of a user share."""
 
 
 class ArtifactVersion(BaseModel):

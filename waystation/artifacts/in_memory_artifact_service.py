@@ -1,15 +1,11 @@
 """Artifacts that are gone with the process, for tests and trials. ADK's class of that name."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import NamedTuple
 
-from waystation.artifacts.artifact_content import ArtifactContent
-from waystation.artifacts.artifact_key import ArtifactKey, Scope
 from waystation.artifacts.base_artifact_service import ArtifactVersion
-from waystation.artifacts.keyed_artifact_service import KeyedArtifactService
+from waystation.artifacts.keyed_artifact_service import ArtifactContent, ArtifactKey, KeyedArtifactService, Scope
 from waystation.core.payload import JsonObject
 
 

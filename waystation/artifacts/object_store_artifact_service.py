@@ -5,8 +5,6 @@ as a file of its own, written before the record. So a version is there whole or 
 same number, and contents can be opened with anything that reads files.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re
@@ -20,10 +18,15 @@ from urllib.parse import quote, unquote
 
 from pydantic import BaseModel
 
-from waystation.artifacts.artifact_content import ArtifactContent, Carrier
-from waystation.artifacts.artifact_key import USER_PREFIX, ArtifactKey, Scope, scope_of
-from waystation.artifacts.base_artifact_service import ArtifactVersion
-from waystation.artifacts.keyed_artifact_service import KeyedArtifactService
+from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion
+from waystation.artifacts.keyed_artifact_service import (
+    ArtifactContent,
+    ArtifactKey,
+    Carrier,
+    KeyedArtifactService,
+    Scope,
+    scope_of,
+)
 from waystation.core.payload import JsonObject
 from waystation.storage.object_files import ObjectFiles
 

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from waystation.memory.base_memory_service import BaseMemoryService as BaseMemoryService
-    from waystation.memory.in_memory_memory_service import InMemoryMemoryService as InMemoryMemoryService
-    from waystation.memory.memory_entry import MemoryEntry as MemoryEntry
-    from waystation.memory.memory_entry import SearchMemoryResponse as SearchMemoryResponse
-    from waystation.memory.sqlite_memory_service import SqliteMemoryService as SqliteMemoryService
-
+    from waystation.memory.base_memory_service import BaseMemoryService
+    from waystation.memory.in_memory_memory_service import InMemoryMemoryService
+    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.memory.sqlite_memory_service import SqliteMemoryService
 __all__ = [
     "BaseMemoryService",
     "InMemoryMemoryService",

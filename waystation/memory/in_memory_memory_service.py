@@ -4,56 +4,25 @@ from __future__ import annotations
 
 import threading
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from waystation.memory.base_memory_service import BaseMemoryService
-from waystation.memory.remembered import Remembered, of_entries, of_events
-from waystation.memory.words import searchable_words, words_of
+from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, searchable_words, words_of
 
 if TYPE_CHECKING:
-    from waystation.core.event import Event
-    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
-    from waystation.tools.session import Session
+    from waystation.memory.memory_entry import SearchMemoryResponse
 
 MAX_RESULTS = 10
 
 
-class InMemoryMemoryService(BaseMemoryService):
+class InMemoryMemoryService(StoringMemoryService):
     """Finds the at most ten memories that share most words with the query; of equal ones, the oldest first."""
 
     def __init__(self) -> None:
-        self._memories: dict[tuple[str, str], dict[str, Remembered | None]] = {}
+        self._memories: dict[tuple[str, str], dict[str, StoredMemory | None]] = {}
         """By app and user, then by id; None for one that was deleted, so that its session does not bring it back."""
         # Sync tools have a thread, and may run an event loop of their own in it.
         self._lock = threading.Lock()
-
-    async def add_session_to_memory(self, session: Session) -> None:
-        """Remember all events of a session."""
-        self._add(session.app_name, session.user_id, of_events(session.events, session_id=session.id))
-
-    async def add_events_to_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        events: Sequence[Event],
-        session_id: str | None = None,
-        custom_metadata: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remember some events."""
-        self._add(app_name, user_id, of_events(events, custom_metadata, session_id=session_id))
-
-    async def add_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        memories: Sequence[MemoryEntry],
-        custom_metadata: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remember something that nobody said in a session."""
-        self._add(app_name, user_id, of_entries(memories, custom_metadata))
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """Return the memories that share most words with `query`."""
@@ -82,7 +51,7 @@ class InMemoryMemoryService(BaseMemoryService):
                 del memories[id]
         return len(said)
 
-    def _add(self, app_name: str, user_id: str, memories: Iterable[Remembered]) -> None:
+    async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         with self._lock:
             kept = self._memories.setdefault((app_name, user_id), {})
             for memory in memories:

@@ -6,21 +6,17 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from waystation.core.errors import StoreFailed
 from waystation.core.payload import digest
-from waystation.memory.base_memory_service import BaseMemoryService
-from waystation.memory.remembered import Remembered, of_entries, of_events
-from waystation.memory.words import spaced, terms
+from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, spaced, terms
 
 if TYPE_CHECKING:
-    from waystation.core.event import Event
-    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
-    from waystation.tools.session import Session
+    from waystation.memory.memory_entry import SearchMemoryResponse
 
 T = TypeVar("T")
 
@@ -58,7 +54,7 @@ WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 """
 
 
-class SqliteMemoryService(BaseMemoryService):
+class SqliteMemoryService(StoringMemoryService):
     """Finds the memories that share words with the query, the best match first.
 
     Words are compared without case and accents; in scripts that put no spaces between words, by their characters.
@@ -68,33 +64,6 @@ class SqliteMemoryService(BaseMemoryService):
         """`path` is a file, created when it is first needed."""
         self._path = Path(path).absolute()
         self._max_results = max_results
-
-    async def add_session_to_memory(self, session: Session) -> None:
-        """Remember all events of a session."""
-        await self._add(session.app_name, session.user_id, of_events(session.events, session_id=session.id))
-
-    async def add_events_to_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        events: Sequence[Event],
-        session_id: str | None = None,
-        custom_metadata: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remember some events."""
-        await self._add(app_name, user_id, of_events(events, custom_metadata, session_id=session_id))
-
-    async def add_memory(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        memories: Sequence[MemoryEntry],
-        custom_metadata: Mapping[str, object] | None = None,
-    ) -> None:
-        """Remember something that nobody said in a session."""
-        await self._add(app_name, user_id, of_entries(memories, custom_metadata))
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """Return the memories that share words with `query`."""
@@ -107,9 +76,9 @@ class SqliteMemoryService(BaseMemoryService):
         words = " OR ".join(f'"{term}"' for term in wanted)
         match = f'scope : "{_scope(app_name, user_id)}" AND text : ({words})'
 
-        def found(db: sqlite3.Connection) -> list[Remembered]:
+        def found(db: sqlite3.Connection) -> list[StoredMemory]:
             rows = db.execute(_SEARCH, (match, app_name, user_id, self._max_results))
-            return [Remembered(**json.loads(row[0])) for row in rows]
+            return [StoredMemory(**json.loads(row[0])) for row in rows]
 
         memories = await self._do(found, writing=False)
         return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
@@ -140,14 +109,14 @@ class SqliteMemoryService(BaseMemoryService):
 
         return await self._do(forget, writing=True)
 
-    async def _add(self, app_name: str, user_id: str, memories: Sequence[Remembered]) -> None:
+    async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:
             return
         scope = _scope(app_name, user_id)
 
         def add(db: sqlite3.Connection) -> None:
             for memory in memories:
-                kept = {name: getattr(memory, name) for name in Remembered.__dataclass_fields__}
+                kept = {name: getattr(memory, name) for name in StoredMemory.__dataclass_fields__}
                 added = db.execute(_ADD, (app_name, user_id, memory.id, json.dumps(kept)))
                 if added.rowcount:
                     db.execute(_INDEX, (added.lastrowid, scope, spaced(memory.text[:MAX_INDEXED_CHARS])))
@@ -156,39 +125,23 @@ class SqliteMemoryService(BaseMemoryService):
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
         """Do some work in one transaction, in a thread."""
-
-        def done() -> T:
-            with self._open(writing) as db:
-                return work(db)
-
         try:
-            return await asyncio.to_thread(done)
+            return await asyncio.to_thread(self._transact, work, writing)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(str(self._path), f"{type(error).__name__}: {error}") from None
 
-    @contextmanager
-    def _open(self, writing: bool) -> Iterator[sqlite3.Connection]:
-        """Connect for one transaction: nothing is shared between threads, and nothing has to be closed later."""
+    def _transact(self, work: Callable[[sqlite3.Connection], T], writing: bool) -> T:
         if not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Conversations are nobody else's business. SQLite gives its other files the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        # A connection of its own: nothing is shared between threads, and nothing has to be closed later.
         with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
             _prepare(db)
-            with _transaction(db, writing=writing):
-                yield db
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection, *, writing: bool) -> Iterator[None]:
-    # One that turned from reading to writing might be refused without waiting for its turn.
-    db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+            with db:
+                # One that turned from reading to writing might be refused without waiting for its turn.
+                db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+                return work(db)
 
 
 def _prepare(db: sqlite3.Connection) -> None:
@@ -199,7 +152,8 @@ def _prepare(db: sqlite3.Connection) -> None:
             db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is None:
-        with _transaction(db, writing=True):
+        with db:
+            db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 db.execute(statement)
 

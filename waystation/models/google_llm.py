@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from waystation.core.budget import Usage
 from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, decode
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
-from waystation.models.gemini_reply import MAX_MESSAGE, Reply, parsed
 
 if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models need not pay.
     from google.genai import Client, types
     from google.genai.errors import APIError
 
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
+MAX_MESSAGE = 500
 MAX_RETRY_AFTER_S = 86_400.0
 MIN_KEY = 8  # Shorter ones are a test's, and occur in ordinary words.
 ECHO = 12  # So many characters in a row that the request has too count as its content.
@@ -39,7 +41,101 @@ _NO_CREDENTIALS = (
 )
 _WRONG_ADDRESS = {"InvalidURL", "InvalidUrlClientError", "UnsupportedProtocol"}
 _WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # No header can carry it. The texts quote it.
+_COUNTS = {
+    "prompt_tokens": "promptTokenCount",
+    "output_tokens": "candidatesTokenCount",
+    "thoughts_tokens": "thoughtsTokenCount",
+    "cached_tokens": "cachedContentTokenCount",
+    "total_tokens": "totalTokenCount",
+}
 _kept_json: ContextVar[list[str]] = ContextVar("kept_json")
+
+
+class Reply:
+    """One reply of the model, put together from the JSON of the responses that it arrives in."""
+
+    def __init__(self, *, join: bool) -> None:
+        self._join = join
+        self._parts: list[JsonObject] = []
+        self._usage: Usage | None = None
+        self._latest: JsonObject = {}
+        """The last value of each field: the service repeats what it said, with more in it."""
+
+    def add(self, response: JsonObject) -> str:
+        """Take in one response and return its visible text."""
+        feedback = _object(response, "promptFeedback")
+        candidate = next(iter(_objects(response, "candidates")), {})
+        content = _object(candidate, "content")
+        fields = {
+            "block": feedback.get("blockReason"),
+            "why": feedback.get("blockReasonMessage") or candidate.get("finishMessage"),
+            "finish": candidate.get("finishReason"),
+            "continuation": candidate.get("continuationToken"),
+            "version": response.get("modelVersion"),
+            "counts": _object(response, "usageMetadata"),
+            "grounding": _object(candidate, "groundingMetadata"),
+            "citations": _object(candidate, "citationMetadata"),
+            "role": content.get("role"),
+        }
+        self._latest |= {name: value for name, value in fields.items() if value}
+        parts = [_tidy(part) for part in _objects(content, "parts")]
+        if not all(isinstance(part.get("text", ""), str) for part in parts):
+            raise ModelOverloaded("Gemini's reply is malformed: a text is no string.")
+        for part in parts:
+            self._append(part)
+        return "".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
+
+    def _append(self, part: JsonObject) -> None:
+        last = self._parts[-1] if self._parts else {}
+        if not (self._join and _is_text(part)):
+            self._parts.append(part)
+        elif _is_text(last) and last.get("thought") == part.get("thought"):
+            self._parts[-1] = {**last, "text": last["text"] + part["text"]}
+        elif part["text"]:
+            self._parts.append(part)
+
+    def continuation(self) -> str | None:
+        """Close the books on one request; return the token with which the service wants another to go on.
+
+        Raises:
+            ModelOverloaded: The stream ended before the reply did.
+        """
+        # Streamed counts include the ones before them, so the last ones are the request's.
+        if counts := self._latest.pop("counts", None):
+            spent = {name: counts[key] for name, key in _COUNTS.items() if isinstance(counts.get(key), int)}
+            self._usage = (self._usage or Usage()) + Usage(**spent)
+        token: str | None = self._latest.pop("continuation", None)
+        finish = self._latest.get("finish")
+        if finish == "CONTINUATION" and token:
+            del self._latest["finish"]
+            return token
+        if self._join and self._parts and not (finish or self._latest.get("block")):
+            raise ModelOverloaded("Gemini's stream ended before the reply was complete.")
+        return None
+
+    def response(self) -> LlmResponse:
+        """Return the reply, with an error code when it is not the model's whole and own answer."""
+        usable = not all(_is_text(part) and not part["text"] for part in self._parts)
+        block, finish = self._latest.get("block"), self._latest.get("finish")
+        code = message = None
+        if block:
+            code, message = block, f"The prompt was blocked ({block})."
+        elif finish not in ("STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", None):
+            code, message = finish, f"The reply was cut off ({finish})."
+        elif not usable and finish == "MAX_TOKENS":
+            code, message = finish, "The model said nothing within max_output_tokens; allow it more."
+        elif not usable:
+            code, message = NO_CONTENT, "The model returned no content."
+        return LlmResponse(
+            content={"role": self._latest.get("role", "model"), "parts": self._parts} if usable else None,
+            finish_reason=finish,
+            error_code=code,
+            error_message=str(self._latest.get("why") or message)[:MAX_MESSAGE] if code else None,
+            usage=self._usage,
+            model_version=self._latest.get("version"),
+            grounding_metadata=self._latest.get("grounding"),
+            citation_metadata=self._latest.get("citations"),
+        )
 
 
 class Gemini(BaseLlm):
@@ -81,7 +177,7 @@ class Gemini(BaseLlm):
             continuation: str | None = ""
             while continuation is not None:
                 async for chunk in self._chunks(client, request, continuation, on_text is not None):
-                    text = reply.add(parsed(chunk))
+                    text = reply.add(_parsed(chunk))
                     if text and on_text is not None:
                         on_text(text)
                 continuation = reply.continuation()
@@ -182,6 +278,47 @@ class Gemini(BaseLlm):
         said = re.sub(r"\b(?:AIza|AQ\.)[\w-]{16,}", "[key]", said)
         message = f"{title}: {_without_content(said, request) if request else said}".removesuffix(": ")
         return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+
+
+def _parsed(text: str) -> JsonObject:
+    """Read one response.
+
+    Raises:
+        ModelOverloaded: It is not a JSON object.
+    """
+    try:
+        value = decode(text)
+    except ValueError:
+        raise ModelOverloaded("Gemini's reply is not valid JSON.") from None
+    return _object({"response": value}, "response")
+
+
+def _object(holder: JsonObject, key: str) -> JsonObject:
+    value = holder.get(key) or {}
+    if not isinstance(value, dict):
+        raise ModelOverloaded(f"Gemini's reply is malformed: its {key} is not an object.")
+    return value
+
+
+def _objects(holder: JsonObject, key: str) -> list[JsonObject]:
+    value = holder.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ModelOverloaded(f"Gemini's reply is malformed: its {key} are not a list of objects.")
+    return value
+
+
+def _tidy(part: JsonObject) -> JsonObject:
+    """Leave out nulls, but not deep inside: in arguments and results they mean something."""
+    return {
+        key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+        for key, value in part.items()
+        if value is not None
+    }
+
+
+def _is_text(part: JsonObject) -> bool:
+    """Whether the part is nothing but text. A signed one is not: the signature is for this very part."""
+    return "text" in part and part.keys() <= {"text", "thought"}
 
 
 def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.GenerateContentConfig":

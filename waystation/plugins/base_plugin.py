@@ -4,8 +4,6 @@ They run in activities, before those of the agent itself; the first of a kind th
 Source: adk-semantics 9.4.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

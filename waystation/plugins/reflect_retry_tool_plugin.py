@@ -3,8 +3,6 @@
 The failures are counted in `temp:` state, so that the count is right whichever worker runs the next call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import enum
 import json

@@ -35,10 +35,10 @@ from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
 from waystation.core.work import Work
 from waystation.history import carried_log, log_of, read_content
 from waystation.replay.replayer import Replays, find_divergence, replaying
-from waystation.tools.authoring import tools_of, toolsets_of
-from waystation.tools.declaration import declare
+from waystation.tools.approval import parameters_digest
+from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import mistakes
-from waystation.tools.parameters import parameters_digest
+from waystation.tools.toolbox import tools_of, toolsets_of
 
 _ELSEWHERE = "ResultElsewhere"
 """The error of workflow code that does not find a result in the store; see `workflows.ports`."""

@@ -20,8 +20,8 @@ from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.storage.blobs import STORE_VARIABLE, Blobs
 from waystation.storage.object_files import ObjectFiles, unusable
-from waystation.tools.authoring import tools_of
 from waystation.tools.services import Services
+from waystation.tools.toolbox import tools_of
 
 
 class StoreUnusable(WaystationError):

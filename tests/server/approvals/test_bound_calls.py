@@ -12,9 +12,9 @@ from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy(digest=True)

@@ -17,9 +17,9 @@ from waystation.core.model_call import Call
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.tools.approval import parameters_digest
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy(deadline=timedelta(hours=1), comment=True)

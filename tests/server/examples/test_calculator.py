@@ -23,7 +23,7 @@ async def test_tools_are_offered_and_called_under_the_prefix(serve: Serve, root:
     """What the model sees, what the activity is named, and what is written into state."""
     model = ScriptedModel(calls(("calculator_add", {"a": 2, "b": 3})), says("Five."))
     async with serve(root.agent, model=model) as env:
-        invocation = await env.client.start("calculator_agent", "2 + 3")
+        invocation = await env.client.start("calculator_agent", "2 + 3", user_id="pupil")
         assert (await invocation.result()).text == "Five."
         assert await invocation.state() == {"last_result": 5}
         history = await invocation.history()

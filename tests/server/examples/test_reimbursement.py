@@ -45,7 +45,7 @@ async def test_a_model_drives_it(serve: Serve, root: Root) -> None:
     )
     async with serve(root.agent, model=model) as env:
         human = ScriptedHuman("approve")
-        invocation = await env.client.start("reimbursement_agent", "200$ for meals")
+        invocation = await env.client.start("reimbursement_agent", "200$ for meals", user_id="traveler")
         await human.attend(invocation)
         assert (await invocation.result()).text == "Reimbursed."
         ticket = f"ticket-{invocation.id}/fc-1"

@@ -13,14 +13,13 @@ AGENT, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DO
 
 
 async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, tmp_path: Path) -> None:
-    """Found by its source to use such state; the next invocation is instructed with the name."""
+    """The next invocation is instructed with the name."""
     package = tmp_path / "state_page"
     package.mkdir()
     (package / "agent.py").write_text(AGENT)
     registry, problems = discover([tmp_path])
     assert [str(problem) for problem in problems] == []
     root = registry.roots["host"]
-    assert root.state_scopes
     model = ScriptedModel(calls(("remember_name", {"name": "Ada"})), says("ok"), says("Hi."))
     async with serve(root.agent, model=model) as env:
         await env.client.run("host", "I am Ada", app=app)

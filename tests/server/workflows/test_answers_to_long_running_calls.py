@@ -85,7 +85,7 @@ async def test_state_written_before_a_silent_wait_is_recorded(serve: Serve) -> N
 
     model = ScriptedModel(calls(("start", {})), says("Started."))
     async with serve(asker(model, start)) as env:
-        invocation = await env.client.start("asker", "start")
+        invocation = await env.client.start("asker", "start", user_id="starter")
         await waiting(invocation, "fc-1")
         assert await invocation.state() == {"ticket": 1}
         await invocation.approve("fc-1")

@@ -10,8 +10,8 @@ from typing import Any
 from crewai.tools import BaseTool, tool
 from pydantic import BaseModel, Field
 
+from waystation.tools.base_tool import declare
 from waystation.tools.crewai_tool import CrewaiTool
-from waystation.tools.declaration import declare
 from waystation.tools.outcome import outcome_of
 from waystation.tools.tool_context import ToolContext
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from tests.slow.differential.scenario import Json
 from waystation.core.quoted import BEGIN, PREAMBLE
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice

@@ -12,7 +12,7 @@ from tests.slow.differential.record import difference
 from tests.slow.differential.scenario import Json
 from tests.slow.differential.signatures import functions_of
 from waystation.core.errors import InvalidTool
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.function_tool import FunctionTool
 
 HEADER = '''

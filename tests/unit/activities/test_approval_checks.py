@@ -12,9 +12,9 @@ from waystation.core.model_call import Call, Confirmation
 from waystation.core.payload import JsonObject
 from waystation.core.policy import ApprovalPolicy, call_digest
 from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.tool_context import ToolContext
 
 POLICY = ApprovalPolicy(approvers=("role:finance",))

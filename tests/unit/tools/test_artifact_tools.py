@@ -9,7 +9,7 @@ from google.genai import types
 
 from waystation.artifacts import InMemoryArtifactService
 from waystation.models.llm_request import LlmRequest
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.load_artifacts_tool import LoadArtifactsTool, load_artifacts_tool, shown
 from waystation.tools.services import Services
 from waystation.tools.session import Session

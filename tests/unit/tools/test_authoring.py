@@ -10,10 +10,11 @@ import pytest
 from waystation.agents import LlmAgent
 from waystation.core.errors import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems, tools_of
+from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.toolbox import tools_of
 
 
 def pay(amount: float) -> None: ...
@@ -236,5 +237,5 @@ def test_a_predicate_that_asks_for_what_the_tool_does_not_take_is_a_mistake() ->
 
     assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=anything)])) == []
     assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=large)])) == [
-        "Tool 'pay': `require_confirmation` is given the tool's parameters, and 'sum_of_money' is none."
+        "Tool 'pay': `require_confirmation` takes 'sum_of_money', which is not a parameter of the tool."
     ]

@@ -13,11 +13,10 @@ from waystation.core.payload import JsonObject
 from waystation.core.shape import AgentShape
 from waystation.core.work import Work
 from waystation.testing import ScriptedModel
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.declaration import declare
+from waystation.tools.approval import parameters_digest
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.parameters import parameters_digest
 from waystation.tools.services import NO_SERVICES
 
 

@@ -16,7 +16,7 @@ from langchain_core.tools import (
 from pydantic import BaseModel, Field
 
 from waystation.core.payload import JsonObject
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.langchain_tool import LangchainTool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.tool_context import ToolContext

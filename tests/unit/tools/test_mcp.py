@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, text
 from waystation.agents import LlmAgent
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset
 from waystation.tools.outcome import outcome_of
 from waystation.tools.tool_context import ToolContext

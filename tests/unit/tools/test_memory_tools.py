@@ -7,7 +7,7 @@ from google.genai import types
 
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SearchMemoryResponse
 from waystation.models.llm_request import LlmRequest
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.load_memory_tool import load_memory_tool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.preload_memory_tool import preload_memory_tool

@@ -7,8 +7,8 @@ from google.genai import types
 
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.models.llm_request import LlmRequest
+from waystation.tools.base_tool import declare
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool
-from waystation.tools.declaration import declare
 from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool
 from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool
 from waystation.tools.google_search_tool import GoogleSearchTool

@@ -13,7 +13,7 @@ from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InM
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import check_destination
-from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import Request
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 

@@ -9,7 +9,7 @@ from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import InvalidTool
 from waystation.tools.authoring import authoring_problems
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.toolbox import toolbox
 

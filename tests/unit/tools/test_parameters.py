@@ -7,9 +7,9 @@ import pytest
 from pydantic import Field
 
 from waystation.core.payload import JsonObject
+from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.parameters import parameters_digest
 
 
 class Declared(BaseTool):

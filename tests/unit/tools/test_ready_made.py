@@ -2,7 +2,7 @@
 
 from waystation.agents import Agent
 from waystation.tools.authoring import authoring_problems
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.get_user_choice_tool import get_user_choice_tool

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from waystation.core.errors import NotJson
 from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.secrets import Secret
-from waystation.tools.actions import Actions
 from waystation.tools.state import State, StateRefused
-from waystation.tools.tool_context import CallbackContext, Context, ToolContext
+from waystation.tools.tool_context import Actions, CallbackContext, Context, ToolContext
 
 
 def test_tool_context_has_three_names() -> None:

@@ -12,13 +12,12 @@ from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core.errors import ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems, tools_of
-from waystation.tools.base_tool import BaseTool
+from waystation.tools.authoring import authoring_problems
+from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
-from waystation.tools.declaration import declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import close_toolsets, toolbox
+from waystation.tools.toolbox import close_toolsets, toolbox, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 
@@ -187,7 +186,7 @@ async def test_what_is_remembered_is_bounded() -> None:
     calculator._use_invocation_cache = True
     for number in range(1000):
         await calculator.get_tools_with_prefix(at(f"i-{number}"))
-    assert len(calculator._cached()) == 64
+    assert len(calculator.__dict__["_tools_by_invocation"]) == 64
 
 
 async def test_without_an_invocation_nothing_is_remembered() -> None:

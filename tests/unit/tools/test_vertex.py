@@ -12,7 +12,7 @@ from waystation.agents import Agent, SequentialAgent
 from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.declaration import declare
+from waystation.tools.base_tool import declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 

@@ -1,14 +1,20 @@
-"""One operation of a service, as a tool. Source: adk-semantics 10."""
+"""One operation of a service, as a tool. Source: adk-semantics 10.
+
+Arguments come from a model, and a model repeats what it read anywhere: no argument may change where the request goes,
+or add a header, a cookie or a parameter of its own.
+"""
 
 import functools
 import json
 import logging
+import re
 import ssl
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 import structlog
 
@@ -17,18 +23,10 @@ from waystation.core.errors import InvalidTool
 from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools.authorization import NO_AUTHORIZATION, Authorization, authorized
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
+from waystation.tools.base_tool import BaseTool, declaration, settled
+from waystation.tools.functions import Signature, invoke, name_of
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
-from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import (
-    ArgumentRefused,
-    Request,
-    request_for,
-    valid_header,
-)
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, is_absolute
-from waystation.tools.signature import Signature, name_of
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_absolute
 from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
@@ -54,6 +52,25 @@ _EFFECTS: Mapping[str, Effect] = {
 }
 """What HTTP promises of a repetition (RFC 9110, 9.2.2); POST and PATCH promise nothing."""
 
+_COOKIE_CHARS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+class ArgumentRefused(ValueError):
+    """An argument cannot be sent; the message is told to the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What is sent."""
+
+    method: str
+    url: str
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """One of `json`, `data`, `files` and `content`, as httpx takes them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -70,7 +87,6 @@ class Settings:
     require_confirmation: bool | Callable[..., Any] = False
     idempotency_header: str | None = None
     effect: Effect | Mapping[str, Effect] | None = None
-    default_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class RestApiTool(BaseTool):
@@ -83,7 +99,8 @@ class RestApiTool(BaseTool):
         self.auth_credential: Any = None
         self.credential_key: str | None = None
         self._settings = settings
-        self._default_headers: Mapping[str, str] = settings.default_headers
+        self.require_confirmation = settings.require_confirmation
+        self._default_headers: Mapping[str, str] = {}
         given = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
         # A service that takes a key recognises a repetition.
         otherwise: Effect = "repeatable" if settings.idempotency_header else "once"
@@ -120,20 +137,17 @@ class RestApiTool(BaseTool):
             problems.append(f"its path {self.operation.path!r} does not begin with '/'.")
         return problems
 
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs; a function decides from those arguments it takes."""
-        required = self._settings.require_confirmation
-        if not callable(required):
-            return bool(required) or self.gated
-        return bool(await invoke(required, Signature(required, name_of(required)).bound_to(args, tool_context)))
-
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the operation; return the response's JSON, or `{"text"}`, or `{"error"}` for what the model may mend.
 
         Raises:
             httpx2.TransportError: The service was not reached, or broke off.
         """
-        authorization = await self._authorization(tool_context)
+        authorization: Authorization | None = NO_AUTHORIZATION
+        if self.auth_scheme is not None:
+            authorization = await authorized(
+                self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
+            )
         if authorization is None:
             return PENDING
         try:
@@ -158,14 +172,6 @@ class RestApiTool(BaseTool):
         finally:
             _CALLING.reset(calling)
 
-    async def _authorization(self, context: ToolContext) -> Authorization | None:
-        """Return what the credential adds; None when the user has been asked for one."""
-        if self.auth_scheme is None:
-            return NO_AUTHORIZATION
-        return await authorized(
-            self.name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=True
-        )
-
     async def _headers(self, context: ToolContext) -> dict[str, str]:
         """Return the headers that do not come from arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
@@ -176,7 +182,7 @@ class RestApiTool(BaseTool):
         if self._settings.idempotency_header and self.effect != "read":
             headers[self._settings.idempotency_header] = context.idempotency_key
         for name, value in headers.items():
-            if not valid_header(name, value):
+            if not (_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
                 raise InvalidTool(self.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
         return headers
 
@@ -211,7 +217,10 @@ class RestApiTool(BaseTool):
             if not response.is_success:
                 log.warning("rest_api.refused", tool=self.name, method=request.method, status=response.status_code)
                 return self._error(f"Status Code: {response.status_code}, {text[:MAX_ERROR_CHARS]}")
-        return _decoded(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return {"text": text}
 
     def _client(self) -> "httpx2.AsyncClient":
         import httpx2
@@ -240,13 +249,6 @@ async def _read(response: "httpx2.Response") -> bytes | None:
     return bytes(body)
 
 
-def _decoded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return {"text": text}
-
-
 @functools.lru_cache(maxsize=16)
 def _verified(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
     """Return how certificates are checked; made once, because reading all authorities takes tens of milliseconds."""
@@ -267,3 +269,190 @@ class _Quiet(logging.Filter):
 
 _CALLING: ContextVar[bool] = ContextVar("rest_api_call", default=False)
 logging.getLogger("httpx2").addFilter(_Quiet())
+
+
+def request_for(
+    operation: Operation, args: JsonObject, *, authorization: Authorization, headers: Mapping[str, str]
+) -> Request:
+    """Return the request for a call; unknown arguments are left out.
+
+    Headers of the author win over arguments, and those of the credential over both.
+
+    Raises:
+        ArgumentRefused: An argument is missing or cannot be sent.
+    """
+    given = _given(operation, args)
+    body, content_type = _body(operation, given)
+    sent = {**_headers(operation, given)}
+    if content_type is not None:
+        _set(sent, "Content-Type", content_type)
+    for name, value in (*headers.items(), *authorization.headers.items()):
+        _set(sent, name, value)
+    cookies = [pair for parameter, value in _at("cookie", operation, given) for pair in _pairs(parameter, value)]
+    crumbs = [f"{name}={quote(value, safe=_COOKIE_CHARS)}" for name, value in cookies]
+    crumbs += [f"{name}={value}" for name, value in authorization.cookies.items()]
+    if crumbs:
+        _set(sent, "Cookie", "; ".join(crumbs))
+    url, written = _url(operation, given)
+    query = [pair for parameter, value in _at("query", operation, given) for pair in _pairs(parameter, value)]
+    secret = set(authorization.query)
+    query = [pair for pair in (*written, *query) if pair[0] not in secret]
+    return Request(
+        method=operation.method,
+        url=url,
+        query=(*query, *authorization.query.items()),
+        headers=sent,
+        body=body,
+    )
+
+
+def _given(operation: Operation, args: JsonObject) -> JsonObject:
+    """Return the arguments that the operation knows, with the defaults of those that it requires."""
+    given = {}
+    for parameter in operation.parameters:
+        default = parameter.schema.get("default") if isinstance(parameter.schema, dict) else None
+        if parameter.argument in args:
+            given[parameter.argument] = args[parameter.argument]
+        elif parameter.required and default is not None:
+            given[parameter.argument] = default
+    return given
+
+
+def _at(location: str, operation: Operation, given: JsonObject) -> Iterator[tuple[Parameter, Any]]:
+    for parameter in operation.parameters:
+        if parameter.location == location and given.get(parameter.argument) is not None:
+            yield parameter, given[parameter.argument]
+
+
+def _url(operation: Operation, given: JsonObject) -> tuple[str, list[tuple[str, str]]]:
+    """Return the URL without query, and what the path itself says of the query."""
+    values = {parameter.name: _segment(parameter, value) for parameter, value in _at("path", operation, given)}
+    path, _, query = operation.path.partition("?")
+
+    def filled(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            argument = next((p.argument for p in operation.parameters if p.name == found[1]), found[1])
+            raise ArgumentRefused(f"Missing required path parameter '{argument}'.")
+        return values[found[1]]
+
+    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", filled, path)
+    before, after = urlsplit(operation.server), urlsplit(url)
+    if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+        raise ArgumentRefused("The path does not begin with '/', so the request would go to another host.")
+    return url, [(name, value) for name, _, value in (part.partition("=") for part in query.split("&") if part)]
+
+
+def _segment(parameter: Parameter, value: Any) -> str:
+    """Return a path parameter that stays within its segment."""
+    text = _text(parameter, value)
+    parts = text.replace("\\", "/").split("/")
+    if any(part in (".", "..") for part in parts):
+        # ADK's wire literal. Quoting leaves dots as they are, and a server may take `%2F` for a slash.
+        raise ArgumentRefused(
+            f"Path parameter {parameter.name!r} must not contain current-directory or parent-directory segments."
+        )
+    if not text:
+        raise ArgumentRefused(f"Path parameter {parameter.name!r} must not be empty: another path would be meant.")
+    return quote(text, safe="")
+
+
+def _headers(operation: Operation, given: JsonObject) -> dict[str, str]:
+    headers = {}
+    for parameter, value in _at("header", operation, given):
+        text = _text(parameter, value)
+        if not text.isascii() or not text.isprintable():
+            raise ArgumentRefused(f"Header parameter {parameter.name!r} must be printable ASCII, on one line.")
+        headers[parameter.name] = text
+    return headers
+
+
+def _set(headers: dict[str, str], name: str, value: str) -> None:
+    """Set a header, whatever the case in which another set it."""
+    for other in [other for other in headers if other.lower() == name.lower()]:
+        del headers[other]
+    headers[name] = value
+
+
+def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
+    """Return what a query or cookie parameter becomes, by OpenAPI's styles `form` and `deepObject`."""
+    name = parameter.name
+    if isinstance(value, dict) and not parameter.as_json:
+        fields = {key: _text(parameter, item) for key, item in value.items() if item is not None}
+        if parameter.style == "deepObject":
+            return [(f"{name}[{key}]", item) for key, item in fields.items()]
+        # An object's own keys would be parameters of any name, so the model could set what the author did not offer.
+        offered = parameter.schema.get("properties", {}) if isinstance(parameter.schema, dict) else {}
+        if parameter.explode and set(fields) <= set(offered):
+            return list(fields.items())
+        return [(name, ",".join(f"{key},{item}" for key, item in fields.items()))]
+    if isinstance(value, list) and parameter.explode and not parameter.as_json:
+        return [(name, _text(parameter, item)) for item in value if item is not None]
+    return [(name, _text(parameter, value))]
+
+
+def _text(parameter: Parameter, value: Any) -> str:
+    """Return a value as OpenAPI's style `simple` writes it. Source: ADK 2.13."""
+    text = json.dumps(value, ensure_ascii=False) if parameter.as_json else _simple(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ArgumentRefused(f"Parameter {parameter.name!r} is not valid Unicode.") from None
+    return text
+
+
+def _simple(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(_simple(item) for item in value if item is not None)
+    if isinstance(value, dict):
+        return ",".join(f"{key},{_simple(item)}" for key, item in value.items() if item is not None)
+    return str(value)
+
+
+def _body(operation: Operation, given: JsonObject) -> tuple[JsonObject, str | None]:
+    """Return the body as httpx takes it, and its media type when httpx does not write that itself."""
+    media_type = operation.media_type
+    if media_type is None:
+        return {}, None
+    parameters = [parameter for parameter in operation.parameters if parameter.location == "body"]
+    value: Any
+    if operation.whole_body:
+        value = given.get(parameters[0].argument) if parameters else None
+    else:
+        value = {p.name: given[p.argument] for p in parameters if p.argument in given}
+    if value is None:
+        return {}, None
+    kind = media_type.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return {"content": _json(value)}, media_type
+    if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
+        fields = {name: _form(item) for name, item in value.items() if item is not None}
+        return {"data": fields}, media_type
+    if kind == "multipart/form-data" and isinstance(value, dict):
+        parts = [(p, value[p.name]) for p in parameters if value.get(p.name) is not None]
+        # With a boundary that only httpx knows, so it writes the header.
+        return {"files": [(p.name, _part(p, item)) for p, item in parts]}, None
+    return {"content": value.encode() if isinstance(value, str) else _json(value)}, media_type
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise ArgumentRefused(f"The body cannot be written as JSON: {type(error).__name__}.") from None
+
+
+def _form(value: Any) -> Any:
+    return [_form(item) for item in value] if isinstance(value, list) else _field(value)
+
+
+def _field(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _simple(value)
+
+
+def _part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
+    """Return a part of a form: a file only where the specification has one."""
+    schema = parameter.schema if isinstance(parameter.schema, dict) else {}
+    is_file = schema.get("format") == "binary" or "contentMediaType" in schema
+    return (parameter.name if is_file else None), _field(value).encode()

@@ -1,24 +1,24 @@
-"""From a specification to operations. Source: adk-semantics 10; names and flattening are ADK's."""
+"""From a specification to operations and their schemas. Source: adk-semantics 10; names and flattening are ADK's."""
 
 import json
 import keyword
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
-from waystation.tools.openapi_tool.openapi_spec_parser.parameter_schema import (
-    UnknownReference,
-    resolved,
-    standing_alone,
-    with_known_types,
-)
 
+MAX_PARTS = 5_000
+"""How large the schema of one operation may become by writing references out; then it keeps them."""
+
+_NOT_JSON_SCHEMA = frozenset({"discriminator", "xml", "externalDocs"})
+_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 MAX_NAME_CHARS = 60
 """ADK's limit for names."""
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
@@ -42,6 +42,8 @@ class Parameter:
     style: str = ""
     as_json: bool = False
     """Whether the value is sent as a JSON text."""
+    description: str = ""
+    """What the specification says beside the schema."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +135,7 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
     operations: list[Operation] = []
     names: set[str] = set()
     for path, item in (document.get("paths") or {}).items():
-        where = f"{path}"
+        where = path
         try:
             shared = resolved(document, item) or {}
             for method in METHODS:
@@ -203,11 +205,11 @@ class _Reader:
     def operation(self, names: set[str]) -> Operation:
         raw = self._raw
         operation_id = raw.get("operationId") or snake_case(f"{self._path}_{self._method}")
-        media_type, body = self._body()
-        given = [*self._parameters(), *self._of_body(media_type, body)]
-        arguments = _numbered([argument for argument, _ in given])
+        media_type, fields, whole_body = self._body()
+        parameters = [*self._parameters(), *fields]
+        arguments = _numbered([parameter.argument for parameter in parameters])
         schemas, defs = standing_alone(
-            self._document, {argument: told["schema"] for argument, (_, told) in zip(arguments, given, strict=True)}
+            self._document, dict(zip(arguments, (parameter.schema for parameter in parameters), strict=True))
         )
         return Operation(
             name=_unique(snake_case(operation_id)[:MAX_NAME_CHARS], names),
@@ -217,75 +219,79 @@ class _Reader:
             path=self._path,
             server=self._base(),
             parameters=tuple(
-                _parameter(argument, told, schemas[argument])
-                for argument, (_, told) in zip(arguments, given, strict=True)
+                replace(parameter, argument=argument, schema=_described(schemas[argument], parameter.description))
+                for argument, parameter in zip(arguments, parameters, strict=True)
             ),
             defs=defs,
             media_type=media_type,
-            whole_body=bool(body) and not self._has_fields(body),
+            whole_body=whole_body,
             security=self._security(),
         )
 
-    def _parameters(self) -> Iterator[tuple[str, JsonObject]]:
-        """Yield the argument name and the rest of each parameter; the operation's own replace those of its path."""
-        found: dict[tuple[str, str], JsonObject] = {}
+    def _parameters(self) -> Iterator[Parameter]:
+        """Yield the parameters outside the body; the operation's own replace those of its path."""
+        raw: dict[tuple[str, Any], JsonObject] = {}
         for item in [*(self._raw.get("parameters") or []), *(self._item.get("parameters") or [])]:
             parameter = resolved(self._document, item)
-            found.setdefault((parameter["name"], parameter["in"]), parameter)
-        for (name, location), parameter in found.items():
+            raw.setdefault((parameter["name"], parameter["in"]), parameter)
+        for (name, location), parameter in raw.items():
             if location == "header" and name.lower() in _NO_PARAMETERS:
                 continue
             content: JsonObject = parameter.get("content") or {}
             holder: JsonObject = next(iter(content.values())) if content else parameter
             style = parameter.get("style") or ("form" if location in ("query", "cookie") else "simple")
-            told = {
-                "name": name,
-                "location": location,
-                "schema": holder.get("schema", {}),
-                "required": location == "path" or bool(parameter.get("required")),
-                "style": style,
-                "explode": parameter.get("explode", style == "form"),
-                "as_json": bool(content),
-                "about": parameter.get("description") or "",
-            }
-            yield self._argument(name, location), told
+            yield Parameter(
+                name=name,
+                argument=self._argument(name, location),
+                location=location,
+                schema=holder.get("schema", {}),
+                required=location == "path" or bool(parameter.get("required")),
+                style=style,
+                explode=parameter.get("explode", style == "form"),
+                as_json=bool(content),
+                description=parameter.get("description") or "",
+            )
+
+    def _body(self) -> tuple[str | None, list[Parameter], bool]:
+        """Return the first media type of the body, as in ADK; its parameters; and whether the only one is all of it."""
+        body = resolved(self._document, self._raw.get("requestBody")) or {}
+        content: JsonObject = body.get("content") or {}
+        if not content:
+            return None, [], False
+        media_type, holder = next(iter(content.items()))
+        schema = resolved(self._document, holder.get("schema", {}))
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if kind == "object":
+            fields = [
+                Parameter(
+                    name=name,
+                    argument=self._argument(name, "body"),
+                    location="body",
+                    schema=part,
+                    required=name in (schema.get("required") or ()),
+                )
+                for name, part in (schema.get("properties") or {}).items()
+            ]
+            return media_type, fields, False
+        name = "array" if kind == "array" else "body"
+        description = body.get("description") or ""
+        whole = Parameter(
+            name=name, argument=name, location="body", schema=holder.get("schema", {}), description=description
+        )
+        return media_type, [whole], True
 
     def _argument(self, name: str, location: str) -> str:
-        return argument_name(name, location, preserve=self._preserve_names)
-
-    def _body(self) -> tuple[str | None, Any]:
-        """Return how the body is sent, and its schema: the first media type, as in ADK."""
-        body = resolved(self._document, self._raw.get("requestBody")) or {}
-        for media_type, content in (body.get("content") or {}).items():
-            return media_type, content.get("schema", {})
-        return None, None
-
-    def _has_fields(self, body: Any) -> bool:
-        schema = resolved(self._document, body)
-        return isinstance(schema, dict) and schema.get("type") == "object"
-
-    def _of_body(self, media_type: str | None, body: Any) -> Iterator[tuple[str, JsonObject]]:
-        if media_type is None:
-            return
-        schema = resolved(self._document, body)
-        if self._has_fields(body):
-            required = set(schema.get("required") or ())
-            for name, part in (schema.get("properties") or {}).items():
-                told = {"name": name, "location": "body", "schema": part, "required": name in required}
-                yield self._argument(name, "body"), told
-            return
-        about = (resolved(self._document, self._raw.get("requestBody")) or {}).get("description") or ""
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        name = "array" if kind == "array" else "body"
-        yield name, {"name": name, "location": "body", "schema": body, "about": about}
+        """Return what a model calls a parameter. Source: ADK 2.13."""
+        argument = name if self._preserve_names else snake_case(name)
+        return f"param_{argument}" if keyword.iskeyword(argument) else argument or _UNNAMED.get(location, "value")
 
     def _base(self) -> str:
         if self._server is not None:
             return self._server
-        for holder in (self._raw, self._item, self._document):
-            for server in holder.get("servers") or ():
-                return server_url(server)
-        return ""
+        servers = next(
+            filter(None, (holder.get("servers") for holder in (self._raw, self._item, self._document))), None
+        )
+        return server_url(servers[0]) if servers else ""
 
     def _security(self) -> JsonObject | None:
         """Return the first scheme that is required; an empty requirement makes authentication optional."""
@@ -293,11 +299,9 @@ class _Reader:
         if not all(required):
             return None
         schemes = (self._document.get("components") or {}).get("securitySchemes") or {}
-        for requirement in required:
-            for name in requirement:
-                scheme: JsonObject | None = resolved(self._document, schemes.get(name))
-                return scheme
-        return None
+        name = next((name for requirement in required for name in requirement), None)
+        scheme: JsonObject | None = resolved(self._document, schemes.get(name))
+        return scheme
 
 
 def servers_of(document: JsonObject) -> Iterator[str]:
@@ -321,21 +325,10 @@ def server_url(server: JsonObject) -> str:
     )
 
 
-def joined(server: str, path: str) -> str:
-    """Return the URL of a path below a server."""
-    return server.rstrip("/") + path
-
-
 def is_absolute(url: str) -> bool:
     """Whether requests can be sent to a URL."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
-
-
-def argument_name(name: str, location: str, *, preserve: bool = False) -> str:
-    """Return what a model calls a parameter. Source: ADK 2.13."""
-    found = name if preserve else snake_case(name)
-    return f"param_{found}" if keyword.iskeyword(found) else found or _UNNAMED.get(location, "value")
 
 
 def snake_case(text: str) -> str:
@@ -365,8 +358,159 @@ def _unique(name: str, taken: set[str]) -> str:
     return found
 
 
-def _parameter(argument: str, told: JsonObject, schema: Any) -> Parameter:
-    about = told.pop("about", "")
-    if isinstance(schema, dict) and about and not schema.get("description"):
-        schema = {**schema, "description": about}
-    return Parameter(argument=argument, **{**told, "schema": schema})
+def _described(schema: Any, description: str) -> Any:
+    if isinstance(schema, dict) and description and not schema.get("description"):
+        return {**schema, "description": description}
+    return schema
+
+
+# Schemas of a specification, as JSON schemas that stand by themselves.
+
+
+class UnknownReference(ValueError):
+    """A `$ref` names nothing in the document."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        super().__init__(f"`$ref` {ref!r} names nothing in the document; only references within it are followed.")
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def resolved(document: JsonObject, value: Any) -> Any:
+    """Return what a value refers to, or the value itself.
+
+    Raises:
+        UnknownReference: It refers to nothing in the document, or to itself.
+    """
+    seen: set[str] = set()
+    while isinstance(value, dict) and isinstance(value.get("$ref"), str):
+        ref = value["$ref"]
+        if ref in seen:
+            raise UnknownReference(ref)
+        seen.add(ref)
+        value = _target(document, ref)
+    return value
+
+
+def _target(document: JsonObject, ref: str) -> Any:
+    if not ref.startswith("#/"):
+        raise UnknownReference(ref)
+    found: Any = document
+    for part in unquote(ref[2:]).split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        elif isinstance(found, dict) and key in found:
+            found = found[key]
+        else:
+            raise UnknownReference(ref)
+    return found
+
+
+def standing_alone(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return schemas by the same keys, and the `$defs` that they refer to.
+
+    References are written out, as in ADK. A schema that refers to itself goes into `$defs`, and so does all that is
+    referred to when writing it out would make the schemas large: ten references can stand for a million.
+
+    Raises:
+        UnknownReference: A reference names nothing in the document.
+    """
+    try:
+        return _Walk(document, inline=True).all(schemas)
+    except _TooLarge:
+        return _Walk(document, inline=False).all(schemas)
+
+
+class _Walk:
+    def __init__(self, document: JsonObject, *, inline: bool) -> None:
+        self._document, self._inline = document, inline
+        self._names: dict[str, str] = {}
+        self._defs: dict[str, Any] = {}
+        self._parts = 0
+        # In OpenAPI 3.0 a schema is not quite a JSON schema.
+        self._old = str(document.get("openapi", "")).startswith("3.0")
+
+    def all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        found = {key: self.of(schema, ()) for key, schema in schemas.items()}
+        while len(self._defs) < len(self._names):  # writing one out may name further ones
+            ref, name = list(self._names.items())[len(self._defs)]
+            self._defs[name] = self.of(_target(self._document, ref), (ref,))
+        return found, self._defs
+
+    def of(self, schema: Any, above: tuple[str, ...]) -> Any:
+        """Return one schema; `above` are the references that led to it."""
+        self._parts += 1
+        if self._inline and self._parts > MAX_PARTS:
+            raise _TooLarge
+        if not isinstance(schema, dict):
+            return schema  # True and False are schemas, too
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            return self._referred(ref, schema, above)
+        written: JsonObject = {}
+        for key, value in schema.items():
+            if key in _NOT_JSON_SCHEMA:
+                continue
+            if key in _OF_SCHEMAS and isinstance(value, dict):
+                written[key] = {name: self.of(item, above) for name, item in value.items()}
+            elif isinstance(value, dict) and key not in ("default", "example", "const"):
+                written[key] = self.of(value, above)
+            elif isinstance(value, list) and key in ("allOf", "anyOf", "oneOf", "prefixItems"):
+                written[key] = [self.of(item, above) for item in value]
+            else:
+                written[key] = value
+        return _modern(written) if self._old else written
+
+    def _referred(self, ref: str, schema: JsonObject, above: tuple[str, ...]) -> Any:
+        target = _target(self._document, ref)
+        beside = {key: value for key, value in schema.items() if key in ("description", "default", "title")}
+        if self._inline and ref not in above:
+            found = self.of(target, (*above, ref))
+            return {**found, **beside} if isinstance(found, dict) else found
+        if ref not in self._names:
+            name = ref.rsplit("/", 1)[1]
+            taken = set(self._names.values())
+            self._names[ref] = name if name not in taken else f"{name}_{len(taken)}"
+        return {"$ref": f"#/$defs/{self._names[ref]}", **beside}
+
+
+def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
+    """Return a document whose schemas have no types but those of JSON schema: some generators write `Any`, or shout.
+
+    Source: ADK 2.13.
+    """
+    if isinstance(value, list):
+        return [with_known_types(item, in_schema=in_schema) for item in value]
+    if not isinstance(value, dict):
+        return value
+    written = {
+        key: with_known_types(item, in_schema=in_schema or key in ("schema", "schemas")) for key, item in value.items()
+    }
+    kind = written.get("type")
+    # A property may be called `type`; then it is a schema, and no text.
+    if in_schema and isinstance(kind, str):
+        if kind.lower() in _TYPES:
+            written["type"] = kind.lower()
+        else:
+            del written["type"]
+    return written
+
+
+def _modern(schema: JsonObject) -> JsonObject:
+    """Return a schema of OpenAPI 3.0 as JSON schema has it."""
+    if schema.pop("nullable", False) is True:
+        kind = schema.get("type")
+        if isinstance(kind, str):
+            schema["type"] = [kind, "null"]
+        if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+            schema["enum"] = [*schema["enum"], None]
+    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(schema.get(bound), bool):
+            exclusive = schema.pop(bound)
+            if exclusive and limit in schema:
+                schema[bound] = schema.pop(limit)
+    return schema

@@ -1,4 +1,4 @@
-"""Code that uses `user:` and `app:` state although nobody could know."""
+"""Code that uses `user:` and `app:` state although its app declines to read it."""
 
 import asyncio
 from typing import Any
@@ -12,25 +12,25 @@ from waystation.apps import App
 from waystation.testing import calls, responses, says
 
 
-def unforeseen(*replies: Any, **fields: Any) -> App:
-    """An app that says it uses no such state."""
+def without_scopes(*replies: Any, **fields: Any) -> App:
+    """Return an app that reads no such state."""
     return App(name="shop", root_agent=agent(*replies, **fields), state_scopes=False)
 
 
-async def test_a_read_is_told_what_to_declare(serve: Serve, app: str) -> None:
+async def test_a_read_is_told_what_to_change(serve: Serve, app: str) -> None:
     """A default would hide what is stored."""
-    clerk = unforeseen(calls(("recall", {"key": "user:name"})), says("ok"), tools=(recall,))
+    clerk = without_scopes(calls(("recall", {"key": "user:name"})), says("ok"), tools=(recall,))
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app)
     [(_, response)] = responses(model_of(clerk.root_agent).requests[-1])
     assert response["error_type"] == "ScopesNotRead"
     assert "'user:name'" in response["error"]
-    assert "App(..., state_scopes=True)" in response["error"]
+    assert "`state_scopes=False`" in response["error"]
 
 
 async def test_a_write_is_stored_all_the_same_and_can_be_read_back(serve: Serve, app: str) -> None:
     """Nothing a tool did should vanish."""
-    clerk = unforeseen(
+    clerk = without_scopes(
         calls(("remember", {"key": "user:name", "value": "Ada"})), calls(("recall", {"key": "user:name"})), says("ok")
     )
     async with serve(clerk) as env:
@@ -39,9 +39,9 @@ async def test_a_write_is_stored_all_the_same_and_can_be_read_back(serve: Serve,
     assert responses(model_of(clerk.root_agent).requests[-1])[-1] == ("recall", {"result": "Ada"})
 
 
-async def test_a_template_is_told_what_to_declare(serve: Serve, app: str) -> None:
+async def test_a_template_is_told_what_to_change(serve: Serve, app: str) -> None:
     """Also an optional one: what is stored would be left out in silence."""
-    clerk = unforeseen(says("ok"), instruction="Serve {user:name?}", tools=())
+    clerk = without_scopes(says("ok"), instruction="Serve {user:name?}", tools=())
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "go", app=app)
         with pytest.raises(Exception, match="failed"):

@@ -7,16 +7,14 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.core.payload import JsonObject
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.calling import invoke
-from waystation.tools.declaration import declaration, settled
+from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.signature import explained
+from waystation.tools.functions import explained, invoke
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.vertex import flattened, on_vertex
 
 
-class ForeignTool(FunctionTool):
+class FrameworkTool(FunctionTool):
     """A tool of another framework; `func` is called with the arguments that fit its schema, by name."""
 
     def __init__(
@@ -83,7 +81,4 @@ class ForeignTool(FunctionTool):
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
         args = args or {}
-        return self.refused(args) or await invoke(self.func, self._bound(self.taken(args)))
-
-    def _bound(self, args: JsonObject) -> inspect.BoundArguments:
-        return inspect.signature(self.func).bind(**args)
+        return self.refused(args) or await invoke(self.func, inspect.signature(self.func).bind(**self.taken(args)))

@@ -1,9 +1,10 @@
-"""What a function takes: as a model sees it, and as Python calls it.
+"""Functions of authors: what they take, as a model sees it and as Python calls it, and how they are called.
 
 One pydantic model per function both describes the arguments and coerces them, so that what is declared is
 what is accepted.
 """
 
+import asyncio
 import dataclasses
 import functools
 import inspect
@@ -12,7 +13,7 @@ import sys
 import types
 import typing
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Annotated, Any
 
 import docstring_parser
@@ -22,6 +23,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
 from waystation.core.errors import InvalidTool, NotJson
+from waystation.core.event import Event
 from waystation.core.payload import JsonObject, plain
 from waystation.tools.tool_context import ToolContext
 
@@ -198,6 +200,11 @@ class Signature:
             settings["description"] = self._described[name]
         return (annotation, Field(**settings))
 
+    @property
+    def mandatory(self) -> list[str]:
+        """The parameters that have no default."""
+        return [name for name in self.annotations if self.python.parameters[name].default is EMPTY]
+
     def missing(self, args: JsonObject) -> list[str]:
         """Return the mandatory parameters that `args` lacks, in the order of the signature."""
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
@@ -263,10 +270,6 @@ class Signature:
         if rest is not None:
             taken[rest] = {name: value for name, value in arguments.items() if name not in self.annotations}
         return self.bound(taken, context)
-
-    def explain(self, error: ValidationError) -> list[str]:
-        """Return, one line for each parameter at fault, what is wrong with its argument."""
-        return explained(error, self.annotations)
 
 
 def explained(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
@@ -351,3 +354,98 @@ def _remedy(annotation: Any) -> str:
     if typing.is_typeddict(annotation):
         return "import TypedDict from typing_extensions"
     return "use plain types, dataclasses or pydantic models"
+
+
+class OneOutput:
+    """What a generator yields: at most one value is its output, and None is no value. Source: adk-semantics 1.8."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def take(self, yielded: Any) -> None:
+        """Take in one yielded value.
+
+        Raises:
+            ValueError: There is an output already; the text is ADK's.
+            TypeError: It is an event.
+        """
+        if yielded is None:
+            return
+        if isinstance(yielded, Event):
+            raise TypeError("A tool cannot yield events; yield its one output, and write to `tool_context.state`.")
+        if self.value is not None:
+            raise ValueError("Output already set. A node can produce at most one output.")
+        whole = isinstance(yielded, BaseModel) and not type(yielded).__module__.startswith("google.genai")
+        self.value = yielded.model_dump() if whole else yielded
+
+
+async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
+    """Call a function that decides something, with those of the arguments that it takes."""
+    return bool(await invoke(function, Signature(function, name_of(function)).bound_to(arguments, context)))
+
+
+async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    """Call a function of any kind and return its result; sync ones run in a thread, with our contextvars."""
+    if _is(inspect.isasyncgenfunction, function):
+        return await _awaited(_last(function(*bound.args, **bound.kwargs)))
+    if _is(inspect.iscoroutinefunction, function):
+        return await _awaited(function(*bound.args, **bound.kwargs))
+    result = await asyncio.to_thread(_called, function, bound)
+    if inspect.isawaitable(result):  # a sync wrapper around an async function
+        return await _awaited(result)
+    return result
+
+
+def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    if inspect.isroutine(function) or isinstance(function, functools.partial | type):
+        return kind(function)
+    return kind(type(function).__call__)
+
+
+def _called(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    try:
+        result = function(*bound.args, **bound.kwargs)
+        return _exhausted(result) if _is(inspect.isgeneratorfunction, function) else result
+    except (StopIteration, SystemExit, asyncio.CancelledError) as error:
+        raise _contained(error) from error
+
+
+def _exhausted(generator: Generator[Any, None, Any]) -> Any:
+    output = OneOutput()
+    try:
+        for yielded in generator:
+            output.take(yielded)
+    finally:
+        generator.close()
+    return output.value
+
+
+async def _last(generator: AsyncGenerator[Any, None]) -> Any:
+    output = OneOutput()
+    try:
+        async for yielded in generator:
+            output.take(yielded)
+    finally:
+        await generator.aclose()
+    return output.value
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except SystemExit as error:
+        raise _contained(error) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _contained(error) from error
+
+
+def _contained(error: BaseException) -> RuntimeError:
+    """Return an exception to raise instead of one that must not reach the event loop.
+
+    StopIteration out of a thread is never delivered, so its caller would wait for ever; SystemExit would end
+    the whole worker; and CancelledError, when nobody cancelled, would read as if the call had been cancelled.
+    """
+    return RuntimeError(f"{error!r} was raised out of the tool.")

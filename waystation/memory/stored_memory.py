@@ -1,0 +1,190 @@
+"""Memories as they are kept, and the words by which they are found, whatever place keeps them."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from waystation.core.errors import InputValidationError, NotJson
+from waystation.core.payload import JsonObject, digest, plain
+from waystation.memory.base_memory_service import BaseMemoryService
+
+if TYPE_CHECKING:
+    from waystation.core.event import Event
+    from waystation.memory.memory_entry import MemoryEntry
+    from waystation.tools.session import Session
+
+_SPACELESS = re.compile(
+    # Thai, Lao, Myanmar, Khmer; kana; Han.
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""A character of a script that puts no spaces between words: each counts as a word of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredMemory:
+    """What is kept of one memory."""
+
+    id: str
+    content: JsonObject
+    """A genai Content as JSON."""
+    author: str | None
+    timestamp: str | None
+    """ISO 8601."""
+    custom_metadata: JsonObject
+    session_id: str | None = None
+    """In which session it was said, when whoever added it knew."""
+
+    @property
+    def text(self) -> str:
+        """What it is found by: its visible text."""
+        parts = self.content.get("parts") or ()
+        return " ".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
+
+    def entry(self) -> MemoryEntry:
+        """Return it as authors see it."""
+        from google.genai.types import Content
+
+        from waystation.memory.memory_entry import MemoryEntry
+
+        return MemoryEntry(
+            id=self.id,
+            content=Content.model_validate(self.content),
+            author=self.author,
+            timestamp=self.timestamp,
+            custom_metadata=self.custom_metadata,
+        )
+
+
+class StoringMemoryService(BaseMemoryService):
+    """A service that keeps `StoredMemory` objects."""
+
+    @abc.abstractmethod
+    async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
+        """Keep those memories of a user whose ids are new."""
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Remember all events of a session."""
+        await self._add(session.app_name, session.user_id, _of_events(session.events, session_id=session.id))
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember some events."""
+        await self._add(app_name, user_id, _of_events(events, custom_metadata, session_id=session_id))
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[MemoryEntry],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember something that nobody said in a session."""
+        await self._add(app_name, user_id, _of_entries(memories, custom_metadata))
+
+
+def _of_events(
+    events: Iterable[Event], metadata: Mapping[str, object] | None = None, *, session_id: str | None = None
+) -> list[StoredMemory]:
+    """Return those events of a session that say something, as they are kept.
+
+    Raises:
+        InputValidationError: An event, or the metadata, cannot be written as JSON.
+    """
+    about = _json(metadata or {})
+    times = ((event, datetime.fromtimestamp(event.timestamp, UTC).isoformat()) for event in events)
+    memories = [_stored(event, time, about, session_id) for event, time in times]
+    return [memory for memory in memories if memory.text.strip()]
+
+
+def _of_entries(entries: Iterable[MemoryEntry], metadata: Mapping[str, object] | None = None) -> list[StoredMemory]:
+    """Return memories that an author wrote, as they are kept.
+
+    Raises:
+        InputValidationError: One of them, or the metadata, cannot be written as JSON.
+    """
+    about = _json(metadata or {})
+    return [_stored(entry, entry.timestamp, about | _json(entry.custom_metadata)) for entry in entries]
+
+
+def _stored(
+    item: Event | MemoryEntry, timestamp: str | None, metadata: JsonObject, session_id: str | None = None
+) -> StoredMemory:
+    content = _json(item.content or {})
+    return StoredMemory(
+        # The same text again is the same memory, so that a retried activity adds nothing.
+        id=item.id or f"memory-{digest([content, item.author, item.timestamp])[:32]}",
+        content=content,
+        author=item.author or None,
+        timestamp=timestamp,
+        custom_metadata=metadata,
+        session_id=session_id,
+    )
+
+
+def _json(value: Any) -> JsonObject:
+    """Return a Content of either form, or a dictionary, as plain JSON."""
+    try:
+        if hasattr(value, "model_dump"):
+            value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        content: JsonObject = plain(value)
+    except (ValueError, NotJson) as error:
+        raise InputValidationError(f"A memory has to be JSON: {error}") from None
+    return content
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text in lower case."""
+    return {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
+
+
+def searchable_words(text: str) -> set[str]:
+    """Return what a memory is found by: its words, and the Latin and other runs of words that mix scripts."""
+    words = words_of(text)
+    mixed = [word for word in words if not word.isascii()]
+    return words.union("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
+
+
+def spaced(text: str) -> str:
+    """Return a text with spaces around every character of a script that has none, for an index that splits at them."""
+    return _SPACELESS.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
+
+
+def terms(query: str) -> list[str]:
+    """Return what a query looks for, each once and in its order: a word, or adjacent characters of a spaceless script.
+
+    Only letters, digits, marks and single spaces are in it.
+    """
+    found: dict[str, None] = {}
+    runs = itertools.groupby(unicodedata.normalize("NFC", query), _kind)
+    for kind, run in runs:
+        if kind:
+            text = "".join(run).lower()
+            found[" ".join(text) if kind == "spaceless" else text] = None
+    return list(found)
+
+
+def _kind(character: str) -> str:
+    if _SPACELESS.match(character):
+        return "spaceless"
+    return "word" if unicodedata.category(character)[0] in "LMN" else ""
+
+
+def _is_latin(character: str) -> bool:
+    if character.isascii():
+        return character.isalnum() or character == "_"
+    return unicodedata.name(character, "").startswith("LATIN")
