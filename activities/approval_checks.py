@@ -23,8 +23,11 @@ from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import ids, responses
-from waystation.core.answer import Answer
-from waystation.core.authority import check_authority
+from waystation.core.activity_io import ToolCallInput, ToolOutcome
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.decision import check_authority
+from waystation.core.approval.policy import Verified, call_digest
+from waystation.core.approval.verification import Review, ReviewInput
 from waystation.core.call import CallState
 from waystation.core.errors import (
     AnswerRefused,
@@ -37,12 +40,9 @@ from waystation.core.errors import (
     UnknownAgent,
     UnknownCall,
 )
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
-from waystation.core.policy import Verified, call_digest
-from waystation.core.review import Review, ReviewInput
 from waystation.core.settings import ActivitySettings
-from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.json_schema import mistakes
@@ -121,7 +121,7 @@ class Reviewer:
     async def _reviewed(self, params: ReviewInput, log: Log, namespace: str) -> Review:
         review = Review()
         try:
-            answer, call = log.submitted.get(params.ref), log.calls.get(params.call)
+            answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
                 raise UnknownCall(f"No answer to {params.call!r} is to be looked into.")
             if answer.token is not None:
@@ -129,7 +129,7 @@ class Reviewer:
                 who, nonce = await self._verified(answer, answer.token, namespace, approval_id)
                 review = Review(who=who, nonce=nonce)
             # Before anything is said about values: who may not answer does not learn what would fit either.
-            requester = (log.input.requester or log.input.user_id) if log.input else ""
+            requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
             check_authority(call, answer, review.who, requester)
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._edited(params.root, log, call, answer.args)
@@ -172,7 +172,7 @@ class Reviewer:
         conversation = await self._sessions.conversation(log)
         contexts = Contexts.of(
             log,
-            log.works[call.turn],
+            log.state.runs[call.turn],
             self._services,
             scopes_read=root.state_scopes,
             said=conversation,

@@ -19,14 +19,12 @@ from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import listed
 from waystation.agents.llm_agent import CALLBACKS
 from waystation.agents.tree import shape_of, transfer_target
+from waystation.core.activity_io import AgentShape, ModelReply, Said, ToolOutcome
+from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions, text_of
 from waystation.core.errors import NotJson, StoreFailed, WaystationError
-from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
-from waystation.core.model_call import ModelReply, Said
+from waystation.core.log.invocation_state import AgentRun
 from waystation.core.payload import JsonObject
 from waystation.core.settings import ActivitySettings
-from waystation.core.shape import AgentShape
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.work import Work
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools import BaseTool, CallbackContext, ToolContext
@@ -222,7 +220,7 @@ class AgentCallbacks:
     """Enters and leaves one agent, with the callbacks around it. Both raise CallbackRaised."""
 
     agent: BaseAgent
-    work: Work
+    work: AgentRun
     hooks: Hooks
     contexts: Contexts
 

@@ -13,17 +13,25 @@ from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core import fork, segment
-from waystation.core.continued import Archived, ArchiveInput, ChildInput, ChildOutcome
-from waystation.core.entry import Entry, Failure, ModelReplied
+from waystation.core.activity_io import Position
 from waystation.core.errors import ForeignHistory, InvalidInput, StoreFailed
-from waystation.core.facts import Started
-from waystation.core.lineage import Fork
-from waystation.core.log import Log
-from waystation.core.model_call import Position
-from waystation.core.projection import Projection
-from waystation.core.snapshot import Snapshot
-from waystation.core.wire import InvocationInput
+from waystation.core.log import fork
+from waystation.core.log.entry import Entry, Failure, ModelReplied
+from waystation.core.log.facts import Started
+from waystation.core.log.log import Log
+from waystation.core.log.projection import Projection
+from waystation.core.log.snapshot import (
+    Archived,
+    ArchiveInput,
+    ChildInput,
+    ChildOutcome,
+    SegmentRef,
+    Snapshot,
+    entries_from_json,
+    entries_to_json,
+    pack_entries,
+)
+from waystation.core.wire import Fork, InvocationInput
 from waystation.history import (
     HistoryReader,
     continued_as,
@@ -68,13 +76,13 @@ class CarryOver:
         with beating(), failing_as("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
             history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
             read = await decode_events(history.events, self._client.data_converter)
-            data = segment.pack(_entries_of(workflow_id, read, params.since, upto))
+            data = pack_entries(_entries_of(workflow_id, read, params.since, upto))
             # So that the next run finds the whole log in this process.
             await self._logs.at(workflow_id, run_id, params)
             if len(data) <= params.inline:
                 return Archived(upto=upto).encode()
             digest = await self._blobs.put(data)
-        ref = segment.SegmentRef(digest=digest, size=len(data), entries=upto - params.since)
+        ref = SegmentRef(digest=digest, size=len(data), entries=upto - params.since)
         events.info("archive.completed", invocation_id=workflow_id, entries=ref.entries, size=ref.size)
         return Archived(upto=upto, segment=ref).encode()
 
@@ -88,9 +96,9 @@ class CarryOver:
         with beating(), failing_as("fork.failed", final=(InvalidInput,)):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", position)
-                assert log.input is not None
-                assert log.input.fork is not None
-                return (await self._taken(log.input, log.input.fork)).encode()
+                assert log.state.input is not None
+                assert log.state.input.fork is not None
+                return (await self._taken(log.state.input, log.state.input.fork)).encode()
             except ForeignHistory as error:
                 raise InvalidInput(str(error)) from None
 
@@ -106,22 +114,22 @@ class CarryOver:
         now = activity.info().current_attempt_scheduled_time.timestamp()
         entries = fork.taken(source, wanted.model_copy(update={"run_id": run_id}), started, now)
         built = Log(activity.info().workflow_id or "").extend(entries)
-        assert built.input is not None
+        assert built.state.input is not None
         if overrides:
-            self._check_overridden(built.root, built.input.agent, wanted.agent or built.input.agent)
+            self._check_overridden(built.state.root, built.state.input.agent, wanted.agent or built.state.input.agent)
         signals, updates = fork.counted(entries)
         taken = fork.TakenOver(
-            input=built.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
+            input=built.state.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
             snapshot=Snapshot.of(built),
             signals=signals,
             updates=updates,
             search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in entries),
         )
-        packed = segment.pack(entries)
+        packed = pack_entries(entries)
         if len(packed) <= MAX_INLINE_BYTES:
-            taken = taken.model_copy(update={"tail": tuple(segment.to_json(entries))})
+            taken = taken.model_copy(update={"tail": tuple(entries_to_json(entries))})
         else:
-            ref = segment.SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
+            ref = SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
             taken = taken.model_copy(update={"segments": (ref,)})
         if (size := len(taken.encode())) > MAX_BYTES:
             raise InvalidInput(f"State and open calls are {size} bytes; at most {MAX_BYTES} can be taken over.")
@@ -198,7 +206,7 @@ def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, u
     for fact in HistoryReader().read(history):
         projection.feed([fact])
         if isinstance(fact, Started) and (carried := fact.carried()):
-            inherited = segment.from_json(carried[1].tail)
+            inherited = entries_from_json(carried[1].tail)
     projection.flush()
     log = projection.log
     entries = [*inherited, *log.entries]

@@ -8,16 +8,15 @@ from waystation.activities.activity_attempt import Heart
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.core import ids
+from waystation.core.activity_io import ToolCallInput
 from waystation.core.call import CallState
-from waystation.core.conversation import Conversation
-from waystation.core.event import EventActions, ToolConfirmation
-from waystation.core.log import Log
+from waystation.core.conversation.conversation import Conversation
+from waystation.core.conversation.event import EventActions, ToolConfirmation
+from waystation.core.log.invocation_state import AgentRun, SessionState
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, copy_json
 from waystation.core.settings import ActivitySettings
-from waystation.core.state import StateFold
-from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import InvocationInput
-from waystation.core.work import Work
 from waystation.tools.services import Services
 from waystation.tools.session import Session
 from waystation.tools.state import State
@@ -45,7 +44,7 @@ class Contexts:
     def of(
         cls,
         log: Log,
-        work: Work,
+        work: AgentRun,
         services: Services,
         step: str = "",
         said: Conversation | None = None,
@@ -55,7 +54,7 @@ class Contexts:
     ) -> "Contexts":
         """Return what makes contexts for `work`, with the state as it is recorded."""
         limits = limits or ActivitySettings()
-        return cls(log, work.agent, work.branch, log.state, services, step, said, scopes_read, limits)
+        return cls(log, work.agent, work.branch, log.state.session.values, services, step, said, scopes_read, limits)
 
     @property
     def conversation(self) -> Conversation:
@@ -70,9 +69,9 @@ class Contexts:
         """Return the same over the state as it is once `actions` have been applied."""
         if actions is None:
             return self
-        fold = StateFold(self.state)
+        fold = SessionState(self.state)
         fold.apply(actions)
-        return replace(self, state=fold.value)
+        return replace(self, state=fold.values)
 
     def readonly(self) -> ReadonlyContext:
         """Return the context of instruction providers and toolsets."""
@@ -113,8 +112,8 @@ class Contexts:
     @functools.cached_property
     def _everywhere(self) -> JsonObject:
         """What all of them are told alike, whatever becomes of their states."""
-        started = self.log.input
-        user = next((event.content for event in self.log.events if event.author == "user"), None)
+        started = self.log.state.input
+        user = next((event.content for event in self.log.state.events if event.author == "user"), None)
         about: JsonObject = {
             "invocation_id": self.log.invocation_id,
             "agent_name": self.agent,

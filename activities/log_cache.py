@@ -13,13 +13,14 @@ from typing import Protocol
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core.continued import Carried, extend
-from waystation.core.entry import Body
+from waystation.core.activity_io import Position
 from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.facts import Scheduled, Started
-from waystation.core.log import Log
-from waystation.core.model_call import Position
-from waystation.core.projection import Projection, Sources, catch_up, position_of
+from waystation.core.log.entry import Body
+from waystation.core.log.entry_ref import EntryRef
+from waystation.core.log.facts import Scheduled, Started
+from waystation.core.log.log import Log
+from waystation.core.log.projection import Projection, Sources, catch_up, position_of
+from waystation.core.log.snapshot import Carried, extend_log
 from waystation.history import HistoryReader, fetch_events_after
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw
@@ -51,7 +52,7 @@ class Logs(Protocol):
     async def keep(self, data: bytes) -> None:
         """Keep a large result."""
 
-    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+    def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
         """Remember a result that this process made."""
 
 
@@ -103,14 +104,14 @@ class LogCache:
         self._trim()
         return run.log
 
-    def expect(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
+    def expect(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
         """Remember what a workflow of this process was given; its activities will come for it."""
         run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
             self.put(run_id, ref, body, size)
         elif not run.log.length and not run.lock.locked():
             run.carried = body
-            run.sources.go_on(body)
+            run.sources.continue_from(body)
         self._trim()
 
     def _run(self, workflow_id: str, run_id: str) -> _Run:
@@ -120,7 +121,7 @@ class LogCache:
             self._runs.move_to_end(run_id)
         return run
 
-    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+    def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
         """Remember a result that this process made, so that it need not read it back."""
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
@@ -135,7 +136,7 @@ class LogCache:
         for event in events:
             for fact in run.reader.read([event]):
                 if isinstance(fact, Started) and not run.log.length and (given := fact.carried()):
-                    run.sources.go_on(given[1])
+                    run.sources.continue_from(given[1])
                     await self._continue(run_id, run, given[1])
                     applied = {entry.ref for entry in run.log.entries}
                 ref = run.sources.learn(fact)
@@ -157,11 +158,11 @@ class LogCache:
         for event in await fetch_events_after(self._client, workflow_id, run_id, 0):
             for fact in reader.read([event]):
                 if isinstance(fact, Started) and (given := fact.carried()):
-                    await extend(log, given[1], self._blobs.get)
+                    await extend_log(log, given[1], self._blobs.get)
                 projection.feed([fact])
         projection.flush()
         if not {*position.new} <= {
-            entry.ref for entry in projection.log.since(min(position.at, projection.log.length))
+            str(entry.ref) for entry in projection.log.since(min(position.at, projection.log.length))
         }:
             return False
         if projection.log.length < position.at + len(position.new):
@@ -177,7 +178,7 @@ class LogCache:
             self._forget(carried.run_id, before)
             run.log = before.log
             self._grow(run_id, run, before.size)
-        await extend(run.log, carried, self._blobs.get)
+        await extend_log(run.log, carried, self._blobs.get)
         run.carried = None
 
     def _grow(self, run_id: str, run: _Run, size: int) -> None:
@@ -206,6 +207,6 @@ class HandOver(Interceptor):
         """Give workflows the function by which they say it."""
         input.unsafe_extern_functions[HAND_OVER] = self._deliver
 
-    def _deliver(self, workflow_id: str, run_id: str, ref: str, body: Body | Carried, size: int) -> None:
+    def _deliver(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
         # Workflows run in threads.
         self._loop.call_soon_threadsafe(self._logs.expect, workflow_id, run_id, ref, body, size)

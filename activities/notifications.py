@@ -24,12 +24,12 @@ from waystation.activities.activity_attempt import Heart, activity_failure, beat
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, Section, read_configuration, read_secret
 from waystation.core import ids, summary
+from waystation.core.approval.notification import NoticeReport, NotifyInput, Occasion, address
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall, WaystationError
-from waystation.core.log import Log
-from waystation.core.notice import NoticeReport, NotifyInput, Occasion, address
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, digest, encode
-from waystation.core.places import trusted
+from waystation.core.urls import trusted
 
 if TYPE_CHECKING:
     from apprise import Apprise
@@ -291,7 +291,7 @@ class Notifier:
         with beating() as heart:
             with failing_as("notice.failed", final=(ForeignHistory, UnknownCall)):
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-                call = log.calls.get(params.function_call_id)
+                call = log.state.calls.get(params.function_call_id)
                 if call is None:
                     raise UnknownCall("The call is not found.")
             deliveries = _Deliveries(heart, *info.heartbeat_details)
@@ -396,7 +396,7 @@ def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, li
         at: When, in seconds since 1970: it does not change from attempt to attempt.
     """
     asked = summary.call(call.name, call.args)
-    requester = (log.input.requester or log.input.user_id) if log.input else ""
+    requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
     lines = [asked, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
     if call.asks and call.asks.hint and not call.asks.hint.startswith("Please approve or reject the tool call"):
         lines.append(f"Why: {_line(call.asks.hint)}")
@@ -417,7 +417,7 @@ def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, li
         "tool": call.name,
         "summary": asked,
         "digest": call.digest,
-        "user_id": log.input.user_id if log.input else "",
+        "user_id": log.state.input.user_id if log.state.input else "",
         "requester": requester,
         "requested_at": params.requested_at,
         "deadline": params.deadline,

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.activities.activity_attempt import activity_failure, beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.scope import (
     APPLY_SIGNAL,
@@ -88,12 +88,12 @@ class ScopeKeeper:
             ApplicationError: The server refuses what is sent.
             StoreFailed: A scope did not take it in time.
         """
-        if (last := log.scopes_untold()) is not None:
-            await self._deliver(log, run, log.scopes_told, last)
+        if (last := log.state.unflushed()) is not None:
+            await self._deliver(log, run, log.state.session.scopes_flushed, last)
 
     async def _deliver(self, log: Log, run: str, after: int, last: int) -> list[RefusedDelta]:
         refused: list[RefusedDelta] = []
-        deltas = log.scope_deltas(run, after, last)
+        deltas = log.state.scope_deltas(run, after, last)
         for prefix in dict.fromkeys(prefix for prefix, _ in deltas):
             refused += await self._deliver_to(prefix, log, [delta for scope, delta in deltas if scope == prefix])
         for delta in refused:
@@ -102,7 +102,7 @@ class ScopeKeeper:
         return refused
 
     async def _deliver_to(self, prefix: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
-        started = log.input
+        started = log.state.input
         assert started is not None
         try:
             scope_id = user_scope(started.app, started.user_id) if prefix == USER else app_scope(started.app)

@@ -16,18 +16,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.core import ids, segment
-from waystation.core.continued import Fetch
-from waystation.core.conversation import Conversation
-from waystation.core.entry import Entry, MessageJoined, ModelReplied
+from waystation.core import ids
+from waystation.core.conversation.conversation import Conversation
 from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.log import Log
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.entry import Entry, MessageJoined, ModelReplied
+from waystation.core.log.log import Log
+from waystation.core.log.projection import Projection
+from waystation.core.log.snapshot import Fetch, SegmentRef, entries_to_json
 from waystation.core.payload import JsonObject, encode
-from waystation.core.projection import Projection
-from waystation.core.report import MAX_REPORT_BYTES, Report, SessionLink, changes
-from waystation.core.segment import SegmentRef
-from waystation.core.session_data import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
-from waystation.core.wire import CHILD_ENDED_SIGNAL
+from waystation.core.session import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
+from waystation.core.wire import CHILD_ENDED_SIGNAL, MAX_REPORT_BYTES, Report, SessionLink, changes
 from waystation.history import (
     HistoryReader,
     SessionReader,
@@ -79,7 +78,7 @@ class Sessions:
         Raises:
             ApplicationError: What was said before it cannot be read now.
         """
-        link = log.input.session if log.input else None
+        link = log.state.input.session if log.state.input else None
         if link is None:
             return Conversation(log)
         try:
@@ -128,7 +127,7 @@ class Sessions:
                     log = await turn.log()
                     # Only its own history counts: anybody may send a signal that announces the end, and the session may
                     # have passed over the true one just before it continued as new.
-                    if turn.announced and not log.ended:
+                    if turn.announced and not log.state.outcome.ended:
                         await _closed(self._client.get_workflow_handle(invocation_id))
                         log = await turn.log()
                     collected = await self._report(log, turn, params)
@@ -147,23 +146,23 @@ class Sessions:
             return Collected(number=params.number, status="running")
         if status == "waiting" and (params.at is None or after.length == params.since):
             return Collected(number=params.number, status=status)
-        if after.ended and after.ended.status in ("terminated", "timed_out"):
+        if after.state.outcome.ended and after.state.outcome.ended in ("terminated", "timed_out"):
             await self._scopes.deliver_rest(after, turn.run_id)
         reported, before = turn.reported
         if reported != params.since:
-            before = _replayed(log, params.since).state
+            before = _replayed(log, params.since).state.session.values
         new = after.since(params.since)
-        packed = segment.to_json(new)
+        packed = entries_to_json(new)
         ref = await self._stored(encode(packed), len(new))
-        turn.reported = after.length, after.state
-        delta, removed = changes(before, after.state)
+        turn.reported = after.length, after.state.session.values
+        delta, removed = changes(before, after.state.session.values)
         report = Report(
             since=params.since,
             entries=None if ref else tuple(packed),
             state_delta=delta,
             removed_keys=removed,
             joined=_joined(new),
-            standing=after.standing,
+            standing=after.state.approvals.standing,
             search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new),
         )
         return Collected(
@@ -172,7 +171,7 @@ class Sessions:
             at=after.length,
             report=report,
             segment=ref,
-            next_agent=after.result().next_agent,
+            next_agent=after.state.result().next_agent,
         )
 
     async def _stored(self, data: bytes, entries: int) -> SegmentRef | None:
@@ -230,11 +229,11 @@ def _replayed(log: Log, count: int) -> Log:
 
 
 def _status(log: Log) -> TurnStatus:
-    if log.ended is None:
-        return "waiting" if log.waiting() and not log.busy else "running"
-    match log.ended.status:
+    if log.state.outcome.ended is None:
+        return "waiting" if log.state.waiting() and not is_working(log.state) else "running"
+    match log.state.outcome.ended:
         case "completed":
-            return log.result().status
+            return log.state.result().status
         case "cancelled":
             return "cancelled"
         case _:
@@ -276,7 +275,7 @@ class TurnReader:
                     raise
                 # The run is past its retention; the present one may not be.
             else:
-                if not (log.ended and log.ended.status == "terminated"):
+                if not (log.state.outcome.ended and log.state.outcome.ended == "terminated"):
                     return log
                 # Whoever resets an invocation has this run terminated, and another one goes on from some point of it.
         self._begin("")

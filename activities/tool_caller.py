@@ -35,16 +35,16 @@ from waystation.activities.log_cache import Logs
 from waystation.activities.session_history import Conversations
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core import ids
+from waystation.core.activity_io import ToolCallInput, ToolOutcome
 from waystation.core.call import CallState
-from waystation.core.conversation import Conversation
-from waystation.core.entry import CallReturned
+from waystation.core.conversation.conversation import Conversation
 from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
-from waystation.core.log import Log
+from waystation.core.log.entry import CallReturned
+from waystation.core.log.entry_ref import CallRef
+from waystation.core.log.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.settings import ActivitySettings
-from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.outcome import not_kept
 from waystation.tools.places import place_of
@@ -99,7 +99,7 @@ class ToolCaller:
         return data
 
     def _report(self, info: activity.Info, call: CallState, run: int, outcome: ToolOutcome, size: int) -> None:
-        ref = ids.result(ids.performance(call.id, run), outcome.mark)
+        ref = CallRef(call.id, run, outcome.mark)
         self._logs.put(info.workflow_run_id or "", ref, CallReturned(outcome, run), size)
         log = events.info if outcome.error_type is None else events.warning
         log(
@@ -148,7 +148,7 @@ class ToolCaller:
         log = conversation.log
         contexts = Contexts.of(
             log,
-            log.works[call.turn],
+            log.state.runs[call.turn],
             self._services,
             scopes_read=root.state_scopes,
             said=conversation,
@@ -174,7 +174,7 @@ def _find_call(log: Log, params: ToolCallInput) -> CallState:
     Raises:
         ApplicationError: The activity is another's: a dynamic activity is given all that no other takes.
     """
-    call, name = log.calls[params.function_call_id], activity.info().activity_type
+    call, name = log.state.calls[params.function_call_id], activity.info().activity_type
     if name != f"{call.agent}.{call.name}":
         text = f"No activity is named {name!r} here; it is none of {call.agent!r} calling {call.name!r}."
         raise ApplicationError(text, type="UnknownActivity", non_retryable=True)

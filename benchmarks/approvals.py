@@ -20,8 +20,8 @@ from benchmarks.sides import sides
 from benchmarks.table import Row, ratio
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.entry import AnswerCounted
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, UnknownCall
+from waystation.core.log.entry import AnswerCounted
 from waystation.core.wire import SEARCH_STATUS
 from waystation.embedded import EmbeddedServer
 

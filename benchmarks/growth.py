@@ -76,7 +76,7 @@ async def measure(plan: Plan) -> list[Row]:
                 name=f"{name}: finish",
                 value=finished_s,
                 unit="s",
-                fact=log.result().status == "completed" and len(log.calls) == large.steps,
+                fact=log.state.result().status == "completed" and len(log.state.calls) == large.steps,
                 engine=shown(finished_s / large.steps * 1e3, "ms each"),
                 note=f"first tenth of the steps {shown(paces[0], 'ms')} each, last tenth {shown(paces[1], 'ms')}",
             ),
@@ -98,7 +98,7 @@ def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
     """Yield bytes per step. Medians of five steps: numbers in events take more bytes as they grow longer."""
     recorded = [event for history in histories for event in history.events]
     written = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
-    events = log_of(histories).events
+    events = log_of(histories).state.events
     said = [len(encode(event.content)) for event in events[1:]]  # call and response by turns, after the user's message
     content = [call + response for call, response in zip(said[::2], said[1::2], strict=False)]
     early, late, born = (

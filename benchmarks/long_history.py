@@ -10,10 +10,9 @@ from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, Hist
 from temporalio.client import WorkflowHistory
 from temporalio.common import RetryPolicy
 
-from waystation.core.model_call import Call, ModelCallInput, ModelReply
+from waystation.core.activity_io import Call, ModelCallInput, ModelReply, ToolCallInput, ToolOutcome
 from waystation.core.payload import Recorded
 from waystation.core.settings import WorkflowSettings
-from waystation.core.tool_call import ToolCallInput, ToolOutcome
 from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from waystation.workflows.engine_activity import retry_policy
 

@@ -21,7 +21,7 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.event import text_of
+from waystation.core.conversation.event import text_of
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import says
@@ -110,7 +110,7 @@ async def cpu_ms(
     """Return the CPU time that each process uses in one second of a model's talk."""
     invocation = await client.start(AGENT, f"0 {said_s + 1}", streaming=streaming)
     async for log in invocation.follow():
-        if log.models_at_work:
+        if log.state.models_at_work:
             break
     before = {name: _cpu_s(process) for name, process in processes.items()}
     await asyncio.sleep(said_s)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, copy_json
 
 

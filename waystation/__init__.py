@@ -28,12 +28,18 @@ if TYPE_CHECKING:
     from waystation.client.agent_client import Invocation as Invocation
     from waystation.client.invocation_handle import stream_file as stream_file
     from waystation.code_executors import BuiltInCodeExecutor as BuiltInCodeExecutor
-    from waystation.core.answer import PendingCall as PendingCall
+    from waystation.core.approval.answer import PendingCall as PendingCall
+    from waystation.core.approval.policy import ApprovalPolicy as ApprovalPolicy
+    from waystation.core.approval.policy import Escalation as Escalation
     from waystation.core.budget import Budget as Budget
     from waystation.core.budget import Grant as Grant
     from waystation.core.budget import Price as Price
     from waystation.core.budget import Spent as Spent
     from waystation.core.budget import Usage as Usage
+    from waystation.core.conversation.event import Event as Event
+    from waystation.core.conversation.event import EventActions as EventActions
+    from waystation.core.conversation.event import EventCompaction as EventCompaction
+    from waystation.core.conversation.event import ToolConfirmation as ToolConfirmation
     from waystation.core.errors import AlreadyAnswered as AlreadyAnswered
     from waystation.core.errors import AnswerRefused as AnswerRefused
     from waystation.core.errors import AnswerUnconfirmed as AnswerUnconfirmed
@@ -52,12 +58,6 @@ if TYPE_CHECKING:
     from waystation.core.errors import UnknownAgent as UnknownAgent
     from waystation.core.errors import UnknownCall as UnknownCall
     from waystation.core.errors import WaystationError as WaystationError
-    from waystation.core.event import Event as Event
-    from waystation.core.event import EventActions as EventActions
-    from waystation.core.event import EventCompaction as EventCompaction
-    from waystation.core.event import ToolConfirmation as ToolConfirmation
-    from waystation.core.policy import ApprovalPolicy as ApprovalPolicy
-    from waystation.core.policy import Escalation as Escalation
     from waystation.core.wire import InvocationResult as InvocationResult
     from waystation.models import BaseLlm as BaseLlm
     from waystation.models import LlmRequest as LlmRequest
@@ -215,10 +215,10 @@ _EXPORTS = {
         "ForeignHistory InvalidAnswer InvalidInput InvocationError ModelError ModelOverloaded "
         "ModelRefused NotAllowed NotReplayable UnknownAgent UnknownCall WaystationError"
     ),
-    "waystation.core.event": "Event EventActions EventCompaction ToolConfirmation",
-    "waystation.core.answer": "PendingCall",
+    "waystation.core.conversation.event": "Event EventActions EventCompaction ToolConfirmation",
+    "waystation.core.approval.answer": "PendingCall",
     "waystation.core.budget": "Budget Grant Price Spent Usage",
-    "waystation.core.policy": "ApprovalPolicy Escalation",
+    "waystation.core.approval.policy": "ApprovalPolicy Escalation",
     "waystation.core.wire": "InvocationResult",
     "waystation.models": "BaseLlm LlmRequest LlmResponse",
     "waystation.models.google_llm": "Gemini",

@@ -1,28 +1,30 @@
 """Let a package export names whose modules load on first use.
 
-Importing a package then costs nothing, and modules that import each other's packages cannot form circles.
+The stub `__init__.pyi` beside the package's `__init__.py` is the only list of the names: type checkers read it, and so
+does this module. Importing a package then costs nothing, and packages that import each other cannot form circles.
 """
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 
-def lazy_exports(
-    package: str, names_by_module: Mapping[str, str]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package.
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package.
 
     Args:
         package: The package's `__name__`.
-        names_by_module: For each module the names it defines, separated by spaces; `name=other` exports `other` of the
-            module as `name`.
+        file: Its `__file__`; the stub lies beside it and consists of `from module import name, other as alias`.
     """
-    sources: dict[str, tuple[str, str]] = {}
-    for module, names in names_by_module.items():
-        for entry in names.split():
-            name, _, source = entry.partition("=")
-            sources[name] = module, source or name
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    sources = {
+        alias.asname or alias.name: (node.module or "", alias.name)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
     def get_attribute(name: str) -> object:
         if name not in sources:
@@ -35,4 +37,4 @@ def lazy_exports(
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *sources})
 
-    return get_attribute, list_names
+    return get_attribute, list_names, sorted(sources)

@@ -1,11 +1,12 @@
-"""Schedule an activity of the engine itself: one call form, with timeouts from the worker's settings."""
+"""Schedule an activity of the engine: one call form over the table in `core.engine_activities`."""
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
-from waystation.core.settings import ActivityOptions, Retries, WorkflowSettings
-from waystation.workflows.ports import raw, result_of
+from waystation.core import ActivityOptions, Body, EngineActivity, EntryRef, Recorded, Retries, WorkflowSettings
+from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"
 """The external function under which the worker's workflow runner passes its settings."""
@@ -28,29 +29,41 @@ def retry_policy(retries: Retries) -> RetryPolicy:
 
 
 async def execute_engine_activity(
-    name: str,
-    params: bytes,
-    options: ActivityOptions,
+    activity: EngineActivity,
+    params: Recorded,
     *,
     summary: str,
     activity_id: str | None = None,
-    cancellation: ActivityCancellationType = ActivityCancellationType.TRY_CANCEL,
+    options: ActivityOptions | None = None,
 ) -> bytes:
-    """Return the activity's result as JSON.
+    """Return the activity's result as JSON; `options` replace those of the settings.
 
     Raises:
         ActivityError: It failed for good, was lost, or was cancelled.
     """
+    options = options or getattr(settings(), activity.settings)
     result = await workflow.execute_activity(
-        name,
-        raw(params),
+        activity.name,
+        raw(params.encode()),
         activity_id=activity_id,
         result_type=RawValue,
         start_to_close_timeout=options.start_to_close,
         schedule_to_close_timeout=options.schedule_to_close,
         heartbeat_timeout=options.heartbeat,
         retry_policy=retry_policy(options.retries),
-        cancellation_type=cancellation,
+        cancellation_type=(
+            ActivityCancellationType.ABANDON if activity.abandoned else ActivityCancellationType.TRY_CANCEL
+        ),
         summary=summary,
     )
     return result_of(result.payload)
+
+
+async def entry_of(activity: EngineActivity, ref: EntryRef, params: Recorded, *, summary: str) -> Body:
+    """Return the log entry for the activity's result, or for its loss."""
+    assert activity.entry is not None
+    try:
+        result = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
+    except ActivityError as error:
+        return activity.entry.to_entry(ref, failure_of(error))
+    return activity.entry.to_entry(ref, result)

@@ -18,11 +18,7 @@ from temporalio.exceptions import (
     TimeoutType,
 )
 
-from waystation.core import ids
-from waystation.core.continued import Carried
-from waystation.core.entry import Body, Failure, FailureKind
-from waystation.core.event import Event
-from waystation.core.payload import JsonObject, encode
+from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind, JsonObject, encode, ids
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
@@ -114,6 +110,10 @@ def raw(data: bytes) -> RawValue:
     return RawValue(Payload(metadata=_JSON, data=data))
 
 
+NO_ARGUMENT = raw(b"null")
+"""What stands for an argument that was not given, so that it is our refusal that the sender reads."""
+
+
 def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
     """Return the events from index `start` on, as many as fit into one answer."""
     page: list[JsonObject] = []
@@ -126,7 +126,7 @@ def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
     return page
 
 
-def hand_over(ref: str, body: Body | Carried, size: int) -> None:
+def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
     """Let activities of this process know an entry that came from outside, so that they need not read it back.
 
     Nothing comes back from there, so no workflow depends on it. Only for entries that are the same in every attempt

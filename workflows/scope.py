@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from waystation.core.payload import JsonObject, decode
-from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
-from waystation.workflows.answers import NOTHING
-from waystation.workflows.ports import all_data, data_of, raw
+from waystation.core import JsonObject, ScopeFold, decode, fold_from, prefix_of
+from waystation.core.scope import WORKFLOW
+from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
 """A cold reader reads so many at once: 800 events, 8 ms."""
@@ -27,7 +26,7 @@ class AgentScope:
 
     # It crosses undecoded, since what does not decode would stick the workflow.
     @workflow.init
-    def __init__(self, given: RawValue = NOTHING) -> None:
+    def __init__(self, given: RawValue = NO_ARGUMENT) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
         # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
         # it must not go on without: the workflow task fails until one comes that can.
@@ -37,7 +36,7 @@ class AgentScope:
         self._bytes = 0
 
     @workflow.run
-    async def run(self, given: RawValue = NOTHING) -> None:
+    async def run(self, given: RawValue = NO_ARGUMENT) -> None:
         """Take signals until it is time to continue as new."""
         await workflow.wait_condition(
             lambda: (

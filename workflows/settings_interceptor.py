@@ -2,7 +2,7 @@
 
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core.settings import WorkflowSettings
+from waystation.core import WorkflowSettings
 from waystation.workflows.engine_activity import SETTINGS
 
 

@@ -22,13 +22,12 @@ from waystation.activities.callbacks import (
 from waystation.activities.contexts import Contexts
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import ids, responses
-from waystation.core.event import EventActions, merge_actions
-from waystation.core.model_call import Call
+from waystation.core.activity_io import Call, ToolOutcome
+from waystation.core.approval.policy import StandingApproval
+from waystation.core.approval.remembered import covering
+from waystation.core.conversation.event import EventActions, merge_actions
+from waystation.core.log.invocation_state import AgentRun
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
-from waystation.core.policy import StandingApproval
-from waystation.core.standing import covering
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.work import Work
 from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.outcome import outcome_of
@@ -81,7 +80,7 @@ class Approvals(NamedTuple):
 class Annotator:
     """Annotates the calls of one reply, and collects the results of asking author code about them."""
 
-    work: Work
+    work: AgentRun
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
@@ -193,7 +192,7 @@ class Annotator:
         request = args.get("request")
         if answered := await self._before(call, tool, args):
             return answered
-        started = self.contexts.log.input
+        started = self.contexts.log.state.input
         if started and started.depth >= MAX_DEPTH:
             text = f"Agents may call one another {MAX_DEPTH} deep; `{tool.name}` was not called."
             return _refused(call, text, "TooDeep")
@@ -213,7 +212,7 @@ class Annotator:
                 "kind": "agent",
                 # While nothing else goes on here, the history does not grow, and the server can see to the child.
                 "detached": self._several
-                or bool(self.work.branch or any(work.open for work in self.contexts.log.active)),
+                or bool(self.work.branch or any(work.open for work in self.contexts.log.state.runs.at_work())),
                 "agent": tool.agent.name,
                 # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
                 "message": None if message == request else message,

@@ -17,17 +17,17 @@ from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core import prompt
 from waystation.core.budget import Usage
-from waystation.core.compaction import Compaction
-from waystation.core.compaction_range import Conversed, Range, estimate
-from waystation.core.conversation import Conversation
+from waystation.core.conversation import prompt
+from waystation.core.conversation.compaction import Compaction
+from waystation.core.conversation.conversation import Conversation
+from waystation.core.conversation.event import Event
+from waystation.core.conversation.summary_range import Conversed, Range, estimate
 from waystation.core.errors import ModelError, NotJson, WaystationError
-from waystation.core.event import Event
+from waystation.core.log.invocation_state import AgentRun
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, encode, plain
 from waystation.core.settings import ActivitySettings
-from waystation.core.work import Work
 from waystation.tools.places import place_of
 
 events = structlog.get_logger("waystation.activities")
@@ -49,7 +49,7 @@ class Compacts(Protocol):
     """What model calls ask for summaries."""
 
     async def compaction(
-        self, root: Root, agent: LlmAgent, work: Work, said: Conversation, step: str
+        self, root: Root, agent: LlmAgent, work: AgentRun, said: Conversation, step: str
     ) -> Compaction | None:
         """Return the summary that is due before the model call `step`."""
 
@@ -63,7 +63,7 @@ class Compactor:
         self._made: OrderedDict[tuple[str, str], Compaction] = OrderedDict()
 
     async def compaction(
-        self, root: Root, agent: LlmAgent, work: Work, said: Conversation, step: str
+        self, root: Root, agent: LlmAgent, work: AgentRun, said: Conversation, step: str
     ) -> Compaction | None:
         """Return the summary that is due before the model call `step`, or why it could not be made; None if none is."""
         config = root.compaction

@@ -39,8 +39,10 @@ from waystation.activities.scope_delivery import ReadsScopes
 from waystation.activities.session_history import Conversations
 from waystation.agents import LlmAgent
 from waystation.agents.registry import Registry, Root
-from waystation.core import ids, summary
-from waystation.core.entry import ModelReplied
+from waystation.core import summary
+from waystation.core.activity_io import ModelCallInput, ModelReply, Said
+from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions, text_of
+from waystation.core.conversation.partial_text import TextWindow
 from waystation.core.errors import (
     ForeignHistory,
     ModelOverloaded,
@@ -51,14 +53,13 @@ from waystation.core.errors import (
     UnknownAgent,
     WaystationError,
 )
-from waystation.core.event import NO_ACTIONS, EventActions, merge_actions, text_of
-from waystation.core.log import Log
-from waystation.core.model_call import ModelCallInput, ModelReply, Said
+from waystation.core.log.entry import ModelReplied
+from waystation.core.log.entry_ref import ModelReplyRef
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
 from waystation.core.naming import a
-from waystation.core.partial import TextWindow
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
 from waystation.core.settings import ActivitySettings
-from waystation.core.work import Work
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
@@ -146,7 +147,7 @@ class ModelCaller:
         return data
 
     def _report(self, info: activity.Info, params: ModelCallInput, reply: ModelReply, size: int) -> None:
-        ref = ids.result(ids.model_replied(params.number), reply.mark)
+        ref = ModelReplyRef(params.number, reply.mark)
         self._logs.put(info.workflow_run_id or "", ref, ModelReplied(params.number, reply), size)
         events.info(
             "model_call.completed",
@@ -167,7 +168,7 @@ class ModelCaller:
         if params.phase == "turn" and not isinstance(agent, LlmAgent):
             text = f"Agent {agent.name!r} is {a(agent)} now; it has no model that could go on."
             raise failed(agent.name, "InvalidAgent", text)
-        agent, work = overridden(agent, log.input), log.works[params.turn]
+        agent, work = overridden(agent, log.state.input), log.state.runs[params.turn]
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         scopes = await self._read_scopes(root, log, params)
         conversation = await self._sessions.conversation(log)
@@ -175,7 +176,7 @@ class ModelCaller:
             log,
             work,
             self._services,
-            ids.model_replied(params.number),
+            str(ModelReplyRef(params.number)),
             scopes_read=root.state_scopes,
             said=conversation,
             limits=self._limits,
@@ -198,14 +199,14 @@ class ModelCaller:
                     work=work,
                     contexts=contexts,
                     hooks=hooks,
-                    approvals=Approvals(root.rules_of(agent), log.in_force(params.standing)),
+                    approvals=Approvals(root.rules_of(agent), log.state.standing_of(params.standing)),
                     model=self._model(root, agent),
                     request=request,
                     tools=tools,
                     changing=[] if params.wrap_up else speakers(agent, tools),
                     on_text=_text_listener(heart, log, hooks, number=params.number, attempt=info.attempt),
                 )
-                priced = log.input is not None and log.input.budget.prices
+                priced = log.state.input is not None and log.state.input.budget.prices
                 update = {"definition": definition, "compaction": compaction, "attempt": info.attempt}
                 update |= {"model": model_name(agent) if priced else None}
                 reply = await turn.reply(reply.model_copy(update=update))
@@ -219,11 +220,16 @@ class ModelCaller:
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
         """Return what `user:` and `app:` state holds, when an invocation begins whose agents use it; else None."""
-        begins = params.number == 1 and params.phase == "enter" and log.input is not None and log.input.origin is None
-        if not (begins and root.state_scopes and self._scopes and log.input):
+        begins = (
+            params.number == 1
+            and params.phase == "enter"
+            and log.state.input is not None
+            and log.state.input.origin is None
+        )
+        if not (begins and root.state_scopes and self._scopes and log.state.input):
             return None
         try:
-            return await self._scopes.read(log.input) or None
+            return await self._scopes.read(log.state.input) or None
         except RPCError as error:
             raise failed(params.agent, "StoreFailed", f"State is not read: {error.message}", retry=True) from None
 
@@ -240,7 +246,7 @@ def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt
 
     A callback that may change what the model said may hide something of it, so nobody sees it before.
     """
-    streaming = log.input is not None and log.input.streaming
+    streaming = log.state.input is not None and log.state.input.streaming
     if not streaming or hooks.has("after_model_callback", "on_model_error_callback"):
         return None
     window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=secrets.token_hex(3))
@@ -257,7 +263,7 @@ class ModelTurn:
     """One model call of one agent."""
 
     agent: LlmAgent
-    work: Work
+    work: AgentRun
     contexts: Contexts
     hooks: Hooks
     approvals: Approvals
@@ -393,7 +399,7 @@ class ModelTurn:
         agent, work = self.agent, self.work
         if not agent.output_key or agent.output_schema or not (text := text_of(content)):
             return {}
-        events = self.contexts.log.events[work.entered_at :]
+        events = self.contexts.log.state.events[work.entered_at :]
         own = [event for event in events if event.author == agent.name and event.branch == work.branch]
         # Not function responses: the text beside one is what a called agent said.
         spoken = [event for event in own if text_of(event.content) and not event.function_responses()]

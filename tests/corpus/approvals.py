@@ -8,8 +8,9 @@ from temporalio.client import WorkflowFailureError
 
 from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
+from waystation.core.approval.policy import ApprovalPolicy, Escalation
 from waystation.core.errors import AnswerRefused
-from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.core.log.budget_use import is_working
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -67,8 +68,8 @@ def answers(*given: dict[str, Any]) -> Any:
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         for answer in given:
             async for log in invocation.follow():
-                call = log.calls.get("fc-1")
-                if call and call.waiting and not log.busy and call.level >= answer.get("level", 0):
+                call = log.state.calls.get("fc-1")
+                if call and call.waiting and not is_working(log.state) and call.level >= answer.get("level", 0):
                     break
             fields = {key: value for key, value in answer.items() if key not in ("action", "level")}
             with contextlib.suppress(AnswerRefused):
@@ -82,7 +83,7 @@ def answers(*given: dict[str, Any]) -> Any:
 async def approve_in_part(env: AgentEnvironment, invocation: Invocation) -> None:
     """Leave it when one of two people has approved."""
     async for log in invocation.follow():
-        if log.waiting() and not log.busy:
+        if log.state.waiting() and not is_working(log.state):
             break
     await invocation.answer("claim", "fc-1", by="ann")
     await invocation.answer("approve", "fc-1", by="ann")

@@ -18,6 +18,7 @@ from waystation.apps import App
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
 from waystation.core.errors import ModelRefused
+from waystation.core.log.budget_use import is_working
 from waystation.models import LlmResponse
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
@@ -140,8 +141,8 @@ def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitabl
 async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> None:
     """Approve the call that waits, once nothing else is to be done."""
     async for log in invocation.follow():
-        if log.waiting() and not log.busy:
-            await invocation.answer("approve", log.waiting()[0].id)
+        if log.state.waiting() and not is_working(log.state):
+            await invocation.answer("approve", log.state.waiting()[0].id)
             break
     await finish(env, invocation)
 

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 
 from tests.corpus.scenarios import SCENARIOS
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
 from waystation.core.errors import ForeignHistory
 from waystation.history import decode_events, log_of
 from waystation.replay import replay
@@ -58,7 +58,7 @@ async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     """Projection and workflow agree, without a server."""
     history, held = kept(name)
     log = log_of([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
-    events = [event.to_json() for event in log.events]
+    events = [event.to_json() for event in log.state.events]
     # As a reader does: fields that a later version added are not in it.
     held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
-    assert {"events": events, "state": log.state, "pending": log.pending()} == held
+    assert {"events": events, "state": log.state.session.values, "pending": log.state.pending()} == held

@@ -58,5 +58,5 @@ async def test_a_wait_that_is_not_read_is_noticed() -> None:
     """Here by a log that takes the call to be refused."""
     recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
     assert list(misread(recording)) == []
-    recording.log.calls["fc-1"].gate = "refused"
+    recording.log.state.calls["fc-1"].gate = "refused"
     assert "fc-1" in next(misread(recording), "")

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.paths import HISTORIES
 from tests.programs import command
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.replay import Recording, replay
 from waystation.replay.redaction import redact
@@ -28,20 +28,21 @@ def outline(log: Log) -> list[object]:
     """Return what an invocation did, without what was said in it."""
     events = [
         (event.id, event.author, event.branch, [sorted(part) for part in (event.content or {}).get("parts", ())])
-        for event in log.events
+        for event in log.state.events
     ]
-    waits = [(call.function_call_id, call.tool, call.kind, call.deadline) for call in log.pending()]
+    waits = [(call.function_call_id, call.tool, call.kind, call.deadline) for call in log.state.pending()]
     calls = [
-        (call.id, call.name, call.gate, call.closed, call.answer and call.answer.action) for call in log.calls.values()
+        (call.id, call.name, call.gate, call.closed, call.answer and call.answer.action)
+        for call in log.state.calls.values()
     ]
-    ended = log.ended.status if log.ended else None
+    ended = log.state.outcome.ended if log.state.outcome.ended else None
     return [
-        [(entry.ref, type(entry.body).__name__) for entry in log.entries],
+        [(str(entry.ref), type(entry.body).__name__) for entry in log.entries],
         events,
         calls,
         waits,
         ended,
-        [*log.state],
+        [*log.state.session.values],
     ]
 
 

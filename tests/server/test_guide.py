@@ -14,8 +14,8 @@ from tests.server.workflows.outside import waiting
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.core.conversation.event import Event
 from waystation.core.errors import NotAllowed
-from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse

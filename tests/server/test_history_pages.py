@@ -23,7 +23,7 @@ from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.facts import Fact, Signalled, Started
+from waystation.core.log.facts import Fact, Signalled, Started
 from waystation.core.wire import ANSWER_SIGNAL
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, run_id_of
@@ -135,7 +135,7 @@ async def test_a_reader_whom_the_server_has_begin_again_goes_on_where_it_was(ser
                 await invocation.approve()
         # Not their times: who reads while the history grows cannot know yet that an empty workflow task will be
         # followed by another at once, together with which a replay takes it.
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
         assert [(event.id, event.author, event.content) for event in told] == [
             (event.id, event.author, event.content) for event in events
         ]

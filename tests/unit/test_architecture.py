@@ -29,7 +29,7 @@ def loaded_by(module: str) -> set[str]:
     [
         ("waystation", {"temporalio", "google.genai", TOOLS, "structlog", "typer", "joserfc"}),
         ("waystation.version", {"temporalio", "google.genai", "pydantic", TOOLS}),
-        ("waystation.core.projection", {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"}),
+        ("waystation.core.log.projection", {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"}),
         ("waystation.workflows.invocation", {"google.genai", TOOLS, ACTIVITIES, "structlog", "waystation.agents"}),
         ("waystation.tools", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS}),
         ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),

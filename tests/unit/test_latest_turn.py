@@ -1,7 +1,7 @@
 """What stand-ins for models go by: the latest turn of a request."""
 
-from waystation.core import quoted
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
+from waystation.core.conversation.prompt import quoted_content
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import latest_turn
@@ -43,7 +43,7 @@ def test_what_another_agent_did_was_not_said_by_the_user() -> None:
         timestamp=0.0,
         content={"role": "model", "parts": [{"text": "I hand over."}]},
     )
-    assert latest_turn(request(said("Help!"), quoted.content(other))) == ("Help!", [])
+    assert latest_turn(request(said("Help!"), quoted_content(other))) == ("Help!", [])
 
 
 def test_nothing_was_said_in_an_empty_request() -> None:

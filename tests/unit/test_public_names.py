@@ -10,8 +10,8 @@ import pytest
 
 import waystation
 
-SOURCE = ast.parse(Path(waystation.__file__).read_text())
-ROOT = Path(waystation.__file__).parent
+SOURCE = ast.parse(Path(waystation.__file__ + "i").read_text())
+ROOT = Path(waystation.__file__ + "i").parent
 
 # Each line as an author has it after replacing `google.adk` by `waystation`.
 ADK_IMPORTS = [

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
-from waystation.core.model_call import Effect
-from waystation.core.policy import ApprovalPolicy
+from waystation.core.activity_io import Effect
+from waystation.core.approval.policy import ApprovalPolicy
 
 
 def _several(given: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import abc
 
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 
 
 class BaseEventsSummarizer(abc.ABC):

@@ -4,8 +4,8 @@ import copy
 from typing import Any, Self
 
 from waystation.apps.base_events_summarizer import BaseEventsSummarizer
+from waystation.core.conversation.event import Event, EventActions, EventCompaction
 from waystation.core.errors import ModelError, ModelRefused
-from waystation.core.event import Event, EventActions, EventCompaction
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest

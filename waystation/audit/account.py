@@ -18,10 +18,12 @@ from temporalio.converter import DataConverter
 
 from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
 from waystation.core import ids
-from waystation.core.answer import Answer
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.policy import Verified
+from waystation.core.approval.remembered import covering
 from waystation.core.call import CallState
-from waystation.core.continued import Fetch
-from waystation.core.entry import (
+from waystation.core.errors import ForeignHistory
+from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
@@ -45,11 +47,9 @@ from waystation.core.entry import (
     Refused,
     ScopesTold,
 )
-from waystation.core.errors import ForeignHistory
-from waystation.core.log import Log
+from waystation.core.log.log import Log
+from waystation.core.log.snapshot import Fetch
 from waystation.core.payload import JsonObject, digest
-from waystation.core.policy import Verified
-from waystation.core.standing import covering
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import (
     check_readable,
@@ -125,19 +125,19 @@ class _Teller:
 
     def _one(self, entry: Entry) -> Iterator[JsonObject]:
         log, body = self._log, entry.body
-        reviewed = log.submitted.get(body.ref) if isinstance(body, AnswerReviewed) else None
-        call = log.calls.get(ids.requesting_call(_named(body) or (reviewed.function_call_id if reviewed else "")))
+        reviewed = log.state.approvals.submitted.get(body.ref) if isinstance(body, AnswerReviewed) else None
+        call = log.state.calls.get(ids.requesting_call(_named(body) or (reviewed.function_call_id if reviewed else "")))
         settled = call.answer if call else None
         if isinstance(body, CallReturned | ChildReturned | CallLost):
             yield from self._began(entry, _call_of(body), getattr(body, "run", 0))
-        waiting = {each.id for each in log.waiting()} if isinstance(body, Ended) else set()
+        waiting = {each.id for each in log.state.waiting()} if isinstance(body, Ended) else set()
         log.append(entry.ref, entry.time, body)
         self._number = log.length - 1
         if not isinstance(body, UNTOLD):
             yield self._line(entry, **self._of(body, reviewed))
         if call and call.answer is not settled and call.answer:
             yield self._decision(entry, call, call.answer)
-        for each in log.waiting():
+        for each in log.state.waiting():
             if each.requested_at is not None and self._asked.get(each.id) != each.requested_at:
                 self._asked[each.id] = each.requested_at
                 yield self._request(entry, each)
@@ -146,13 +146,19 @@ class _Teller:
 
     def _starting(self, entry: Entry) -> Iterator[JsonObject]:
         log = self._log
-        if log.cancelled or log.failure or log.ended or log.over or log.concluded:
+        if (
+            log.state.outcome.cancelled
+            or log.state.outcome.failure
+            or log.state.outcome.ended
+            or log.state.over
+            or log.state.outcome.concluded
+        ):
             return
-        for call in log.performing():
+        for call in log.state.performing():
             yield from self._began(entry, call.id, call.run)
 
     def _began(self, entry: Entry, call_id: str, run: int) -> Iterator[JsonObject]:
-        call = self._log.calls.get(call_id)
+        call = self._log.state.calls.get(call_id)
         if call is None or (call_id, run) in self._started:
             return
         self._started.add((call_id, run))
@@ -177,7 +183,7 @@ class _Teller:
     def _standing(self, call: CallState, now: float) -> str | None:
         """Return which earlier approval lets a call run unasked."""
         assert call.policy is not None
-        in_force = [each for each in self._log.standing if each.until > now]
+        in_force = [each for each in self._log.state.approvals.standing if each.until > now]
         found = covering(
             in_force,
             agent=call.agent,
@@ -189,7 +195,7 @@ class _Teller:
         return found.origin if found else None
 
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
-        started = self._log.input
+        started = self._log.state.input
         assert started is not None
         asked = call.pending(self._log.invocation_id, started.user_id, started.session_id)
         return self._line(
@@ -233,7 +239,7 @@ class _Teller:
             case AnswerIgnored():
                 return self._ignored(body)
             case NoticeDue(call_id, number):
-                policy = self._log.calls[call_id].policy
+                policy = self._log.state.calls[call_id].policy
                 escalates = policy is not None and policy.notices()[number].escalates
                 return {"kind": "escalated" if escalates else "reminded", "call": call_id}
             case Notified(call_id, occasion, report):
@@ -297,9 +303,11 @@ class _Teller:
     def _line(self, entry: Entry, *, kind: str, **fields: Any) -> JsonObject:
         told = {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
         about = {"time": _time(entry.time), "invocation": self._log.invocation_id, "entry": self._number}
-        if (fork := self._log.input and self._log.input.fork) and self._number < fork.entries - (kind == "started"):
+        if (fork := self._log.state.input and self._log.state.input.fork) and self._number < fork.entries - (
+            kind == "started"
+        ):
             about["taken_over"] = fork.invocation_id
-        return {**about, "ref": entry.ref, "kind": kind, **told}
+        return {**about, "ref": str(entry.ref), "kind": kind, **told}
 
 
 def _call_of(body: CallReturned | ChildReturned | CallLost) -> str:
@@ -334,7 +342,7 @@ class Gathered:
         """Take the account of a log, which these histories make; return the invocations that it started."""
         each = account(log, arguments=self.arguments), resets(histories)
         told = self.accounts[log.invocation_id] = list(heapq.merge(*each, key=lambda entry: entry["time"]))
-        self.closed = self.closed and log.ended is not None
+        self.closed = self.closed and log.state.outcome.ended is not None
         return [entry["called"] for entry in told if entry["kind"] == "started" and "called" in entry]
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:

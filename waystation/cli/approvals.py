@@ -27,7 +27,7 @@ from waystation.cli.target import Target, quoted
 from waystation.cli.terminal_input import NOTHING_SENT, Person, login_name, present
 from waystation.client import AgentClient
 from waystation.core import ids, summary
-from waystation.core.answer import Action, PendingCall
+from waystation.core.approval.answer import Action, PendingCall
 from waystation.core.payload import JsonObject, decode
 from waystation.core.settings import Stores
 from waystation.presentation import policy_terms, terminal

@@ -19,8 +19,8 @@ from waystation.cli.target import Target
 from waystation.cli.terminal_input import Lines, login_name
 from waystation.client import AgentClient, Session, StartedInvocations, count_events, stream_session
 from waystation.core import errors
-from waystation.core.answer import Action, PendingCall
-from waystation.core.event import Event
+from waystation.core.approval.answer import Action, PendingCall
+from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION
 from waystation.history import describe_workflow
@@ -164,8 +164,8 @@ class Chat:
                     else:
                         self._watch.take(update.log, filter(self._is_shown, update.events))
                     self._watch.report_waits()
-                    if update is not None and (ended := update.log.ended):
-                        if ended.status not in ("completed", "continued"):
+                    if update is not None and (ended := update.log.state.outcome.ended):
+                        if ended not in ("completed", "continued"):
                             await self._report_failure(update.invocation.id)
                         self._over.add(update.invocation.id)
                     self._changed.set()
@@ -249,7 +249,7 @@ class Chat:
         if self._out.json:
             self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
         elif sent.status == "queued" and any(
-            not (log.ended or self._watch.is_waiting(id)) for id, log in self._watch.logs.items()
+            not (log.state.outcome.ended or self._watch.is_waiting(id)) for id, log in self._watch.logs.items()
         ):
             self._out.remark("The session works on another message; this one is next in turn.")
         if self._listening is None:

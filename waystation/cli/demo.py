@@ -26,7 +26,8 @@ from waystation.cli.output import Output, error
 from waystation.cli.target import Target, program_name, temporal_name
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
-from waystation.core.answer import Action, PendingCall
+from waystation.core.approval.answer import Action, PendingCall
+from waystation.core.log.budget_use import is_working
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer, bound_to_this_process
 from waystation.history import attempts_of
@@ -160,12 +161,12 @@ class Demo:
         tag = Text(f"{name}  ", style="cyan" if name == "small" else "green")
         seen, waited = 0, False
         async for log in invocation.follow():
-            for event in log.events[seen:]:
+            for event in log.state.events[seen:]:
                 self._out.event(event, tag=tag)
-            seen = len(log.events)
-            if log.waiting():
+            seen = len(log.state.events)
+            if log.state.waiting():
                 waited = True
-                if not log.busy:
+                if not is_working(log.state):
                     self._waits.set()
             elif waited:
                 self._answered.set()
@@ -215,7 +216,7 @@ class Demo:
 
     def _count_payments(self, recording: Recording) -> None:
         """Say how often the money was paid, and check that it was paid once if that was approved."""
-        approved = any(call.answer and call.answer.action == "approve" for call in recording.log.calls.values())
+        approved = any(call.answer and call.answer.action == "approve" for call in recording.log.state.calls.values())
         runs = [run for run in attempts_of(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
         count, attempts = len(runs), sum(run.count for run in runs)
         times = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")

@@ -15,9 +15,9 @@ from waystation.cli.recordings import check_on_server
 from waystation.cli.terminal_input import login_name, present
 from waystation.client import Invocation
 from waystation.core import summary
-from waystation.core.answer import Action
+from waystation.core.approval.answer import Action
 from waystation.core.call import CallState
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.presentation import terminal
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ async def fork(
         id, event, message=message, instruction=instruction, model=model, agent=agent, results=results, id=new_id
     )
     _check_unanswered(prepared.log, answers, event)
-    _agree([call for call in prepared.log.performing() if call.call.effect != "read"], yes=yes)
+    _agree([call for call in prepared.log.state.performing() if call.call.effect != "read"], yes=yes)
     invocation = await prepared.start()
     about = f", a fork of {terminal.safe(id)} from its event {event}"
     record = {"fork": {"id": invocation.id, "source": id, "event": event}}
@@ -102,14 +102,14 @@ async def _follow(
 async def _answer(invocation: Invocation, left: dict[str, Action], call_id: str, by: str | None) -> None:
     """Give a call its answer, which is no longer left then, as soon as it waits."""
     async for log in invocation.follow():
-        if any(call.function_call_id == call_id for call in log.pending()):
+        if any(call.function_call_id == call_id for call in log.state.pending()):
             await invocation.answer(left.pop(call_id), call_id, by=by)
             return
 
 
 def _check_unanswered(log: Log, answers: Mapping[str, Action], event: int) -> None:
     for call_id in answers:
-        if (call := log.calls.get(call_id)) and call.closed:
+        if (call := log.state.calls.get(call_id)) and call.closed:
             text = f"{call_id} has its response by event {event} and waits for nobody in the fork; leave --answer out."
             raise Problem(Exit.USAGE, f"{text} To answer it anew, name an event before that.")
 
@@ -130,7 +130,7 @@ async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
     """Print of what an invocation is a fork, and which forks it has."""
     check_on_server(id)
     client, out = await ctx.connect(), ctx.out
-    started = (await client.invocation(id).log()).input
+    started = (await client.invocation(id).log()).state.input
     source = started.fork if started else None
     found = await client.forks.of(id)
     of = {"invocation_id": source.invocation_id, "event": source.event} if source else None

@@ -24,12 +24,14 @@ from waystation.cli.command_context import AgentName, AsJson, CommandContext, De
 from waystation.cli.exit_codes import Exit, file_problems
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
-from waystation.core import ids, summary
-from waystation.core.answer import PendingCall
+from waystation.core import summary
+from waystation.core.approval.answer import PendingCall
 from waystation.core.budget import Budget, Policy
-from waystation.core.event import Event, text_of
-from waystation.core.log import Log
-from waystation.core.partial import PARTIAL
+from waystation.core.conversation.event import Event, text_of
+from waystation.core.conversation.partial_text import PARTIAL
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.entry_ref import ModelReplyRef, call_id_of
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, faults
 from waystation.core.wire import MODEL_ACTIVITY
 from waystation.history import Retry, fetch_retries
@@ -172,7 +174,7 @@ async def follow(
             elif update is not None:
                 log, pieces = update
                 watch.take(log, new_events(log, shown, pieces))
-                shown = len(log.events)
+                shown = len(log.state.events)
                 if known == len(log.entries) > 0:
                     continue  # only more text
                 known = len(log.entries)
@@ -210,15 +212,15 @@ async def print_events(
     shown = 0
     async with watch.watching():
         async for log, pieces in stream_logs(invocation, partial=partial) if follow else _once(invocation):
-            if not shown and log.input and (fork := log.input.fork):
+            if not shown and log.state.input and (fork := log.state.input.fork):
                 out.remark(f"{invocation.id} is a fork of {fork.invocation_id} from its event {fork.event}.")
             watch.take(log, new_events(log, shown, pieces))
-            shown = len(log.events)
+            shown = len(log.state.events)
     watch.interrupt()
-    if log is not None and log.ended is None:
+    if log is not None and log.state.outcome.ended is None:
         if not out.json:
-            out.waits(log.pending(), ctx.target)
-        if log.busy:
+            out.waits(log.state.pending(), ctx.target)
+        if is_working(log.state):
             await watch.look_for_retries()
     return Exit.OK
 
@@ -316,7 +318,7 @@ class Watch:
         self._changed.set()
         for event in events:
             self.write(event)
-        waiting = [] if log.busy or log.ended else log.pending()
+        waiting = [] if is_working(log.state) or log.state.outcome.ended else log.state.pending()
         self._replace(lambda invocation_id: invocation_id == log.invocation_id, waiting)
 
     def notice(self) -> None:
@@ -343,7 +345,7 @@ class Watch:
         return [
             id
             for id, log in self.logs.items()
-            if not log.ended and any(call.call.kind == "agent" for call in log.performing())
+            if not log.state.outcome.ended and any(call.call.kind == "agent" for call in log.state.performing())
         ]
 
     def pause(self) -> float | None:
@@ -589,9 +591,9 @@ def _what(retry: Retry, log: Log | None) -> str:
     """Return the name of what was tried, or is to be, in the words of agents."""
     agent, dot, tool = retry.type.partition(".")
     if dot:
-        return f"{terminal.safe(agent)}'s call {terminal.safe(tool)} [{ids.performed(retry.activity)[0]}]"
+        return f"{terminal.safe(agent)}'s call {terminal.safe(tool)} [{call_id_of(retry.activity)}]"
     if retry.type != MODEL_ACTIVITY:
         return f"The activity {retry.type} of {terminal.safe(retry.workflow_id)}"
-    works = log.models_at_work if log else {}
-    asking = next((work.agent for number, work in works.items() if ids.model_replied(number) == retry.activity), None)
+    works = log.state.models_at_work if log else {}
+    asking = next((work.agent for number, work in works.items() if str(ModelReplyRef(number)) == retry.activity), None)
     return f"The model of {terminal.safe(asking or retry.workflow_id)}"

@@ -297,7 +297,7 @@ async def read_prompts(
 
 async def _session_of(ctx: CommandContext, recording: Recording, named: str | None) -> Recording | None:
     """Return the recording of the session that an invocation belongs to; None where it cannot be read."""
-    link = recording.log.input.session if recording.log.input else None
+    link = recording.log.state.input.session if recording.log.state.input else None
     if named is not None:
         session = await read_source(ctx, named)
         if session.kind != SESSION_WORKFLOW:

@@ -18,8 +18,8 @@ from temporalio.service import RPCError
 from waystation.client.invocation_handle import ClientContext, Invocation, pending_calls
 from waystation.client.search_attributes import AGENT, has_search_attributes
 from waystation.core import ids
-from waystation.core.answer import Action, PendingCall
-from waystation.core.approval import standing
+from waystation.core.approval.answer import Action, PendingCall
+from waystation.core.approval.decision import standing
 from waystation.core.errors import Expired, UnknownCall, WaystationError
 from waystation.core.payload import JsonObject, digest
 from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
@@ -262,16 +262,22 @@ class Approvals:
             log = await invocation.log()
         except RPCError as error:
             raise _unknown(error, invocation_id) from None
-        call = log.calls.get(call_id)
+        call = log.state.calls.get(call_id)
         if call is None or not call.ever_waits:
             raise UnknownCall(f"No call {call_id!r} waits, or has waited, in {invocation_id!r}.")
-        if not log.ended and (found := next((c for c in log.pending() if c.function_call_id == call_id), None)):
+        if not log.state.outcome.ended and (
+            found := next((c for c in log.state.pending() if c.function_call_id == call_id), None)
+        ):
             return found
         if call.expired:
             raise Expired(f"The deadline of call {call_id!r} of {invocation_id!r} has passed; it was not approved.")
         if call.answer:
             raise standing(call)
-        over = f"the invocation is {log.ended.status.replace('_', ' ')}" if log.ended else "it is carried out"
+        over = (
+            f"the invocation is {log.state.outcome.ended.replace('_', ' ')}"
+            if log.state.outcome.ended
+            else "it is carried out"
+        )
         raise UnknownCall(f"Call {call_id!r} of {invocation_id!r} does not wait: {over}.")
 
     async def answer(self, approval_id: str, action: Action, **fields: Any) -> JsonObject:

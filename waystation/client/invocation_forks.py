@@ -7,13 +7,13 @@ from typing import Any
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, start_invocation
-from waystation.core import fork, ids
+from waystation.core import ids
 from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
-from waystation.core.lineage import Fork
-from waystation.core.log import Log
+from waystation.core.log import fork
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.wire import MEMO_FORK, WORKFLOW, InvocationInput
+from waystation.core.wire import MEMO_FORK, WORKFLOW, Fork, InvocationInput
 
 MAX_NUMBERS = 100
 """How many numbers are tried for a fork, after those that are known to be in use."""
@@ -93,7 +93,7 @@ class Forks:
     ) -> "PreparedFork":
         """Return a fork that is not started yet; parameters and errors as for `start`."""
         log = await Invocation.from_id(self._client, source, run_id=run_id).log()
-        if log.input is None:
+        if log.state.input is None:
             raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
         wanted = {name: value for name, value in differently.items() if value}
         if wanted.keys() & {"agent", "instruction", "model"} == {"agent"}:
@@ -101,8 +101,8 @@ class Forks:
                 f"Nothing is said of what {wanted['agent']!r} is to have: give an instruction or a model."
             )
         given = InvocationInput(
-            **{name: getattr(log.input, name) for name in fork.SAME},
-            message=log.input.message if message is None else message,
+            **{name: getattr(log.state.input, name) for name in fork.SAME},
+            message=log.state.input.message if message is None else message,
             budget=budget or Budget(),
             requester=requester,
             fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **wanted),

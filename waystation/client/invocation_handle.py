@@ -30,13 +30,16 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import AGENT, PENDING, start_attributes
 from waystation.client.token_encryption import Token, TokenEncryption
-from waystation.core import approval, errors, ids, summary
-from waystation.core.answer import Action, PendingCall, check_size, parse_answer
-from waystation.core.entry import ModelReplied
+from waystation.core import errors, ids, summary
+from waystation.core.approval import decision
+from waystation.core.approval.answer import Action, PendingCall, check_size, parse_answer
+from waystation.core.conversation.event import Event
+from waystation.core.conversation.partial_text import PartialText, PartialTexts, Piece
 from waystation.core.errors import InvalidInput, StoreFailed
-from waystation.core.event import Event
-from waystation.core.log import Log
-from waystation.core.partial import PartialText, PartialTexts, Piece
+from waystation.core.log.entry import ModelReplied
+from waystation.core.log.entry_ref import ModelReplyRef
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.wire import (
     ANSWER_SIGNAL,
@@ -47,7 +50,6 @@ from waystation.core.wire import (
     InvocationInput,
     InvocationResult,
 )
-from waystation.core.work import Work
 from waystation.history import (
     SavedHistory,
     check_readable,
@@ -174,7 +176,7 @@ class Invocation:
 
     async def state(self) -> JsonObject:
         """Return the state as of now. No worker has to run."""
-        return (await self.log()).state
+        return (await self.log()).state.session.values
 
     async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
         """Yield the events from index `start` on: as `stream`, or, without `follow`, those recorded already."""
@@ -182,7 +184,7 @@ class Invocation:
             async for event in stream_events(self, start=start):
                 yield event
         else:
-            for event in (await self.log()).events[start:]:
+            for event in (await self.log()).state.events[start:]:
                 yield event
 
     def stream(self, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
@@ -320,7 +322,7 @@ class Invocation:
         waiting = [call.function_call_id for call in await self.pending()]
         if not waiting:
             # A second answer is refused with the first one, not with the claim that no call was ever pending.
-            calls = reversed((await self.log()).calls.values())
+            calls = reversed((await self.log()).state.calls.values())
             waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
         if not waiting:
             raise errors.UnknownCall(f"No call waits for an answer in {self.id!r}.")
@@ -425,15 +427,15 @@ def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
     """Return why an answer to an invocation that is over does not count."""
     given = parse_answer(encode(answer))
     try:
-        call = approval.check(log, given, time.time())
+        call = decision.check(log, given, time.time())
     except errors.AnswerRefused as refused:
-        found = log.calls.get(ids.requesting_call(given.function_call_id))
+        found = log.state.calls.get(ids.requesting_call(given.function_call_id))
         if found is None or found.expired:
             return refused
         if found.answer:  # whoever reads the history may know, whoever they are
-            return refused if isinstance(refused, errors.DigestMismatch) else approval.standing(found)
+            return refused if isinstance(refused, errors.DigestMismatch) else decision.standing(found)
         call = found
-    over = log.ended.status.replace("_", " ") if log.ended else "over"
+    over = log.state.outcome.ended.replace("_", " ") if log.state.outcome.ended else "over"
     return errors.UnknownCall(f"Call {call.id!r} of {log.invocation_id!r} waits no more: the invocation is {over}.")
 
 
@@ -453,7 +455,7 @@ async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool
         async for log, pieces in coming:
             for event in new_events(log, shown, pieces):
                 yield event
-            shown = max(shown, len(log.events))
+            shown = max(shown, len(log.state.events))
 
 
 async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
@@ -489,7 +491,7 @@ def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Ev
     for number in pieces.lost(log):
         if number not in replies:
             yield from pieces.close(number)
-    for event in log.events[shown:]:
+    for event in log.state.events[shown:]:
         replied = next((n for n, content in replies.items() if content == event.content), None)
         if replied is not None:
             del replies[replied]
@@ -505,18 +507,18 @@ class PartialTextReader:
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
         self._texts = PartialTexts()
-        self._works: dict[int, Work] = {}
+        self._works: dict[int, AgentRun] = {}
         self._entries = 0
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
         """Whether a model call is in flight that streams its text."""
-        return bool(log.input and log.input.streaming and log.models_at_work)
+        return bool(log.state.input and log.state.input.streaming and log.state.models_at_work)
 
     async def look(self, log: Log) -> None:
         """Add to `new` the text since the last look."""
         described = await self._invocation.handle.describe()
-        at_work = log.models_at_work
+        at_work = log.state.models_at_work
         for activity in described.raw_description.pending_activities:
             if activity.activity_type.name != MODEL_ACTIVITY:
                 continue
@@ -546,7 +548,7 @@ class PartialTextReader:
 
     def lost(self, log: Log) -> list[int]:
         """Return the numbers of calls that work no more, and of which text was shown."""
-        return [number for number in self._texts.shown if number not in log.models_at_work]
+        return [number for number in self._texts.shown if number not in log.state.models_at_work]
 
     def _add(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:
@@ -573,12 +575,12 @@ async def stream_file(
     """
     histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
     check_readable(histories, repr(str(path)))
-    for event in log_of(histories).events[start:]:
+    for event in log_of(histories).state.events[start:]:
         yield event
 
 
 def _number(activity: PendingActivityInfo) -> int:
-    name = activity.activity_id.removeprefix(ids.model_replied(0)[:-1])
+    name = activity.activity_id.removeprefix(str(ModelReplyRef(0))[:-1])
     return int(name) if name.isdecimal() else 0
 
 

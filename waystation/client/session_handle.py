@@ -26,12 +26,12 @@ from waystation.client.invocation_handle import (
 )
 from waystation.client.scoped_state import ScopedState
 from waystation.core import errors, ids
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
 from waystation.core.budget import Budget
-from waystation.core.event import Event
-from waystation.core.log import Log
+from waystation.core.conversation.event import Event
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, decode, encode, faults, plain
-from waystation.core.session_data import OPEN, Busy, SessionInput, check_size
+from waystation.core.session import OPEN, Busy, SessionInput, check_message_size
 from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, WORKFLOW, InvocationResult
 from waystation.history import (
     EventType,
@@ -148,7 +148,7 @@ class Session:
             "streaming": streaming or None,
         }
         given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
-        check_size(encode(given))
+        check_message_size(encode(given))
         opened = self.started_invocations.opened
         receipt = await self._update(SEND, given, create=create, within=confirm_within)
         new = opened and receipt["status"] in ("started", "queued")
@@ -490,7 +490,7 @@ async def stream_session(
         async with aclosing(stream_logs(invocation, partial=partial)) as coming:
             async for log, pieces in coming:
                 events = list(new_events(log, shown, pieces))
-                shown = max(shown, len(log.events))
+                shown = max(shown, len(log.state.events))
                 await heard.put(SessionUpdate(invocation, log, events))
 
     async def hear_all() -> None:

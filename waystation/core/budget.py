@@ -1,7 +1,7 @@
 """What an invocation uses, and how much it may use."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -95,8 +95,8 @@ class Usage(Recorded):
     cached_tokens: int = 0
     total_tokens: int = 0
 
-    def __add__(self, other: "Usage") -> "Usage":
-        if other is NO_USAGE:
+    def __add__(self, other: "Usage | None") -> "Usage":
+        if other is None or other is NO_USAGE:
             return self
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
@@ -169,6 +169,14 @@ class Used(Recorded):
 
     spent: Spent = NOTHING_SPENT
     granted: Grant = NOTHING
+
+
+def used_in(details: Sequence[Any]) -> Used | None:
+    """Return what a called agent used, given the details of the error with which it failed; None when it is unknown."""
+    try:
+        return Used.model_validate(details[0])
+    except (IndexError, ValidationError):
+        return None
 
 
 def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from waystation.core import ids
-from waystation.core.answer import Answer, PendingCall
-from waystation.core.model_call import Call, Confirmation
+from waystation.core.activity_io import Call, Confirmation, ToolOutcome
+from waystation.core.approval.answer import Answer, PendingCall
+from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, Verified, call_digest
-from waystation.core.tool_call import ToolOutcome
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """Every wait ends; see design D3. 30 days unless the tool says otherwise."""
@@ -23,14 +22,14 @@ class CallState:
     """One function call and what became of it so far. Changed only by its log."""
 
     call: Call
-    name: str
-    args: JsonObject
-    agent: str
-    reply: int
+    name: str = ""
+    args: JsonObject = field(default_factory=dict)
+    agent: str = ""
+    reply: int = 0
     """Number of the model reply that made the call."""
-    turn: int
-    """Index of the work whose model made it."""
-    gate: Gate
+    turn: int = 0
+    """Index of the agent run whose model made it."""
+    gate: Gate = "none"
     asked: Asked | None = None
     """What a person is asked for, or was asked for last; a tool may ask from inside."""
     asks: Confirmation | None = None

@@ -39,10 +39,10 @@
     │   ├── StateRefused          … in state (tools.state)
     │   └── TooLarge              … because of its size (tools.outcome)
     ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
-    ├── NotAwaited                a coroutine of the context was used without `await` (tools.tool_context)
+    ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
     ├── StoreFailed               artifacts, memories or large payloads are not reached
     ├── ScopeNameTooLong          the names of an app and a user do not fit into the id of their state
-    ├── ScopesNotRead             code read a `user:` or `app:` key, and its App says `state_scopes=False`
+    ├── ScopesNotRead             code read a `user:` or `app:` key of which nobody knew that it would
     ├── ForeignHistory            a history is not one of ours, or cannot be read
     ├── NoSuchEvent               an invocation has no event of that number, or the recording does not go back to it
     ├── NoPrompt                  at some moment no model was asked, nor would one have been
@@ -282,12 +282,13 @@ class ScopeNameTooLong(WaystationError):
 
 
 class ScopesNotRead(WaystationError):
-    """Code read a `user:` or `app:` key, but its App says that none are read."""
+    """Code read a `user:` or `app:` key, but nothing in its source had told that it would, so none were read."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"State {key!r} was not read: the agent's App says `state_scopes=False`; remove that from `App(...)`."
+            f"State {key!r} was not read: no source of this agent's tools, callbacks and instructions mentions such a "
+            "key, or its App says `state_scopes=False`; declare `App(..., state_scopes=True)`."
         )
 
 

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 
-from waystation.core.answer import Answer
+from waystation.core.activity_io import ToolOutcome
+from waystation.core.approval.answer import Answer
 from waystation.core.call import CallState
-from waystation.core.entry import Failure
-from waystation.core.event import EventActions, texts_of
+from waystation.core.conversation.event import EventActions, texts_of
+from waystation.core.log.entry import Failure
 from waystation.core.payload import JsonObject
-from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."

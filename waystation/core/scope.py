@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from pydantic import Field, ValidationError
 
+from waystation.core.activity_io import Position
+from waystation.core.conversation.event import EventActions
 from waystation.core.errors import NotJson, ScopeNameTooLong
-from waystation.core.event import EventActions
-from waystation.core.model_call import Position
 from waystation.core.payload import JsonObject, Recorded, decode_foreign, encode, faults
 
 WORKFLOW = "AgentScope"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
 from waystation.core.payload import JsonObject
 
 MAX_LINE = 120

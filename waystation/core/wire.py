@@ -3,17 +3,93 @@
 They change only by gaining optional fields, or with a new name beside the old.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
-from waystation.core import message
+from waystation.core.approval.policy import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
+from waystation.core.conversation.event import content_problem
 from waystation.core.errors import InvalidInput
-from waystation.core.lineage import Fork
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
-from waystation.core.policy import StandingApproval
-from waystation.core.report import Report, SessionLink
+
+MAX_TEXT = 100_000
+
+
+class Fork(Recorded):
+    """What an invocation takes over of another one, and what it does in another way."""
+
+    invocation_id: str = Field(min_length=1, max_length=1_000)
+    """Whose events it begins with."""
+    event: int = Field(ge=1)
+    """The number of the last of them."""
+    run_id: str = Field(default="", max_length=100)
+    """A run of that invocation; by default the latest."""
+    results: dict[str, JsonObject] = Field(default_factory=dict)
+    """Responses to calls that are not carried out, by their ids."""
+    agent: str | None = Field(default=None, max_length=1_000)
+    """Whose `instruction` and `model` are replaced; by default those of the agent that was started."""
+    instruction: str | None = Field(default=None, max_length=MAX_TEXT, repr=False)
+    model: str | None = Field(default=None, max_length=1_000)
+    home: str = Field(default="", max_length=1_000)
+    """The invocation under whose id its artifacts are kept, when it belongs to no session; only the engine sets it."""
+    entries: int = 0
+    """How many entries were taken over; only the engine sets it."""
+
+    def memo(self) -> JsonObject:
+        """Return what is to be seen of it from outside."""
+        return {"invocation_id": self.invocation_id, "event": self.event}
+
+
+MAX_REPORT_BYTES = 100_000
+"""Entries beyond this are not repeated in a result; the session has them collected from the invocation's history."""
+LASTING_ELSEWHERE = ("temp:", "user:", "app:")
+"""Prefixes of state that is not the session's."""
+
+
+class SessionLink(Recorded):
+    """Which session an invocation belongs to, and how far the conversation had come when it began."""
+
+    id: str = Field(max_length=1_000)
+    """Workflow id of the session."""
+    run_id: str = ""
+    """The session's run that started it."""
+    number: int
+    """Which invocation of the session it is, from 1."""
+    reports: tuple[str, ...] = ()
+    """References of the reports that the session applied since it had started the invocation before this one, in
+    order; see `ids.report`."""
+
+
+class Report(Recorded):
+    """What became of an invocation since its last report."""
+
+    since: int
+    """How many entries its log had by then."""
+    entries: tuple[JsonObject, ...] | None = None
+    """The entries that came since, see `waystation.core.segment`; None when they are too large to be repeated."""
+    state_delta: JsonObject = Field(default_factory=dict)
+    """What it changed in the session's state."""
+    removed_keys: tuple[str, ...] = ()
+    joined: tuple[int, ...] = ()
+    """Numbers of the messages that the session handed to it meanwhile and that arrived."""
+    standing: tuple[StandingApproval, ...] = ()
+    """Which calls people allowed to run unasked, those that it was told of included."""
+    search_attributes: bool = False
+    """Whether Waystation's search attributes are registered, as far as the invocation was told."""
+
+
+def lasting(state: Mapping[str, object]) -> JsonObject:
+    """Return the session's part of a state."""
+    return {key: value for key, value in state.items() if not key.startswith(LASTING_ELSEWHERE)}
+
+
+def changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
+    """Return what differs in the session's part of a state, and which keys are gone."""
+    delta = {key: value for key, value in lasting(after).items() if key not in before or before[key] != value}
+    return delta, tuple(key for key in lasting(before) if key not in after)
+
 
 TASK_QUEUE = "waystation"
 WORKFLOW = "AgentInvocation"
@@ -168,7 +244,7 @@ def parse_input(data: bytes) -> InvocationInput:
     what = f"The input of {WORKFLOW}"
     parsed = parse(InvocationInput, data, InvalidInput, what=what, send="with `agent` and `message`")
     if isinstance(parsed.message, dict):
-        problem = message.problem_of(parsed.message)
+        problem = content_problem(parsed.message)
         if problem:
             raise InvalidInput(f"The message of {WORKFLOW} is invalid: {problem}")
     return parsed

@@ -15,10 +15,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import facts, results
-from waystation.core.continued import Carried, ChildOutcome
-from waystation.core.entry import Failure, FailureKind
+from waystation.core.budget import used_in
 from waystation.core.errors import StoreFailed
+from waystation.core.log import facts
+from waystation.core.log.entry import Failure, FailureKind
+from waystation.core.log.snapshot import Carried, ChildOutcome
 from waystation.core.payload import decode
 from waystation.core.wire import InvocationInput
 from waystation.storage.blobs import STORE_VARIABLE
@@ -266,4 +267,4 @@ def agent_failure_of(failure: FailureProto) -> Failure:
     details = []
     with suppress(ValueError):
         details = [decode(data) for data in json_data(failure.application_failure_info.details.payloads)]
-    return failure_of(failure).model_copy(update={"used": results.used(details)})
+    return failure_of(failure).model_copy(update={"used": used_in(details)})

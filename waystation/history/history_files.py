@@ -14,12 +14,12 @@ from typing import Any
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
+from waystation.core.approval.notification import NOTIFY_ACTIVITY
+from waystation.core.approval.verification import REVIEW_ACTIVITY
 from waystation.core.errors import ForeignHistory
-from waystation.core.fork import TAKE_OVER_ACTIVITY
 from waystation.core.ids import signal_not_found
-from waystation.core.notice import NOTIFY_ACTIVITY
+from waystation.core.log.fork import TAKE_OVER_ACTIVITY
 from waystation.core.payload import JsonObject
-from waystation.core.review import REVIEW_ACTIVITY
 from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import (

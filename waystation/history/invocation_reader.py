@@ -11,13 +11,15 @@ from temporalio.api.update.v1 import Request
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import facts, ids
-from waystation.core.continued import Carried, Fetch, extend
-from waystation.core.entry import EndStatus
+from waystation.core import ids
 from waystation.core.errors import ForeignHistory, WaystationError
-from waystation.core.facts import Fact
-from waystation.core.log import Log
-from waystation.core.projection import Projection
+from waystation.core.log import facts
+from waystation.core.log.entry import EndStatus
+from waystation.core.log.entry_ref import FORK
+from waystation.core.log.facts import Fact
+from waystation.core.log.log import Log
+from waystation.core.log.projection import Projection
+from waystation.core.log.snapshot import Carried, Fetch, extend_log
 from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
 from waystation.history.history_events import (
     COMMANDS,
@@ -156,7 +158,7 @@ class HistoryReader:
                 kind, ref = attributes.activity_type.name, attributes.activity_id
                 self._scheduled[event.event_id] = ref
                 if kind == CHILD_ACTIVITY:
-                    self._scheduled[event.event_id] = ids.called_agent(ref)
+                    self._scheduled[event.event_id] = ids.watched_call(ref)
                     self._followed.add(event.event_id)
                 yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL_ACTIVITY)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
@@ -202,7 +204,7 @@ def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
 
 
 def _is_aside(fact: Fact) -> bool:
-    taken_over = isinstance(fact, facts.Returned) and fact.ref == ids.FORK
+    taken_over = isinstance(fact, facts.Returned) and fact.ref == str(FORK)
     return taken_over or (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref))
 
 
@@ -221,7 +223,7 @@ async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: 
     while given:
         history = None if given[1].forked else await fetch_run(client, id, given[1].run_id)
         if history is None:
-            await extend(log, given[1], fetch)
+            await extend_log(log, given[1], fetch)
             break
         earlier += await decode_histories([history], client.data_converter)
         given = carried_by(earlier[-1].events[0])
@@ -239,7 +241,7 @@ async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> L
     given = carried_by(own[0].events[0])
     log = Log(own[0].workflow_id)
     if given:
-        await extend(log, given[1], fetch)
+        await extend_log(log, given[1], fetch)
     return log_of(own, log)
 
 
@@ -328,7 +330,12 @@ async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fe
             log = projection.log
             following = continued_as(page[-1]) if page else following
             # A fork first reads what it takes over, and goes on in another run.
-            if given or not (log.input and log.input.fork) or log.failure or log.ended:
+            if (
+                given
+                or not (log.state.input and log.state.input.fork)
+                or log.state.outcome.failure
+                or log.state.outcome.ended
+            ):
                 yield log
         if following is None:
             return

@@ -5,13 +5,20 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 
-from waystation.core import segment
+from waystation.core.conversation.transcript import Transcript
 from waystation.core.errors import ForeignHistory
+from waystation.core.log.snapshot import entries_to_json, unpack_entries
 from waystation.core.payload import JsonObject, decode
-from waystation.core.report import Report, lasting
-from waystation.core.session_data import Collected, SessionInput, begun
-from waystation.core.transcript import Transcript
-from waystation.core.wire import COLLECT_ACTIVITY, SESSION_WORKFLOW, WORKFLOW, InvocationInput, InvocationResult
+from waystation.core.session import Collected, SessionInput, as_started
+from waystation.core.wire import (
+    COLLECT_ACTIVITY,
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    InvocationInput,
+    InvocationResult,
+    Report,
+    lasting,
+)
 from waystation.history.history_events import EventType, attributes_of, read_content, seconds_of
 from waystation.storage import Blobs
 
@@ -54,7 +61,7 @@ class SessionReader:
                 if attributes.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {attributes.workflow_type.name!r}, not a session.")
                 given = SessionInput.model_validate(decode(read_content(attributes.input.payloads)))
-                await self._begin(given if attributes.continued_execution_run_id else begun(given))
+                await self._begin(given if attributes.continued_execution_run_id else as_started(given))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 if attributes.workflow_type.name == WORKFLOW:
                     number = int(attributes.workflow_id.rpartition("/")[2])
@@ -98,5 +105,5 @@ class SessionReader:
         assert collected.report is not None
         if collected.segment is None:
             return collected.report
-        entries = segment.unpack(await self._blobs.get(collected.segment.digest))
-        return collected.report.model_copy(update={"entries": tuple(segment.to_json(entries))})
+        entries = unpack_entries(await self._blobs.get(collected.segment.digest))
+        return collected.report.model_copy(update={"entries": tuple(entries_to_json(entries))})

@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
 from waystation.core.errors import IdentityUnavailable
 from waystation.core.payload import JsonObject, decode
-from waystation.core.places import trusted
+from waystation.core.urls import trusted
 from waystation.identity.configuration import MIN_RSA_BITS, Configuration
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -19,10 +19,10 @@ from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
-from waystation.core.answer import Answer
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.verification import MAX_TOKEN_CHARS, PLAIN_TOKEN, Signs, is_sealed
 from waystation.core.errors import InvalidAnswer, NotAllowed
 from waystation.core.payload import JsonObject, decode, encode, parse
-from waystation.core.sealed import MAX_TOKEN_CHARS, PLAIN_TOKEN, Signs, is_sealed
 from waystation.identity.configuration import Configuration
 
 BINDING = "waystation"

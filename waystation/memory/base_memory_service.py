@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from waystation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from waystation.core.event import Event
+    from waystation.core.conversation.event import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
     from waystation.tools.session import Session
 

@@ -16,7 +16,7 @@ from waystation.core.payload import JsonObject, digest, plain
 from waystation.memory.base_memory_service import BaseMemoryService
 
 if TYPE_CHECKING:
-    from waystation.core.event import Event
+    from waystation.core.conversation.event import Event
     from waystation.memory.memory_entry import MemoryEntry
     from waystation.tools.session import Session
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from waystation.core import ids, summary
-from waystation.core.answer import Answer
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.policy import Verified
 from waystation.core.call import CallState
-from waystation.core.entry import (
+from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
@@ -17,8 +18,8 @@ from waystation.core.entry import (
     NoticeDue,
     Notified,
 )
-from waystation.core.log import Log
-from waystation.core.policy import Verified
+from waystation.core.log.entry_ref import without_verdict
+from waystation.core.log.log import Log
 from waystation.presentation import terminal, text_safety
 
 MAX_SAID = 600
@@ -68,13 +69,17 @@ def ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     """Return what happened to a call: when, and what. Entries that a run before has summed up are not among it."""
-    sent = {ids.message(each.ref): each.body.answer for each in log.entries if isinstance(each.body, AnswerSubmitted)}
+    sent = {
+        str(without_verdict(each.ref)): each.body.answer
+        for each in log.entries
+        if isinstance(each.body, AnswerSubmitted)
+    }
     over = {each.body.ref for each in log.entries if isinstance(each.body, AnswerReviewed)}
     told = [
         (entry.time, text)
         for entry in log.entries
         # What has been looked into is told once: by what became of it.
-        if not (isinstance(entry.body, AnswerSubmitted) and ids.message(entry.ref) in over)
+        if not (isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) in over)
         if (text := _event_of(entry, state, sent))
     ]
     if state.requested_at is not None:

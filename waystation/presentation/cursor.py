@@ -6,7 +6,7 @@ from functools import cached_property
 
 from rich.console import RenderableType
 
-from waystation.core.entry import CallLost, CallReturned, ChildReturned
+from waystation.core.log.entry import CallLost, CallReturned, ChildReturned
 from waystation.presentation import recording_views
 from waystation.replay.difference import Changes, alike
 from waystation.replay.displayable import Displayable

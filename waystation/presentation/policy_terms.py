@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 
-from waystation.core.answer import PendingCall
-from waystation.core.policy import ROLE
+from waystation.core.approval.answer import PendingCall
+from waystation.core.approval.policy import ROLE
 from waystation.presentation import terminal
 
 

@@ -14,9 +14,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from waystation.core import ids
-from waystation.core.answer import Answer, PendingCall
-from waystation.core.entry import (
+from waystation.core.activity_io import ModelReply
+from waystation.core.approval.answer import Answer, PendingCall
+from waystation.core.conversation.event import Event
+from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
@@ -38,8 +39,7 @@ from waystation.core.entry import (
     Refused,
     ScopesTold,
 )
-from waystation.core.event import Event
-from waystation.core.model_call import ModelReply
+from waystation.core.log.entry_ref import CallRef, ModelReplyRef
 from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.presentation.call_history import answered, decision, ignored, submitted
@@ -176,9 +176,11 @@ def wait(call: PendingCall, at: Moment) -> Text:
 
 def _outcome(call: PendingCall, at: Moment) -> str:
     """Return what became of a wait after the moment."""
-    found = at.recording.log.calls.get(call.function_call_id)
+    found = at.recording.log.state.calls.get(call.function_call_id)
     if found is None or found.waiting:
-        return "and still waits where the recording ends" if found and at.recording.log.ended is None else ""
+        return (
+            "and still waits where the recording ends" if found and at.recording.log.state.outcome.ended is None else ""
+        )
     if found.answer and found.answered_at is not None:
         return f"later {decision(found)}, {terminal.span(found.answered_at - call.requested_at)} after it began"
     return decision(found)
@@ -357,8 +359,8 @@ def title(walk: "Walk") -> RenderableType:
         name = f"before event {moment.number + 1} of {last}"
     before = walk.came_from
     passed = f"  +{terminal.span(moment.time - before.time)}" if before and before.entries else ""
-    ended = walk.recording.log.ended
-    over = f"  {ended.status}" if ended and moment.entries == len(walk.recording.log.entries) else ""
+    ended = walk.recording.log.state.outcome.ended
+    over = f"  {ended}" if ended and moment.entries == len(walk.recording.log.entries) else ""
     left = Text.assemble((name, "bold"), f"  {terminal.clock(moment.time)}{passed}", (over, "bold"))
     where = Text(terminal.safe(walk.recording.id), "cyan")
     return Group(Text.assemble(where, "  ", left), Rule(style=_DIM))
@@ -412,20 +414,20 @@ def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
         case Refused(message):
             yield Fact("refused", message, _BAD)
         case ModelCalled(number, turn):
-            yield Fact("model", f"call {number} of the model begins, for {log.works[turn].agent}")
+            yield Fact("model", f"call {number} of the model begins, for {log.state.runs[turn].agent}")
         case ModelReplied(number, reply):
             yield Fact("model", _replied(number, reply))
-            yield from _effort(efforts.get(ids.model_replied(number)), None)
+            yield from _effort(efforts.get(str(ModelReplyRef(number))), None)
         case ModelLost(number, failure):
             yield Fact("model", f"call {number} gave no reply: {terminal.failure(failure)}", _BAD)
-            yield from _effort(efforts.get(ids.model_replied(number)), None)
+            yield from _effort(efforts.get(str(ModelReplyRef(number))), None)
         case CallReturned(outcome, run):
             yield from _call(moment, outcome.function_call_id)
             if outcome.response is not None:
                 yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
             if outcome.error_type:
                 yield Fact("error", outcome.error_type, _BAD)
-            yield from _effort(efforts.get(ids.performance(outcome.function_call_id, run)), outcome.duration_s)
+            yield from _effort(efforts.get(str(CallRef(outcome.function_call_id, run))), outcome.duration_s)
         case ChildReturned(call, result):
             yield from _call(moment, call)
             yield Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
@@ -433,7 +435,7 @@ def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
         case CallLost(call, failure, run):
             yield from _call(moment, call)
             yield Fact("lost", terminal.failure(failure), _BAD)
-            yield from _effort(efforts.get(ids.performance(call, run)), None)
+            yield from _effort(efforts.get(str(CallRef(call, run))), None)
         case AnswerCounted(call, answer):
             yield from _answer(answer, f"{call} is {answered(answer, _tool_of(moment, call))}")
         case AnswerSubmitted(call, answer):
@@ -464,7 +466,7 @@ def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
 
 
 def _call(moment: Moment, call_id: str) -> Iterator[Fact]:
-    call = moment.recording.log.calls.get(call_id)
+    call = moment.recording.log.state.calls.get(call_id)
     if call is None:
         yield Fact("call", call_id)
         return
@@ -498,7 +500,7 @@ def _effort(effort: Effort | None, ran_s: float | None) -> Iterator[Fact]:
 
 
 def _tool_of(moment: Moment, call_id: str) -> str:
-    call = moment.recording.log.calls.get(call_id)
+    call = moment.recording.log.state.calls.get(call_id)
     return call.name if call else call_id
 
 

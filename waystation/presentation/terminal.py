@@ -15,10 +15,10 @@ from rich.style import Style
 from rich.text import Text
 
 from waystation.core import ids, summary
-from waystation.core.answer import PendingCall, usual_hint
+from waystation.core.approval.answer import PendingCall, usual_hint
 from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
-from waystation.core.entry import Failure
-from waystation.core.event import Event, text_of
+from waystation.core.conversation.event import Event, text_of
+from waystation.core.log.entry import Failure
 from waystation.core.payload import JsonObject
 from waystation.presentation import text_safety
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waystation.core import ids
-from waystation.core.event import Event
-from waystation.core.log import Log
+from waystation.core.conversation.event import Event
+from waystation.core.log.entry_ref import CallRef, ModelReplyRef
+from waystation.core.log.log import Log
 from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]
@@ -115,7 +115,7 @@ def spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None =
                 running[key] = Span(key[0], name, key[1], entry.time, entry.time)
                 found.append(running[key])
     for span in running.values():
-        span.end, span.open = (last, False) if log.ended else (max(now, span.begin), True)
+        span.end, span.open = (last, False) if log.state.outcome.ended else (max(now, span.begin), True)
     for span in found:
         span.attempts = max(1, attempts.get(span.activity, 1))
     return found
@@ -124,14 +124,14 @@ def spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None =
 def _present(log: Log) -> dict[tuple[Kind, str], str]:
     """Return what goes on after an entry, each with its name."""
     present: dict[tuple[Kind, str], str] = {}
-    if log.ended:
+    if log.state.outcome.ended:
         return present
-    for number, work in log.models_at_work.items():
-        present["model", ids.model_replied(number)] = f"{work.shape.name}: model call {number}"
-    for call in log.performing():
+    for number, work in log.state.models_at_work.items():
+        present["model", str(ModelReplyRef(number))] = f"{work.shape.name}: model call {number}"
+    for call in log.state.performing():
         kind: Kind = "agent" if call.call.kind == "agent" else "tool"
-        present[kind, ids.performance(call.id, call.run)] = f"{call.agent}: {call.name}"
-    for call in log.waiting():
+        present[kind, str(CallRef(call.id, call.run))] = f"{call.agent}: {call.name}"
+    for call in log.state.waiting():
         present["wait", call.id] = f"{call.agent}: {call.name} waits"
     return present
 

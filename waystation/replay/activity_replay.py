@@ -25,16 +25,16 @@ from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
 from waystation.core import ids, summary
+from waystation.core.activity_io import Confirmation, ModelReply, Position, ToolOutcome
 from waystation.core.call import CallState
-from waystation.core.compaction import Compaction
-from waystation.core.conversation import Conversation
-from waystation.core.entry import Body, Failure
+from waystation.core.conversation.compaction import Compaction
+from waystation.core.conversation.conversation import Conversation
 from waystation.core.errors import NoPrompt, WaystationError
-from waystation.core.log import Log
-from waystation.core.model_call import Confirmation, ModelReply, Position
+from waystation.core.log.entry import Body, Failure
+from waystation.core.log.entry_ref import EntryRef, ModelReplyRef
+from waystation.core.log.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, decode, encode
-from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import MODEL_ACTIVITY, InvocationInput
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.prompt import Agents, Prompt, PromptContext
@@ -118,7 +118,7 @@ class PlannedCall:
     @property
     def call(self) -> CallState:
         """The call as it was just before."""
-        return self.step.log.calls[self.step.function_call_id]
+        return self.step.log.state.calls[self.step.function_call_id]
 
 
 class Workshop:
@@ -175,7 +175,7 @@ class Workshop:
             UnknownAgent: The agent is not there.
         """
         step = tool_step(recording, _chosen(recording, event, call))
-        held = step.log.calls[step.function_call_id]
+        held = step.log.state.calls[step.function_call_id]
         tool = await self._tool(step)
         confirmed = held.call.confirmation is not None
         used = held.args if args is None else args
@@ -309,13 +309,13 @@ class Workshop:
         Raises:
             ApplicationError: The activity fails, as it would on a worker.
         """
-        call = step.log.calls[step.function_call_id]
+        call = step.log.state.calls[step.function_call_id]
         given = step.given.model_copy(update={"retries": 0})  # what Temporal would repeat is reported instead
         log = step.log
         if args is not None:
             log = copy.copy(log)
-            log.calls = {**log.calls, call.id: replace(call, args=args)}
-            given = given.model_copy(update={"digest": log.calls[call.id].approved_digest})
+            log.state.calls = {**log.state.calls, call.id: replace(call, args=args)}
+            given = given.model_copy(update={"digest": log.state.calls[call.id].approved_digest})
         inputs = _RecordedInputs(log)
         caller = ToolCaller(self.registry, inputs, self._conversations or inputs, services=self._services)
         data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, given)
@@ -385,11 +385,11 @@ class Workshop:
         Raises:
             UnknownAgent: The agent is not there.
         """
-        call, log = step.log.calls[step.function_call_id], step.log
+        call, log = step.log.state.calls[step.function_call_id], step.log
         root, agent = self.registry.find(step.given.root, call.agent)
         if not isinstance(agent, LlmAgent):
             return None
-        contexts = Contexts.of(log, log.works[call.turn], self._services, scopes_read=root.state_scopes)
+        contexts = Contexts.of(log, log.state.runs[call.turn], self._services, scopes_read=root.state_scopes)
         return (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
 
     def _model_step(self, recording: Recording, event: int) -> ModelStep:
@@ -401,7 +401,7 @@ class Workshop:
         return step
 
     def _missing(self, recording: Recording) -> list[str]:
-        started = recording.log.input
+        started = recording.log.state.input
         if started is None or started.session is None or self._conversations is not None:
             return []
         return ["What was said before in its session was not read, so a model sees only this invocation."]
@@ -572,7 +572,7 @@ async def as_declared(
         ApplicationError: A callback raised.
     """
     registry = registry_of(agents)
-    root, agent = registry.find(context.log.root, context.work.agent)
+    root, agent = registry.find(context.log.state.root, context.work.agent)
     if not isinstance(agent, LlmAgent):
         raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
     services = services or lasting_services()
@@ -580,7 +580,7 @@ async def as_declared(
         context.log,
         context.work,
         services,
-        ids.model_replied(context.call or context.log.steps + 1),
+        str(ModelReplyRef(context.call or context.log.state.steps + 1)),
         scopes_read=root.state_scopes,
         said=said,
     )
@@ -681,14 +681,18 @@ def _chosen(recording: Recording, event: int, call: str | None) -> str:
 
 def _unapproved(recording: Recording, step: ToolStep) -> str | None:
     """Return why a call that never ran has no approval; None when it has one, or needs none."""
-    call = recording.log.calls[step.function_call_id]
+    call = recording.log.state.calls[step.function_call_id]
     if step.scheduled is not None or call.gate in ("none", "passed"):
         return None
     if call.answer and call.answer.action == "reject":
         return f"{call.answered_by or 'somebody'} rejected it"
     if call.expired:
         return "nobody answered in time"
-    return "it still waits for a person" if call.gate == "waiting" and not recording.log.ended else "nobody answered"
+    return (
+        "it still waits for a person"
+        if call.gate == "waiting" and not recording.log.state.outcome.ended
+        else "nobody answered"
+    )
 
 
 def _changed(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
@@ -712,7 +716,7 @@ class _RecordedInputs:
     async def keep(self, data: bytes) -> None:
         pass
 
-    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+    def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
         pass
 
     async def conversation(self, log: Log) -> Conversation:

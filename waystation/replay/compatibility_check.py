@@ -25,14 +25,15 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
 from waystation.core import ids
+from waystation.core.activity_io import AgentShape
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory, UnknownAgent
-from waystation.core.log import Log
+from waystation.core.log.agent_runs import is_busy
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, decode
-from waystation.core.shape import AgentShape
 from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
-from waystation.core.work import Work
 from waystation.history import carried_log, log_of, read_content
 from waystation.replay.replayer import Replays, find_divergence, replaying
 from waystation.tools.approval import parameters_digest
@@ -83,29 +84,29 @@ def _gone(agent: str, registry: Registry) -> Misfit:
 
 
 def _of_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
-    if log.input is None or log.ended:
+    if log.state.input is None or log.state.outcome.ended:
         return
-    if log.root not in registry.roots:
-        yield _gone(log.root, registry)
+    if log.state.root not in registry.roots:
+        yield _gone(log.state.root, registry)
         return
-    begun = [name for work in log.active for name in (work.agent, *_to_begin(work))]
+    begun = [name for work in log.state.runs.at_work() for name in (work.agent, *_to_begin(work))]
     needed = dict.fromkeys([*begun, *(call.agent for call in _to_run(log))])
     for agent in needed:
         try:
-            registry.find(log.root, agent)
+            registry.find(log.state.root, agent)
         except UnknownAgent as error:
             yield Misfit("agent_gone", str(error), agent)
-    tree = registry.roots[log.root].tree
-    for name in dict.fromkeys(work.agent for work in log.active if _asks_again(work)):
+    tree = registry.roots[log.state.root].tree
+    for name in dict.fromkeys(work.agent for work in log.state.runs.at_work() if _asks_again(log, work)):
         if name in tree and not isinstance(tree[name], LlmAgent):
             problem = f"Agent {name!r} is {a(tree[name])} now; it has no model that could go on."
             yield Misfit("other_kind", problem, name)
     for call in _to_run(log):
-        if call.agent in tree and (found := _of_call(call, log.root, registry)):
+        if call.agent in tree and (found := _of_call(call, log.state.root, registry)):
             yield found
 
 
-def _to_begin(work: Work) -> Iterator[str]:
+def _to_begin(work: AgentRun) -> Iterator[str]:
     """Yield the agents that a workflow agent has yet to begin: they were recorded with it."""
     if not work.finished:
         again = work.shape.kind == "loop"
@@ -120,17 +121,17 @@ def _named(shape: AgentShape) -> Iterator[str]:
             yield from _named(child)
 
 
-def _asks_again(work: Work) -> bool:
+def _asks_again(log: Log, work: AgentRun) -> bool:
     """Whether its model is asked once more: something of its own waits, or is under way."""
     if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
         return False
-    return work.unread or work.busy or any(call.waiting for call in work.open.values())
+    return work.unread or is_busy(log.state, work) or any(log.state.calls[call_id].waiting for call_id in work.open)
 
 
 def _to_run(log: Log) -> list[CallState]:
     """Return the calls that run, or will once a person agrees; not those that have run and wait for an answer."""
-    asked = [call for call in log.waiting() if call.gate == "waiting" and not ids.is_budget(call.id)]
-    return [*asked, *log.performing()]
+    asked = [call for call in log.state.waiting() if call.gate == "waiting" and not ids.is_budget(call.id)]
+    return [*asked, *log.state.performing()]
 
 
 def _of_call(call: CallState, root: str, registry: Registry) -> Misfit | None:

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from temporalio.client import WorkflowHistory
 
 from waystation.core import ids, summary
-from waystation.core.entry import (
+from waystation.core.approval.notification import NOTIFY_ACTIVITY
+from waystation.core.approval.verification import REVIEW_ACTIVITY
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
     Began,
@@ -22,12 +25,9 @@ from waystation.core.entry import (
     ModelLost,
     ModelReplied,
 )
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.fork import TAKE_OVER_ACTIVITY
-from waystation.core.log import Log
-from waystation.core.notice import NOTIFY_ACTIVITY
+from waystation.core.log.fork import TAKE_OVER_ACTIVITY
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
-from waystation.core.review import REVIEW_ACTIVITY
 from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.wire import (
     ARCHIVE_ACTIVITY,
@@ -293,7 +293,7 @@ def describe_divergence(histories: Sequence[WorkflowHistory], run: int, differen
         run_id=started.original_execution_run_id,
         recorded=recorded,
         now=now,
-        event=log.events_before + len(log.events) if log else None,
+        event=log.state.events_before + len(log.state.events) if log else None,
         after=next(filter(None, (_describe_entry(entry.body) for entry in entries)), None),
         history_event=difference.recorded.event_id if difference.recorded else difference.completed,
         line=difference.line,
@@ -363,7 +363,7 @@ def _describe_activity(name: str, params: JsonObject, log: Log | None) -> str:
     if "." not in name or "function_call_id" not in params:
         return f"run activity {name}"
     args = params.get("args")
-    if args is None and log and (call := log.calls.get(params["function_call_id"])):
+    if args is None and log and (call := log.state.calls.get(params["function_call_id"])):
         args = call.args
     return f"call {summary.call(name.rpartition('.')[2], args if isinstance(args, dict) else {})}"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from waystation.core.log import Log
-from waystation.core.model_call import ModelReply
+from waystation.core.activity_io import ModelReply
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.work import Work
 from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class PromptContext:
 
     log: Log
     """As it was when the model was called."""
-    work: Work
+    work: AgentRun
     call: int | None
     reply: ModelReply | None
     gave: int | None

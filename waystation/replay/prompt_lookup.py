@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from waystation.core import prompt
-from waystation.core.conversation import Conversation
-from waystation.core.entry import ModelCalled, ModelReplied
+from waystation.core.activity_io import ModelReply
+from waystation.core.conversation import prompt
+from waystation.core.conversation.conversation import Conversation
 from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
-from waystation.core.log import Log
-from waystation.core.model_call import ModelReply
+from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.budget_use import verdict
+from waystation.core.log.entry import ModelCalled, ModelReplied
+from waystation.core.log.log import Log
 from waystation.history import SessionReader
 from waystation.replay.prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Moment, Recording
@@ -84,14 +86,18 @@ def _context(recording: Recording, moment: Moment) -> PromptContext:
         if not isinstance(called, ModelCalled):
             continue
         log = recording.after(index)
-        work = log.works[called.turn]
+        work = log.state.runs[called.turn]
         at, reply = replies.get(called.number, (None, None))
-        if work.asks_model(work.phase, reply):
+        if work.asks_model(next_phase(log.state, work), reply):
             gave = _gave(recording, at, reply) if at is not None and reply else None
-            reason = (reply.wrap_up if reply else None) or log.verdict(work).reason or "it is used up"
+            reason = (
+                (reply.wrap_up if reply else None)
+                or verdict(log.state, work, next_phase(log.state, work)).reason
+                or "it is used up"
+            )
             return PromptContext(log, work, called.number, reply, gave, reason if called.wrap_up else None)
-    models = [work for work in moment.log.works if work.shape.kind == "llm"]
-    if not models or moment.log.input is None:
+    models = [work for work in moment.log.state.runs.by_index.values() if work.shape.kind == "llm"]
+    if not models or moment.log.state.input is None:
         text = f"no model was asked after event {moment.number}, nor would one have been"
         raise NoPrompt(f"{recording.source!r}: {text}.")
     return PromptContext(moment.log, models[-1], None, None, None)
@@ -111,7 +117,7 @@ def _gave(recording: Recording, index: int, reply: ModelReply) -> int | None:
 
 async def _conversation(log: Log, session: Recording | None, store: str | None) -> tuple[Conversation, list[str]]:
     """Return what was said until then, earlier in the session included, and what is missing of it."""
-    link = log.input.session if log.input else None
+    link = log.state.input.session if log.state.input else None
     if link is None:
         return Conversation(log), []
     problem = "its history was not given"

@@ -9,18 +9,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from waystation.core import ids
-from waystation.core.entry import (
-    CallLost,
-    CallReturned,
-    Ended,
-    Failure,
-    ModelLost,
-    ModelReplied,
-)
+from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
 from waystation.core.errors import WaystationError
-from waystation.core.log import Log
-from waystation.core.model_call import ModelCallInput, ModelReply, Position
-from waystation.core.tool_call import ToolCallInput, ToolOutcome
+from waystation.core.log.entry import CallLost, CallReturned, Ended, Failure, ModelLost, ModelReplied
+from waystation.core.log.entry_ref import CallRef, ModelReplyRef
+from waystation.core.log.log import Log
 from waystation.history import read_content, seconds_of
 from waystation.replay.recording import Recording
 
@@ -64,7 +57,7 @@ def model_step(recording: Recording, number: int) -> ModelStep:
     Raises:
         NoSuchStep: There is none, or its run's history is lost.
     """
-    activity_id = ids.model_replied(number)
+    activity_id = str(ModelReplyRef(number))
     data, scheduled = _scheduled(recording, activity_id)
     if scheduled is None:
         raise NoSuchStep(f"The histories of {recording.source!r} hold no model call {number}.")
@@ -89,12 +82,12 @@ def tool_step(recording: Recording, function_call_id: str, run: int | None = Non
     Raises:
         NoSuchStep: There is no such call.
     """
-    call = recording.log.calls.get(function_call_id)
+    call = recording.log.state.calls.get(function_call_id)
     if call is None:
-        known = ", ".join(recording.log.calls) or "none"
+        known = ", ".join(recording.log.state.calls) or "none"
         raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
     for number in range(call.run, -1, -1) if run is None else [run]:
-        activity_id = ids.performance(function_call_id, number)
+        activity_id = str(CallRef(function_call_id, number))
         data, scheduled = _scheduled(recording, activity_id)
         if scheduled:
             break
@@ -124,7 +117,7 @@ def tool_step(recording: Recording, function_call_id: str, run: int | None = Non
 def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
     """Return a call of which no run is recorded, as it would have run at the last moment of the recording."""
     log = recording.after(len(recording.log.entries))
-    call = log.calls[function_call_id]
+    call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
         what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
         raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}; there is no tool to run.")
@@ -134,7 +127,7 @@ def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
         new=(),
         function_call_id=call.id,
         confirmation=call.tool_confirmation(),
-        root=log.root,
+        root=log.state.root,
         run=call.run,
         effect=plan.effect,
         timeout_s=plan.timeout_s,
@@ -167,7 +160,7 @@ def calls_in(recording: Recording, event: int) -> list[str]:
         for held in (part.get("functionCall"), part.get("functionResponse"))
         if held
     )
-    return [id for id in named if id in recording.log.calls]
+    return [id for id in named if id in recording.log.state.calls]
 
 
 def _scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any] | None]:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.answer import PendingCall
-from waystation.core.entry import Entry
+from waystation.core.approval.answer import PendingCall
+from waystation.core.conversation.event import Event
 from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
-from waystation.core.event import Event
-from waystation.core.log import Log
+from waystation.core.log.entry import Entry
+from waystation.core.log.invocation_state import SessionState
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
-from waystation.core.state import StateFold
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import (
     SavedHistory,
@@ -50,7 +50,7 @@ class Point(NamedTuple):
 
 def _point(log: Log) -> Point:
     # The state is replaced and never changed in place, so that keeping it costs nothing.
-    return Point(log.event_count, log.state, tuple(log.pending()))
+    return Point(log.state.event_count, log.state.session.values, tuple(log.state.pending()))
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Moment(Displayable):
         if not self.entries or point.events == self.number:
             return point.state
         before = points[self.entries - 1]  # further events came of the same entry
-        fold = StateFold(before.state)
+        fold = SessionState(before.state)
         first = self.recording.events_before
         for event in self.recording.events[before.events - first : self.number - first]:
             fold.apply(event.actions)
-        return fold.value
+        return fold.values
 
     @property
     def pending(self) -> Sequence[PendingCall]:
@@ -184,7 +184,7 @@ class Recording(Displayable):
     @property
     def events(self) -> Sequence[Event]:
         """Those that the recording holds, the first of which has the number `events_before` + 1."""
-        return self.log.events
+        return self.log.state.events
 
     def at(self, number: int) -> Log:
         """Return the log as it was right after event `number`.
@@ -219,7 +219,7 @@ class Recording(Displayable):
     @property
     def events_before(self) -> int:
         """How many events precede what the recording holds; none, unless earlier runs are lost."""
-        return self.log.events_before
+        return self.log.state.events_before
 
     @cached_property
     def course(self) -> Sequence[Point]:

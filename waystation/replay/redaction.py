@@ -23,13 +23,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.entry import AnswerIgnored
+from waystation.core.approval.policy import OPERATOR, ROLE
+from waystation.core.approval.verification import is_sealed
 from waystation.core.errors import WaystationError
-from waystation.core.log import Log
+from waystation.core.log.entry import AnswerIgnored
+from waystation.core.log.log import Log
 from waystation.core.payload import decode, encode
-from waystation.core.policy import OPERATOR, ROLE
 from waystation.core.scope import APPLY_SIGNAL
-from waystation.core.sealed import is_sealed
 from waystation.core.secrets import looks_secret, named_secret
 from waystation.core.summary import SECRET_NAMES
 from waystation.core.wire import (
@@ -505,9 +505,12 @@ def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
     one, other = _log(before), _log(after)
     if one is None or other is None:
         return {}
-    messages, digests = [(one.result().reason, other.result().reason)], list[tuple[str | None, str | None]]()
-    if one.failure and other.failure:
-        messages.append((one.failure.message, other.failure.message))
+    messages, digests = (
+        [(one.state.result().reason, other.state.result().reason)],
+        list[tuple[str | None, str | None]](),
+    )
+    if one.state.outcome.failure and other.state.outcome.failure:
+        messages.append((one.state.outcome.failure.message, other.state.outcome.failure.message))
     first, second = (
         carried_log(saved.histories) if log.entries_before else Log(log.invocation_id)
         for log, saved in ((one, before), (other, after))
@@ -517,11 +520,14 @@ def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
             messages.append((was.body.message, now.body.message))  # it names who was refused, and who is asked
         first.append(was.ref, was.time, was.body)
         second.append(now.ref, now.time, now.body)
-        for call in first.calls.values():
-            twin = second.calls.get(call.id)
+        for call in first.state.calls.values():
+            twin = second.state.calls.get(call.id)
             if twin and call.known_digest is None and (call.ever_waits or call.declared is not None):
                 digests += [(call.digest, twin.digest), (call.approved_digest, twin.approved_digest)]
-        digests += [(a.bound_to, b.bound_to) for a, b in zip(first.standing, second.standing, strict=False)]
+        digests += [
+            (a.bound_to, b.bound_to)
+            for a, b in zip(first.state.approvals.standing, second.state.approvals.standing, strict=False)
+        ]
     changed = [(old, new) for old, new in digests if old != new]
     return {old: new for old, new in (*messages, *changed) if old and new}
 
@@ -542,5 +548,5 @@ def _check(before: SavedHistory, after: SavedHistory) -> None:
                 f"Redacted by these rules, {one.invocation_id!r} would go on otherwise at entry {number}: {right} "
                 f"instead of {left}. Report this; other rules may do."
             )
-    if len(one.entries) != len(other.entries) or list(one.calls) != list(other.calls):
+    if len(one.entries) != len(other.entries) or list(one.state.calls) != list(other.state.calls):
         raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.core.entry import Failure
-from waystation.core.event import EventActions, parts_of, text_of
-from waystation.core.model_call import ModelReply
+from waystation.core.activity_io import ModelReply, ToolOutcome
+from waystation.core.conversation.event import EventActions, parts_of, text_of
+from waystation.core.log.entry import Failure
 from waystation.core.payload import JsonObject
-from waystation.core.tool_call import ToolOutcome
 from waystation.replay.difference import ABSENT, json_differences
 from waystation.replay.displayable import Displayable
 

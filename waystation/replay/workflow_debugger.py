@@ -10,9 +10,10 @@ from typing import Any
 
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from waystation.core.entry import Body
 from waystation.core.errors import WaystationError
-from waystation.core.log import Log
+from waystation.core.log.entry import Body
+from waystation.core.log.entry_ref import EntryRef
+from waystation.core.log.log import Log
 from waystation.replay.recording import Moment
 from waystation.workflows.invocation import AgentInvocation
 
@@ -96,7 +97,7 @@ def _stopping(invocation_id: str, length: int, debugger: Callable[[], pdb.Pdb]) 
     """Have the debugger begin where a log that has `length` entries is about to grow."""
     append, stopped = Log.append, list[int]()
 
-    def stopping(log: Log, ref: str, now: float, body: Body) -> None:
+    def stopping(log: Log, ref: EntryRef, now: float, body: Body) -> None:
         if log.length == length and log.invocation_id == invocation_id and not stopped:
             stopped.append(length)
             debugger().set_trace(sys._getframe(1))

@@ -19,7 +19,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from waystation.client import Invocation
 from waystation.core.errors import ForeignHistory, NotReplayable
-from waystation.core.log import Log
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, decode
 from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import MEMO_PENDING, WORKFLOW, InvocationResult
@@ -94,13 +95,13 @@ async def _difference(invocation: Invocation, log: Log) -> str | None:
     while page := await invocation.handle.query("events", before + len(held)):
         before = before if held else int(page[0]["id"].rpartition("/e")[2]) - 1
         held.extend(page)
-    recorded = [event.to_json() for event in log.events[before:]]
+    recorded = [event.to_json() for event in log.state.events[before:]]
     if recorded != held:
         return _first_difference(recorded, held)
     state = await invocation.handle.query("state")
-    if log.state != state:
-        return f"state: history says {log.state}, the workflow holds {state}"
-    pending = [call.model_dump(mode="json") for call in log.pending()]
+    if log.state.session.values != state:
+        return f"state: history says {log.state.session.values}, the workflow holds {state}"
+    pending = [call.model_dump(mode="json") for call in log.state.pending()]
     if pending != (waiting := await invocation.handle.query("pending")):
         return f"pending: history says {pending}, the workflow holds {waiting}"
     return None
@@ -205,12 +206,12 @@ def misread(recording: Recording) -> Iterator[str]:
         said = InvocationResult.model_validate(
             decode(read_content(last.workflow_execution_completed_event_attributes.result.payloads))
         )
-        read = log.result(said.reason)
+        read = log.state.result(said.reason)
         for name in ("status", "text", "state_delta", "usage", "output"):
             if name not in said.omitted and getattr(read, name) != getattr(said, name):
                 yield f"its result has {name} {getattr(said, name)!r}, and is read as {getattr(read, name)!r}"
-    posted, waits = _posted(recording), [call.function_call_id for call in log.pending()]
-    if log.ended is None and posted is not None and not log.busy and waits != posted:
+    posted, waits = _posted(recording), [call.function_call_id for call in log.state.pending()]
+    if log.state.outcome.ended is None and posted is not None and not is_working(log.state) and waits != posted:
         yield f"it said that {posted or 'nothing'} waits, and is read as if {waits or 'nothing'} did"
 
 

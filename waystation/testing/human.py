@@ -6,8 +6,8 @@ from typing import Any
 import structlog
 
 from waystation.client import Invocation
-from waystation.core.answer import PendingCall
-from waystation.core.event import Event
+from waystation.core.approval.answer import PendingCall
+from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject
 
 _log = structlog.get_logger()
@@ -35,8 +35,8 @@ class ScriptedHuman:
         answered, told, unanswered, seen = set[str](), set[str](), set[str](), 0
         # Not its events alone: a call may begin to wait in silence.
         async for log in invocation.follow():
-            events = log.events[seen:]
-            seen = len(log.events)
+            events = log.state.events[seen:]
+            seen = len(log.state.events)
             for event in events:
                 yield event
             for call in await invocation.pending():

@@ -18,16 +18,15 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient, Invocation, Outcome
 from waystation.core import ids
-from waystation.core.answer import Action, Answer, PendingCall, usual_hint
-from waystation.core.approval import allowed
-from waystation.core.authority import check_authority, check_claim
+from waystation.core.approval.answer import Action, Answer, PendingCall, usual_hint
+from waystation.core.approval.decision import allowed, check_authority, check_claim
 from waystation.core.call import CallState
 from waystation.core.errors import (
     ForeignHistory,
     NotAllowed,
     StoreFailed,
 )
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
 from waystation.core.summary import SECRET_NAMES
 from waystation.presentation import terminal, text_safety
@@ -92,7 +91,11 @@ class CallView:
                 answer = self.state.answer
                 return f"This call was {terminal.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
             case _:
-                over = self.log.ended.status.replace("_", " ") if self.log.ended else "going on without it"
+                over = (
+                    self.log.state.outcome.ended.replace("_", " ")
+                    if self.log.state.outcome.ended
+                    else "going on without it"
+                )
                 return f"This call waits no more: the invocation is {over}."
 
     @property
@@ -189,15 +192,15 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         raise refused(error) from None
     except ForeignHistory:
         raise unknown from None
-    open_now = {call.function_call_id: call for call in log.pending()} if not log.ended else {}
-    state = log.calls.get(ids.requesting_call(call_id))
-    if state is None or not state.ever_waits or log.input is None:
+    open_now = {call.function_call_id: call for call in log.state.pending()} if not log.state.outcome.ended else {}
+    state = log.state.calls.get(ids.requesting_call(call_id))
+    if state is None or not state.ever_waits or log.state.input is None:
         raise unknown
     pending = open_now.get(state.id)
     if pending is not None:
         past = pending.deadline <= time.time()
         return CallView(invocation, log, state, pending, "expired" if past else "open")
-    was = state.pending(invocation_id, log.input.user_id, log.input.session_id, log.input.requester)
+    was = state.pending(invocation_id, log.state.input.user_id, log.state.input.session_id, log.state.input.requester)
     if state.asked:
         was = was.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
@@ -492,7 +495,7 @@ class CallPages:
         if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
             return UNVERIFIED
         answer = Answer(function_call_id=view.state.id, action=action, by=login.person or None)
-        input = view.log.input
+        input = view.log.state.input
         try:
             check_authority(view.state, answer, who, (input.requester or input.user_id) if input else "")
             check_claim(view.state, answer, who)
@@ -551,7 +554,7 @@ def _differences(was: JsonObject, wanted: JsonObject) -> list[dict[str, Any]]:
 def _conversation(log: Log) -> list[terminal.Line]:
     """Return the last lines of the conversation."""
     lines: list[terminal.Line] = []
-    for event in reversed(log.events):
+    for event in reversed(log.state.events):
         said = [line for line in terminal.lines_of(event) if line.kind in ("text", "error")]
         lines = [terminal.Line(line.kind, line.who, text_safety.line(line.text, MAX_SAID)) for line in said] + lines
         if len(lines) >= CONVERSATION_LINES:

@@ -23,8 +23,8 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, Invocation, stream_events
+from waystation.core.conversation.event import Event
 from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import WORKFLOW
 from waystation.history import attempts_of
@@ -108,7 +108,7 @@ class InvocationPages:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.spans(log, attempts, time.time())
         rows = [timeline.Row(span) for span in spans[-timeline.MAX_ROWS :]]
-        picture = timeline.picture(rows, log.events if log else []) if rows else None
+        picture = timeline.picture(rows, log.state.events if log else []) if rows else None
         return self._page(request, "timeline.html", described, left_out=len(spans) - len(rows), picture=picture)
 
     def _page(
@@ -213,7 +213,7 @@ def status_of(execution: WorkflowExecution) -> str:
 
 async def _recorded(invocation: Invocation) -> list[Event]:
     try:
-        return (await invocation.log()).events
+        return (await invocation.log()).state.events
     except ForeignHistory as error:
         raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
 

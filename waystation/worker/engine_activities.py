@@ -22,15 +22,14 @@ from waystation.activities.session_history import Sessions
 from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
-from waystation.core.continued import ArchiveInput, ChildInput
-from waystation.core.fork import TAKE_OVER_ACTIVITY
-from waystation.core.model_call import ModelCallInput, Position
-from waystation.core.notice import NOTIFY_ACTIVITY, NotifyInput
-from waystation.core.review import REVIEW_ACTIVITY, ReviewInput
+from waystation.core.activity_io import ModelCallInput, Position, ToolCallInput
+from waystation.core.approval.notification import NOTIFY_ACTIVITY, NotifyInput
+from waystation.core.approval.verification import REVIEW_ACTIVITY, ReviewInput
+from waystation.core.log.fork import TAKE_OVER_ACTIVITY
+from waystation.core.log.snapshot import ArchiveInput, ChildInput
 from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
-from waystation.core.session_data import CollectInput, SessionArchiveInput
+from waystation.core.session import CollectInput, SessionArchiveInput
 from waystation.core.settings import Settings
-from waystation.core.tool_call import ToolCallInput
 from waystation.core.wire import (
     ARCHIVE_ACTIVITY,
     CHILD_ACTIVITY,

@@ -12,13 +12,14 @@ from tests.server.conftest import Serve
 from waystation.activities.log_cache import LogCache
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import CallReturned
+from waystation.core.activity_io import Position, ToolOutcome
 from waystation.core.errors import ForeignHistory
-from waystation.core.facts import Scheduled, Started
-from waystation.core.log import Log
-from waystation.core.model_call import Position
-from waystation.core.projection import Sources, catch_up, position_of
-from waystation.core.tool_call import ToolOutcome
+from waystation.core.log.entry import CallReturned
+from waystation.core.log.entry_ref import START as START_REF
+from waystation.core.log.entry_ref import parse_ref
+from waystation.core.log.facts import Scheduled, Started
+from waystation.core.log.log import Log
+from waystation.core.log.projection import Sources, catch_up, position_of
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader
 from waystation.models import LlmRequest, LlmResponse
@@ -93,9 +94,9 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
     """A process that has never seen the run asks the server once, and then knows each earlier position too."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     log = await run.at(views, run.positions[-1])
-    refs = [entry.ref.partition(".")[0] for entry in log.entries]
+    refs = [str(entry.ref).partition(".")[0] for entry in log.entries]
     assert refs == ["start", ">1", "m1", *sorted(("fc-1", "fc-2"), key=refs.index), ">2", "m2", "fc-3"]
-    assert log.state == {"a": True, "b": True}
+    assert log.state.session.values == {"a": True, "b": True}
     for position in run.positions:
         assert (await run.at(views, position)).entries[: position.at + len(position.new)]
     assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
@@ -111,7 +112,7 @@ async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal:
     followed = await later.at(views, later.positions[-1])
     fresh = await later.at(LogCache(env.temporal), later.positions[-1])
     assert [(each.ref, each.body) for each in followed.entries] == [(each.ref, each.body) for each in fresh.entries]
-    assert followed.entries[-1].ref == "u1"
+    assert str(followed.entries[-1].ref) == "u1"
     assert (views.reads, pages.cold, pages.tail) == (2, 1, 1)
 
 
@@ -127,7 +128,7 @@ async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Clie
         await run.invocation.result()
         later = await recorded(run.invocation)
         log = await later.at(views, later.positions[-1])
-        assert list(log.state) == words
+        assert list(log.state.session.values) == words
         assert (views.reads, pages.cold) == (2, 1)
         assert pages.tail > 1
 
@@ -168,7 +169,7 @@ async def test_an_answer_costs_at_most_one_read(
     [views] = in_workers
     assert views.reads == reads
     [run] = views._runs.values()
-    assert [ref.partition(".")[0] for ref in run.sources._bodies] == ["m3"]
+    assert [str(ref).partition(".")[0] for ref in run.sources._bodies] == ["m3"]
 
 
 async def test_looks_at_one_run_at_the_same_time_share_one_read(
@@ -187,7 +188,7 @@ async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal:
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs))
     assert [log.invocation_id for log in logs] == [run.invocation.id for run in runs]
-    assert [log.state for log in logs] == [{"a": True, "b": True}] * 3
+    assert [log.state.session.values for log in logs] == [{"a": True, "b": True}] * 3
     assert views.reads == 3
 
 
@@ -196,19 +197,19 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
 ) -> None:
     """The process made a result for an attempt that the server had given up; the recorded one is read and used."""
     run = await recorded(await waits(env))
-    bodies = {entry.ref: entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
+    bodies = {str(entry.ref): entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
     views = LogCache(temporal)
-    views.expect(run.invocation.id, run.run_id, "start", bodies["start"], 100)
+    views.expect(run.invocation.id, run.run_id, START_REF, bodies["start"], 100)
     for ref, body in bodies.items():
         if ref.startswith(("m1.", "fc-2.")):
-            views.put(run.run_id, ref, body, 100)
+            views.put(run.run_id, parse_ref(ref), body, 100)
     stale = ToolOutcome(function_call_id="fc-1", response={"noted": "stale"}, mark="aaaaaa")
-    views.put(run.run_id, "fc-1.aaaaaa", CallReturned(stale), 100)
+    views.put(run.run_id, parse_ref("fc-1.aaaaaa"), CallReturned(stale), 100)
     model_1, tool_1, tool_2, model_2, *_ = run.positions
     for position in (model_1, tool_1, tool_2):
-        assert "fc-1" not in {entry.ref.partition(".")[0] for entry in (await run.at(views, position)).entries}
+        assert "fc-1" not in {str(entry.ref).partition(".")[0] for entry in (await run.at(views, position)).entries}
     assert views.reads == 0
-    assert (await run.at(views, model_2)).calls["fc-1"].response == {"noted": "a"}
+    assert (await run.at(views, model_2)).state.calls["fc-1"].response == {"noted": "a"}
     assert views.reads == 1
 
 
@@ -231,7 +232,7 @@ async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> No
     views = LogCache(temporal, max_bytes=1)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, one, two, two, one):
-        assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
+        assert (await run.at(views, run.positions[-1])).state.session.values == {"a": True, "b": True}
     assert views.reads == 3
 
 
@@ -241,7 +242,7 @@ async def test_results_made_here_count_as_content(env: AgentEnvironment, tempora
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, two):
         await run.at(views, run.positions[-1])
-    views.put(two.run_id, "fc-9.bbbbbb", CallReturned(ToolOutcome(function_call_id="fc-9")), 2_000_000)
+    views.put(two.run_id, parse_ref("fc-9.bbbbbb"), CallReturned(ToolOutcome(function_call_id="fc-9")), 2_000_000)
     await two.at(views, two.positions[-1])
     assert views.reads == 2
     await one.at(views, one.positions[-1])
@@ -260,8 +261,8 @@ async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: Agent
 async def test_a_result_for_an_unknown_run_is_not_kept(env: AgentEnvironment, temporal: Client) -> None:
     """A run that was dropped while its tool ran is read again when it is needed."""
     views, run = LogCache(temporal), await recorded(await waits(env))
-    views.put(run.run_id, "m1.cccccc", CallReturned(ToolOutcome(function_call_id="fc-1")), 100)
-    assert (await run.at(views, run.positions[-1])).state == {"a": True, "b": True}
+    views.put(run.run_id, parse_ref("m1.cccccc"), CallReturned(ToolOutcome(function_call_id="fc-1")), 100)
+    assert (await run.at(views, run.positions[-1])).state.session.values == {"a": True, "b": True}
     assert views.reads == 1
 
 
@@ -277,7 +278,7 @@ async def test_a_reference_to_nothing_is_refused_and_forgotten(
     assert [type(refusal) for refusal in refusals] == [ForeignHistory] * 3
     assert "lacks entries" in str(refusals[0])
     assert (views._size, len(views._runs)) == (0, 0)
-    assert (await run.at(views, last)).state == {"a": True, "b": True}
+    assert (await run.at(views, last)).state.session.values == {"a": True, "b": True}
 
 
 async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, temporal: Client) -> None:
@@ -293,11 +294,11 @@ async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment
     last = run.positions[-1]
     beyond = Position(at=last.at + len(last.new) + 2, new=())
     log = await run.at(views, beyond)
-    assert [entry.ref.partition(".")[0] for entry in log.entries][-3:] == ["fc-3", ">3", "m3"]
+    assert [str(entry.ref).partition(".")[0] for entry in log.entries][-3:] == ["fc-3", ">3", "m3"]
     await run.invocation.respond({"said": "yes"})
     await run.invocation.result()
     later = await recorded(run.invocation)
-    assert (await later.at(views, later.positions[-1])).entries[-1].ref == "u1"
+    assert str((await later.at(views, later.positions[-1])).entries[-1].ref) == "u1"
 
 
 async def test_a_foreign_history_is_refused_every_time(server: EmbeddedServer, temporal: Client) -> None:
@@ -329,7 +330,7 @@ def test_a_log_catches_up_as_far_as_it_can(position: Position, reached: bool, re
     log, sources = Log("i"), Sources()
     sources.learn(Started([START]))
     assert catch_up(log, position, sources, 1.0) is reached
-    assert [entry.ref for entry in log.entries] == refs
+    assert [str(entry.ref) for entry in log.entries] == refs
 
 
 def test_a_log_that_is_further_on_stays_as_it_is() -> None:
@@ -339,4 +340,4 @@ def test_a_log_that_is_further_on_stays_as_it_is() -> None:
     assert catch_up(log, Position(at=0, new=("start", ">1")), sources, 1.0)
     assert catch_up(log, Position(at=0, new=("start",)), sources, 2.0)
     assert catch_up(log, Position(at=0, new=("start", ">1", ">2")), sources, 3.0) is True
-    assert [(entry.ref, entry.time) for entry in log.entries] == [("start", 1.0), (">1", 1.0), (">2", 3.0)]
+    assert [(str(entry.ref), entry.time) for entry in log.entries] == [("start", 1.0), (">1", 1.0), (">2", 3.0)]

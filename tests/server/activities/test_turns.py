@@ -15,7 +15,8 @@ from tests.server.workflows.outside import waiting
 from waystation.activities.session_history import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import Entry
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.entry import Entry
 from waystation.core.wire import WORKFLOW
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
@@ -48,7 +49,7 @@ async def parked(invocation: Invocation, call: str) -> None:
     await waiting(invocation, call)
     async with asyncio.timeout(20):
         async for log in invocation.follow():
-            if [each.id for each in log.waiting()] == [call] and not log.busy:
+            if [each.id for each in log.state.waiting()] == [call] and not is_working(log.state):
                 return
 
 
@@ -58,7 +59,7 @@ async def entries(invocation: Invocation) -> list[tuple[str, Any]]:
 
 
 def told(entries: list[Entry]) -> list[tuple[str, Any]]:
-    return [(entry.ref, entry.body) for entry in entries]
+    return [(str(entry.ref), entry.body) for entry in entries]
 
 
 async def test_only_what_is_new_is_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:

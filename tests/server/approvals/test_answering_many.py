@@ -147,7 +147,7 @@ async def test_whoever_is_killed_while_answering_many_goes_on_when_run_again(ser
             await invocation.result()
         assert till.paid == [5] * 5
         for invocation in started:
-            call = (await invocation.log()).calls["fc-1"]
+            call = (await invocation.log()).state.calls["fc-1"]
             assert call.answer is not None
             assert call.answer.by == "dana"
 

@@ -11,7 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.answer import Action
+from waystation.core.approval.answer import Action
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
@@ -73,7 +73,7 @@ async def test_the_opposite_decision_changes_nothing(serve: Serve, first: Action
         await end(invocation)
         assert till.paid == ([5] if first == "approve" else [])
         if signal:
-            assert ignored_in((await invocation.log()).events) == ["AlreadyAnswered"]
+            assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
 
 
 async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision_counted(serve: Serve) -> None:

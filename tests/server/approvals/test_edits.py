@@ -9,9 +9,9 @@ from tests.server.workflows.outside import quiet, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
+from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.errors import AnswerRefused, DigestMismatch, InvalidAnswer, NotAllowed
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
@@ -47,7 +47,7 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
         await invocation.result()
         log = await invocation.log()
     assert told(agent) == [("pay", {"paid": 50})]
-    assert log.calls["fc-1"].args == {"amount": 50}
+    assert log.state.calls["fc-1"].args == {"amount": 50}
 
 
 @pytest.mark.parametrize("signal", [False, True])
@@ -60,7 +60,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve
         if signal:
             await invocation.answer("edit", "fc-1", args={"amuont": 5}, by="dana", signal=True)
             await quiet(invocation)
-            (event,) = [e for e in (await invocation.log()).events if e.custom_metadata]
+            (event,) = [e for e in (await invocation.log()).state.events if e.custom_metadata]
             ignored = (event.custom_metadata or {})["ignored_answer"]
             assert (ignored["reason"], ignored["by"]) == ("InvalidAnswer", "dana")
             message = ignored["message"]

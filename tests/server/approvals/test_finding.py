@@ -10,8 +10,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, until, waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
-from waystation.core.answer import PendingCall
-from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.core.approval.answer import PendingCall
+from waystation.core.approval.policy import ApprovalPolicy, Escalation
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
@@ -134,7 +134,7 @@ async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: S
 
 
 async def _ended(invocation: Any) -> bool:
-    return (await invocation.log()).ended is not None
+    return (await invocation.log()).state.outcome.ended is not None
 
 
 ASKED = ApprovalPolicy(

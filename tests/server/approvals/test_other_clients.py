@@ -16,7 +16,7 @@ from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
-from waystation.core.answer import Answer
+from waystation.core.approval.answer import Answer
 from waystation.core.errors import NotAllowed
 
 DOCS = (ROOT / "docs" / "approvals.md").read_text()

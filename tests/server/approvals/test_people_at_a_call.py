@@ -6,8 +6,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 
@@ -45,7 +45,7 @@ async def test_a_call_that_somebody_has_taken_on_is_not_answered_by_others(serve
         await invocation.answer("release", by="bob")
         await invocation.approve(by="bob")
         await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert [(each["action"], each["by"]) for each in told(events)] == [("claim", "ann"), ("release", "bob")]
     assert till.paid == [5]
 
@@ -60,7 +60,7 @@ async def test_whoever_takes_a_call_on_says_who_they_are(serve: Serve) -> None:
         await invocation.reject(by="bob")
         await invocation.result()
         log = await invocation.log()
-    assert list(log.calls["fc-1"].viewed_by) == ["ann"]
+    assert list(log.state.calls["fc-1"].viewed_by) == ["ann"]
 
 
 async def test_an_operator_waives_what_the_policy_asks_for(serve: Serve) -> None:
@@ -71,7 +71,7 @@ async def test_an_operator_waives_what_the_policy_asks_for(serve: Serve) -> None
         invocation = await begun(env)
         await invocation.answer("waive", by="op", comment="the policy was changed")
         await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert [(each["action"], each["by"], each["comment"]) for each in told(events)] == [
         ("waive", "op", "the policy was changed")
     ]

@@ -12,10 +12,10 @@ from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import ModelReplied
-from waystation.core.model_call import Call
+from waystation.core.activity_io import Call
+from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.log.entry import ModelReplied
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.approval import parameters_digest
 from waystation.tools.function_tool import FunctionTool
@@ -140,7 +140,7 @@ async def test_what_callbacks_made_of_the_arguments_is_what_a_person_sees_and_wh
         await invocation.approve("fc-1", digest=call.digest)
         await invocation.result()
         (called,) = [
-            c for event in (await invocation.log()).events for c in event.function_calls() if c["id"] == "fc-1"
+            c for event in (await invocation.log()).state.events for c in event.function_calls() if c["id"] == "fc-1"
         ]
     assert called["args"] == {"amount": 149}  # the model's own words stay
     assert responses(agent.model.requests[-1]) == [("pay", {"paid": 100})]  # type: ignore[union-attr]  # as above

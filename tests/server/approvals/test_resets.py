@@ -104,12 +104,12 @@ async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve
         invocation = await env.client.start("payer", "go")
         was_reset = False
         async for log in invocation.follow():
-            if log.pending() and not was_reset:
+            if log.state.pending() and not was_reset:
                 again, was_reset = await reset(env, invocation, 2), True
                 await waiting(again, "fc-1")
                 await again.approve("fc-1")
-        assert log.ended is not None
-        assert log.result().text == "Paid."
+        assert log.state.outcome.ended is not None
+        assert log.state.result().text == "Paid."
 
 
 async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None:

@@ -8,8 +8,8 @@ from temporalio.service import RPCError
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
 from waystation.agents import Agent
+from waystation.core.approval.policy import ApprovalPolicy, StandingApproval
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
@@ -40,7 +40,7 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
         await invocation.reject("fc-3")
         await invocation.result()
         log = await invocation.log()
-    told = [(e.custom_metadata or {})["approval"] for e in log.events if "approval" in (e.custom_metadata or {})]
+    told = [(e.custom_metadata or {})["approval"] for e in log.state.events if "approval" in (e.custom_metadata or {})]
     assert told == [{"function_call_id": "fc-2", "action": "standing", "origin": f"{invocation.id}/fc-1"}]
 
 
@@ -124,7 +124,7 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
         first = await env.client.start("clerk", "go")
         await waiting(first, "fc-1")
         await first.approve(remember=True)
-        (genuine,) = (await first.log()).standing
+        (genuine,) = (await first.log()).state.approvals.standing
         await first.result()
     assert isinstance(genuine, StandingApproval)
     forged: JsonObject = genuine.model_dump(mode="json")

@@ -8,8 +8,8 @@ from tests.server.workflows.said import failure
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import DeadlinePassed, NoticeDue
-from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.core.approval.policy import ApprovalPolicy, Escalation
+from waystation.core.log.entry import DeadlinePassed, NoticeDue
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 
@@ -24,7 +24,7 @@ def payer(till: Till, **policy: Any) -> Agent:
 async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
     """Return what time alone brought about, with the days since the call began to wait."""
     log = await invocation.log()
-    began = log.calls["fc-1"].requested_at or 0.0
+    began = log.state.calls["fc-1"].requested_at or 0.0
     kinds = (NoticeDue, DeadlinePassed)
     found = [(type(entry.body).__name__, entry.time) for entry in log.entries if isinstance(entry.body, kinds)]
     return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in found]
@@ -58,7 +58,7 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
         levels = []
         for _ in range(6):
             await clock.forward(invocation, DAY + timedelta(minutes=1))
-            levels.append((await invocation.log()).calls["fc-1"].level)
+            levels.append((await invocation.log()).state.calls["fc-1"].level)
         await clock.forward(invocation, 2 * DAY)
         result = await invocation.result()
         days = [("NoticeDue", 1.0), ("NoticeDue", 3.0), ("NoticeDue", 4.0), ("NoticeDue", 5.0), ("DeadlinePassed", 7.0)]

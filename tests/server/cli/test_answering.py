@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.policy import ApprovalPolicy
+from waystation.core.approval.policy import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -55,7 +55,7 @@ async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: C
         ran = await waystation(env, "approve", call.approval_id, "--by", "dana")
         assert (ran.code, ran.out) == (0, f"approved pay(amount=5) [fc-1] of {invocation.id}\n")
         await invocation.result()
-        answer = (await invocation.log()).calls["fc-1"].answer
+        answer = (await invocation.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.by, answer.digest) == ("dana", call.digest)
 
@@ -130,11 +130,11 @@ async def test_every_command_exits_with_5_for_somebody_who_may_not(serve: Serve,
 
 
 async def _expired(invocation: Invocation) -> bool:
-    return (await invocation.log()).calls["fc-1"].expired
+    return (await invocation.log()).state.calls["fc-1"].expired
 
 
 async def _over(invocation: Invocation) -> bool:
-    return (await invocation.log()).ended is not None
+    return (await invocation.log()).state.outcome.ended is not None
 
 
 async def test_a_call_is_taken_on_given_back_and_waived(serve: Serve, waystation: Command) -> None:

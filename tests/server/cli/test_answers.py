@@ -11,6 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.log.budget_use import is_working
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -47,7 +48,7 @@ async def test_an_answer_carries_comment_person_and_response(serve: Serve, wayst
         assert ran.code == 0
         assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "reject"}]
         await invocation.result()
-        answer = (await invocation.log()).calls["fc-1"].answer
+        answer = (await invocation.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.by, answer.comment, answer.response) == ("dana", "too dear", {"limit": 50})
         assert answer.digest is not None
@@ -87,7 +88,7 @@ async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> No
         ran = await waystation(env, "edit", invocation.id, "--args", '{"amount": 3}', "--by", "dana")
         assert ran.out.startswith("approved pay(amount=5) as pay(amount=3) [fc-1]")
         await invocation.result()
-        response = (await invocation.log()).events[-2].content
+        response = (await invocation.log()).state.events[-2].content
         assert response is not None
         assert response["parts"][0]["functionResponse"]["response"] == {"paid": 3}
 
@@ -104,7 +105,7 @@ async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serv
         ran = await waystation(env, "respond", invocation.id, "--response", '{"status": "delivered"}', "--json")
         assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "respond"}]
         assert (await invocation.result()).text == "They said delivered."
-        given = (await invocation.log()).calls["fc-1"].answer
+        given = (await invocation.log()).state.calls["fc-1"].answer
         assert given is not None
         assert given.response == {"status": "delivered"}
 
@@ -167,7 +168,7 @@ async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Com
     async with serve(agent) as env:
         invocation = await env.client.start("asker", "go")
         async for log in invocation.follow():
-            if len(log.waiting()) == 2 and not log.busy:
+            if len(log.state.waiting()) == 2 and not is_working(log.state):
                 break
         ran = await waystation(env, "approve", invocation.id)
         assert ran.code == 6

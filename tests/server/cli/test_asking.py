@@ -22,7 +22,7 @@ from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.cli.terminal_input import Person
-from waystation.core.answer import Action, PendingCall
+from waystation.core.approval.answer import Action, PendingCall
 from waystation.core.payload import JsonObject
 
 
@@ -227,7 +227,7 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         assert code == 0, shown
         assert "digest" in shown
         await paid.result()
-        answer = (await paid.log()).calls["fc-1"].answer
+        answer = (await paid.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
 

@@ -54,9 +54,9 @@ async def test_all_runs_are_kept_in_one_file_and_read_from_it(
     (record,) = ran.records
     assert (ran.code, record["replays"], record["runs"]) == (0, True, len(runs))
     assert record["history_events"] == sum(len(run.events) for run in runs)
-    assert [step["event"] for step in record["steps"]] == [event.to_json() for event in log.events]
+    assert [step["event"] for step in record["steps"]] == [event.to_json() for event in log.state.events]
     assert [step["state"].get("sum") for step in record["steps"]][-1] == 10
-    assert [event async for event in stream_file(path)] == log.events
+    assert [event async for event in stream_file(path)] == log.state.events
     assert WorkflowHistory.from_json(invocation.id, path.read_text()).events == runs[-1].events
 
 

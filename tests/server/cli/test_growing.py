@@ -8,8 +8,8 @@ from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli.invocations import GrowingText
 from waystation.cli.output import Output
-from waystation.core.event import Event
-from waystation.core.partial import Piece
+from waystation.core.conversation.event import Event
+from waystation.core.conversation.partial_text import Piece
 from waystation.core.payload import JsonObject
 from waystation.testing import FunctionModel, says
 

@@ -17,7 +17,7 @@ async def test_events_and_state_are_those_of_the_history(serve: Serve, waystatio
         await invocation.result()
         log = await invocation.log()
         recorded = await waystation(env, "events", invocation.id, "--json")
-        assert recorded.records == [event.to_json() for event in log.events]
+        assert recorded.records == [event.to_json() for event in log.state.events]
         assert "adder: three" in (await waystation(env, "events", invocation.id)).out
         assert (await waystation(env, "state", invocation.id, "--json")).records == [{"seed": 1, "sum": 3}]
         assert (await waystation(env, "state", invocation.id)).out == '{\n  "seed": 1,\n  "sum": 3\n}\n'

@@ -171,7 +171,7 @@ async def test_a_first_try_that_no_worker_takes_is_told(
         looking = Watch(env.client, Output(), invocation.id)
         async for log in invocation.follow():
             looking.take(log, ())
-            if log.calls:
+            if log.state.calls:
                 break
         while not told.lines:
             await looking.look_for_retries()

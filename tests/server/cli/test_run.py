@@ -10,7 +10,8 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
+from waystation.core.log.budget_use import is_working
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
@@ -45,8 +46,8 @@ def asking() -> Agent:
 async def waits(invocation: Invocation) -> PendingCall:
     """Wait until a call waits."""
     async for log in invocation.follow():
-        if log.waiting() and not log.busy:
-            return log.pending()[0]
+        if log.state.waiting() and not is_working(log.state):
+            return log.state.pending()[0]
     raise AssertionError("the invocation ended")
 
 
@@ -77,9 +78,9 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, ways
         assert ran.records[-1]["result"]["state_delta"] == {"sum": 3}
         invocation = env.client.invocation(ran.records[0]["invocation_id"])
         log = await invocation.log()
-        assert log.input is not None
-        assert (log.input.user_id, log.input.state) == ("dana", {"k": [1]})
-        assert [record["event"] for record in ran.records[1:5]] == [event.to_json() for event in log.events]
+        assert log.state.input is not None
+        assert (log.state.input.user_id, log.state.input.state) == ("dana", {"k": [1]})
+        assert [record["event"] for record in ran.records[1:5]] == [event.to_json() for event in log.state.events]
 
 
 async def test_what_waits_is_told_with_the_ways_to_answer_it(serve: Serve, waystation: Command) -> None:

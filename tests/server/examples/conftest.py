@@ -6,7 +6,7 @@ import pytest
 
 from tests.paths import EXAMPLES
 from waystation.agents.registry import Registry, discover
-from waystation.core.event import Event, text_of
+from waystation.core.conversation.event import Event, text_of
 from waystation.core.payload import JsonObject
 
 

@@ -77,5 +77,5 @@ async def test_one_who_refuses_ends_it(serve: Serve, app: App) -> None:
         invocation = await begun(env, "Pay 5000 to Rose for the roof")
         await invocation.reject(by="ben", comment="no roof")
         assert "rejected" in (await invocation.result()).text
-        *_, last = answered((await invocation.log()).events)
+        *_, last = answered((await invocation.log()).state.events)
         assert last["comment"] == "no roof"

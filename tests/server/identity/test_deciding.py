@@ -17,10 +17,10 @@ from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.invocation_handle import answer_refusal
 from waystation.core import ids
-from waystation.core.entry import AnswerIgnored
+from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
+from waystation.core.log.entry import AnswerIgnored
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, Verified
 from waystation.core.wire import ANSWER_SIGNAL, ANSWER_UPDATE
 from waystation.testing import AgentEnvironment
 from waystation.tools import FunctionTool
@@ -90,7 +90,7 @@ async def test_whoever_the_policy_names_decides_with_a_token(serve: Serve, there
         await client.invocation(by_role.id).approve(token=signer, by="somebody else")
         for invocation in (by_name, by_role):
             assert (await invocation.result()).text == "They said {'result': 'paid'}."
-        who = [(await invocation.log()).calls["fc-1"].decided_by for invocation in (by_name, by_role)]
+        who = [(await invocation.log()).state.calls["fc-1"].decided_by for invocation in (by_name, by_role)]
         assert who[0] == Verified(subject="dana@example.com", issuer=there.provider.url)
         assert who[1] == Verified(subject="frank", roles=("finance",), issuer="https://approvals.example.com")
         await no_secret(there, by_name, by_role)

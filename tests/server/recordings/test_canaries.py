@@ -20,7 +20,8 @@ from tests.server.cli.conftest import Command, waystation
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.policy import ApprovalPolicy
+from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.log.budget_use import is_working
 from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redaction, replay
 from waystation.replay.redaction import NotRedacted, Redactor, Rules, redact, redact_history
@@ -122,7 +123,7 @@ async def planted(serve: Serve) -> tuple[SavedHistory, DataConverter]:
 
 async def _answered(env: AgentEnvironment, invocation: Invocation) -> None:
     async for log in invocation.follow():
-        if log.waiting() and not log.busy:
+        if log.state.waiting() and not is_working(log.state):
             break
     await invocation.handle.signal(canary("signal"), "x")
     await invocation.handle.signal("answer", canary("junk"))
@@ -146,9 +147,9 @@ async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConvert
     file.write_text(json.dumps(format_saved_history(redacted)))
     recording = await Recording.read(file)
     await replay(recording)
-    assert [call.name for call in recording.log.calls.values()] == ["look", "fail", "helper", "pay"]
-    assert recording.log.calls["fc-4"].closed
-    looked = recording.log.calls["fc-1"].response
+    assert [call.name for call in recording.log.state.calls.values()] == ["look", "fail", "helper", "pay"]
+    assert recording.log.state.calls["fc-4"].closed
+    looked = recording.log.state.calls["fc-1"].response
     assert looked is not None
     assert len(looked["text"]) == len(canary("large")) * 2_000
 

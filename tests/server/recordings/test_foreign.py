@@ -347,7 +347,9 @@ async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: Embed
         opened = await saved("opened.json", "--codec-endpoint", url)
     ran = await command("report", str(opened), "--json")
     assert (ran.code, ran.records[0]["message"]) == (0, "whisper")
-    assert (await Recording.read(veiled, converter=converter)).log.input == (await Recording.read(opened)).log.input
+    assert (await Recording.read(veiled, converter=converter)).log.state.input == (
+        await Recording.read(opened)
+    ).log.state.input
 
     class OfAnotherKey(Veil):
         async def decode(self, payloads: Any) -> list[Payload]:

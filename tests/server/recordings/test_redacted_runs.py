@@ -9,7 +9,7 @@ from tests.server.workflows.outside import cut, waiting
 from tests.server.workflows.test_continuing import add, begun, counting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.policy import ApprovalPolicy
+from waystation.core.approval.policy import ApprovalPolicy
 from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading
@@ -40,8 +40,8 @@ async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Pat
     for recording in recordings:
         assert len(recording.histories) > 2
         await replay(recording)
-        assert [entry.ref for entry in recording.log.entries] == [entry.ref for entry in before.entries]
-        assert [event.id for event in recording.events] == [event.id for event in before.events]
+        assert [str(entry.ref) for entry in recording.log.entries] == [str(entry.ref) for entry in before.entries]
+        assert [event.id for event in recording.events] == [event.id for event in before.state.events]
     # Without the earlier runs there is the snapshot, which holds the state that they began with.
     assert b"Tweety" in b"".join(event.SerializeToString() for event in whole.histories[-1].events)
     assert b"Tweety" not in b"".join(event.SerializeToString() for event in last.histories[0].events)
@@ -71,12 +71,12 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
         await invocation.result()
         before = await invocation.log()
         recordings = [await redacted(invocation, rules, tmp_path / "payer.json") for rules in RULES]
-    assert before.ignored
+    assert before.state.ignored
     for recording in recordings:
         await replay(recording)
-        paid = recording.log.calls["fc-2"]
+        paid = recording.log.state.calls["fc-2"]
         assert (paid.response, len(paid.approved_by), paid.closed) == ({"paid": 5}, 2, True)
-        assert recording.log.ignored == before.ignored
+        assert recording.log.state.ignored == before.state.ignored
         assert [each.id for each in recording.below()] == [f"{invocation.id}/fc-1"]
 
 
@@ -100,5 +100,5 @@ async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Pat
         await source.handle.cancel()
     for recording in recordings:
         await replay(recording)
-        assert [event.id for event in recording.events] == [event.id for event in before.events]
-        assert recording.log.calls["fc-1"].response == {"paid": 5}
+        assert [event.id for event in recording.events] == [event.id for event in before.state.events]
+        assert recording.log.state.calls["fc-1"].response == {"paid": 5}

@@ -16,14 +16,14 @@ from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
-from waystation.core import ids, prompt
+from waystation.core.activity_io import Call, ModelReply, ToolOutcome
 from waystation.core.budget import Budget, Price, Usage
-from waystation.core.entry import Began, CallReturned, Ended, ModelCalled, ModelReplied
-from waystation.core.event import EventActions
-from waystation.core.log import Log
-from waystation.core.model_call import Call, ModelReply
+from waystation.core.conversation import prompt
+from waystation.core.conversation.event import EventActions
+from waystation.core.log.entry import Began, CallReturned, Ended, ModelCalled, ModelReplied
+from waystation.core.log.entry_ref import END, START, CallRef, ModelCallRef, ModelReplyRef
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
-from waystation.core.tool_call import ToolOutcome
 from waystation.core.wire import InvocationInput
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
@@ -214,21 +214,21 @@ async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: S
 def long(rounds: int) -> Recording:
     """Return a recording of an agent that makes so many calls, with about seven events of history for each."""
     log = Log("long")
-    log.record(ids.START, 0.0, Began(InvocationInput(agent="finder", message="Look at all.")))
+    log.record(START, 0.0, Began(InvocationInput(agent="finder", message="Look at all.")))
     for number in range(1, rounds + 2):
         at, call = 10.0 * number, f"fc-{number}"
-        log.record(ids.model_called(number, 0), at, ModelCalled(number))
+        log.record(ModelCallRef(number, 0), at, ModelCalled(number))
         wanted = {"functionCall": {"id": call, "name": "look", "args": {"shelf": number}}}
         part, made = (wanted, (Call(id=call),)) if number <= rounds else ({"text": "Done."}, ())
         reply = ModelReply(content={"role": "model", "parts": [part]}, calls=made, definition="d", attempt=1)
-        log.record(ids.model_replied(number), at + 2, ModelReplied(number, reply))
+        log.record(ModelReplyRef(number), at + 2, ModelReplied(number, reply))
         if made:
             actions = EventActions(state_delta={"seen": number})
             found = {"found": f"books of shelf {number}, " * 200}
             outcome = ToolOutcome(function_call_id=call, response=found, actions=actions)
-            log.record(ids.performance(call, 0), at + 5, CallReturned(outcome))
-    assert log.next_deadline() is None
-    log.record(ids.END, log.entries[-1].time, Ended("completed"))
+            log.record(CallRef(call), at + 5, CallReturned(outcome))
+    assert log.state.next_deadline() is None
+    log.record(END, log.entries[-1].time, Ended("completed"))
     history = WorkflowHistory("long", [HistoryEvent(event_id=number) for number in range(1, 7 * rounds)])
     started = history.events[0].workflow_execution_started_event_attributes
     started.workflow_type.name = "AgentInvocation"

@@ -16,7 +16,8 @@ from tests.programs import Ran, command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli.main import app
-from waystation.core.entry import (
+from waystation.core.errors import ModelOverloaded, NoSuchEvent
+from waystation.core.log.entry import (
     AnswerCounted,
     Body,
     CallLost,
@@ -25,8 +26,7 @@ from waystation.core.entry import (
     DeadlinePassed,
     ModelCalled,
 )
-from waystation.core.errors import ModelOverloaded, NoSuchEvent
-from waystation.core.log import Log
+from waystation.core.log.log import Log
 from waystation.replay import Recording, Walk
 from waystation.replay.workflow_debugger import break_at
 from waystation.testing import ScriptedModel, calls, says
@@ -287,9 +287,9 @@ async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
     code, shown = await in_terminal(
         *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
         typed=[
-            ("(Pdb) ", b"p body.answer.action, self._log.event_count\r"),
+            ("(Pdb) ", b"p body.answer.action, self._log.state.event_count\r"),
             ("('approve', 3)", b"n\r"),
-            ("workflows/invocation.py", b"p self._log.event_count\r"),
+            ("workflows/invocation.py", b"p self._log.state.event_count\r"),
             ("4", b"q\r"),
         ],
     )

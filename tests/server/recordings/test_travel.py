@@ -12,13 +12,12 @@ from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
-from waystation.core import ids
-from waystation.core.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
+from waystation.core.activity_io import Call, ModelReply, ToolOutcome
+from waystation.core.conversation.event import EventActions
 from waystation.core.errors import NoSuchEvent
-from waystation.core.event import EventActions
-from waystation.core.log import Log
-from waystation.core.model_call import Call, ModelReply
-from waystation.core.tool_call import ToolOutcome
+from waystation.core.log.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
+from waystation.core.log.entry_ref import START, ModelCallRef, parse_ref
+from waystation.core.log.log import Log
 from waystation.core.wire import InvocationInput
 from waystation.replay import Changes, Pair, Recording, difference, prompt_at
 from waystation.testing import ScriptedModel, calls, says
@@ -47,7 +46,7 @@ async def test_a_moment_holds_what_the_log_held_then() -> None:
         *([], ["fc-1"], ["fc-1"], [], [], []),
     ]
     assert [moment.state for moment in moments] == [{"seed": 1}] * 4 + [{"seed": 1, "notes": {"x": True}}] * 2
-    assert (moments[2].log.state, len(moments[2].log.events)) == ({"seed": 1}, 3)
+    assert (moments[2].log.state.session.values, len(moments[2].log.state.events)) == ({"seed": 1}, 3)
     assert moments[0].time <= moments[-1].time
 
 
@@ -57,9 +56,9 @@ async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) ->
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
     for entries, point in list(enumerate(recording.course))[:: max(1, len(recording.course) // 8)]:
         log = recording.after(entries)
-        assert (point.state, list(point.pending)) == (log.state, log.pending())
+        assert (point.state, list(point.pending)) == (log.state.session.values, log.state.pending())
     last = recording.moment()
-    assert (last.state, last.number) == (recording.log.state, recording.log.event_count)
+    assert (last.state, last.number) == (recording.log.state.session.values, recording.log.state.event_count)
 
 
 async def test_the_state_at_an_event_has_nothing_of_a_later_one() -> None:
@@ -113,7 +112,7 @@ async def test_two_invocations_are_compared_by_what_happened() -> None:
 def made(call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
     """Return a recording in which a tool is called, under some id, and keeps a value until the end."""
     log = Log(id)
-    log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
+    log.append(START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
     part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
     asked = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
     answered = ModelReply(
@@ -123,8 +122,8 @@ def made(call: str, *, id: str = "made", message: str = "go", said: str = "done"
     bodies: list[Body] = [ModelReplied(1, asked), CallReturned(outcome), ModelReplied(2, answered)]
     for number, body in enumerate(bodies):
         if isinstance(body, ModelReplied):
-            log.append(ids.model_called(body.number, 0), 0.0, ModelCalled(body.number))
-        log.append(f"entry-{number}", 0.0, body)
+            log.append(ModelCallRef(body.number, 0), 0.0, ModelCalled(body.number))
+        log.append(parse_ref(f"entry-{number}"), 0.0, body)
     return Recording(id, [WorkflowHistory(id, [])], log)
 
 
@@ -171,9 +170,9 @@ async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve)
 def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
     """A notebook is not filled with fifty thousand lines."""
     log = Log("long")
-    log.append(ids.START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
+    log.append(START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
     for number in range(1, 301):
-        log.append(f"joined-{number}", 0.0, MessageJoined(f"message {number}"))
+        log.append(parse_ref(f"joined-{number}"), 0.0, MessageJoined(f"message {number}"))
     recording = Recording("long", [WorkflowHistory("long", [])], log)
     shown = recording._repr_html_()
     assert ("message 42" in shown, "message 150" in shown, "message 300" in shown) == (True, False, True)

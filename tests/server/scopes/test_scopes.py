@@ -132,7 +132,7 @@ async def test_what_a_call_wrote_is_stored_when_a_sibling_ends_the_invocation(se
         invocation = await env.client.start("clerk", "go", app=app)
         with pytest.raises(WorkflowFailureError):
             await invocation.result()
-        written = [e.actions.state_delta for e in (await invocation.log()).events if e.actions.state_delta]
+        written = [e.actions.state_delta for e in (await invocation.log()).state.events if e.actions.state_delta]
         stored = await env.client.state.user(app=app)
     assert stored == ({"user:a": 1} if written else {})
 
@@ -251,7 +251,7 @@ async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app:
         await env.client.run("clerk", "go", app=app, state={"user:small": "y" * 2_000}, id=f"{app}-1")
         log = await env.client.invocation(f"{app}-1").log()
         assert list(await env.client.state.user(app=app)) == ["user:small"]
-    [told] = [e.custom_metadata for e in log.events if e.custom_metadata]
+    [told] = [e.custom_metadata for e in log.state.events if e.custom_metadata]
     assert told["state_not_stored"][0]["id"] == f"{app}-1/e3"
     assert "500000 are kept" in told["state_not_stored"][0]["reason"]
 

@@ -46,7 +46,7 @@ async def test_a_template_is_told_what_to_change(serve: Serve, app: str) -> None
         invocation = await env.client.start("clerk", "go", app=app)
         with pytest.raises(Exception, match="failed"):
             await invocation.result()
-        [error] = [event for event in (await invocation.log()).events if event.error_code]
+        [error] = [event for event in (await invocation.log()).state.events if event.error_code]
     assert error.error_code == "ScopesNotRead"
 
 

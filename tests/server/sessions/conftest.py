@@ -12,7 +12,7 @@ from tests.server.conftest import Serve, Verification
 from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.replay import replay
@@ -103,7 +103,7 @@ async def heard_events(session: Session) -> list[Event]:
 
     async def look() -> bool:
         reader = await session._reader()
-        return all(log.ended for log in reader.transcript.logs.values())
+        return all(log.state.outcome.ended for log in reader.transcript.logs.values())
 
     await until(look, "every invocation over")
     return await session.events()

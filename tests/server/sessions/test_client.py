@@ -15,8 +15,9 @@ from waystation.agents import Agent
 from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
-from waystation.core.answer import PendingCall
-from waystation.core.event import Event
+from waystation.core.approval.answer import PendingCall
+from waystation.core.conversation.event import Event
+from waystation.core.log.budget_use import is_working
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
@@ -43,8 +44,8 @@ def asking() -> Agent:
 async def waits(session: Session, number: int) -> PendingCall:
     """Wait until a call of an invocation waits."""
     async for log in session.invocation(number).follow():
-        if log.waiting() and not log.busy:
-            return log.pending()[0]
+        if log.state.waiting() and not is_working(log.state):
+            return log.state.pending()[0]
     raise AssertionError("the invocation ended")
 
 

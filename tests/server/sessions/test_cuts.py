@@ -18,7 +18,7 @@ from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
 from waystation.client import Session
-from waystation.core.session_data import Busy, SessionInput
+from waystation.core.session import Busy, SessionInput
 from waystation.core.settings import Retries, Settings, WorkflowSettings
 from waystation.core.wire import COLLECT_ACTIVITY
 from waystation.history import read_arguments

@@ -7,8 +7,8 @@ from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent
 from waystation.client import Session
 from waystation.core import ids
+from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy
 from waystation.core.wire import SESSION_WORKFLOW
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, says
@@ -63,7 +63,7 @@ async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Con
     till = Till()
     async with converse(paying(till)) as session:
         await allowed(session)
-        (genuine,) = (await session.invocation(1).log()).standing
+        (genuine,) = (await session.invocation(1).log()).state.approvals.standing
         forged: JsonObject = {"standing": [genuine.model_dump(mode="json")]}
         given = session.given.model_copy(update={"session_id": f"{session.given.session_id}-forged"})
         await session.client.temporal.start_workflow(

@@ -17,10 +17,11 @@ from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.agents.registry import Registry
 from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core.conversation.event import Event, text_of
+from waystation.core.conversation.partial_text import PARTIAL
 from waystation.core.errors import ForeignHistory
-from waystation.core.event import Event, text_of
-from waystation.core.log import Log
-from waystation.core.partial import PARTIAL
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.log import Log
 from waystation.embedded import EmbeddedServer
 from waystation.history import log_of
 from waystation.models import LlmResponse
@@ -198,7 +199,7 @@ async def test_an_invocation_that_waits_for_a_person_is_not_looked_at(serve: Ser
         looked_at = [
             PartialTextReader(invocation).may_grow(log)
             async for log in until_it_waits(invocation)
-            if not log.models_at_work
+            if not log.state.models_at_work
         ]
         assert looked_at
         assert not any(looked_at)
@@ -210,7 +211,7 @@ async def until_it_waits(invocation: Invocation) -> AsyncIterator[Log]:
     """Yield the log until it waits for a person."""
     async for log in invocation.follow():
         yield log
-        if log.waiting() and not log.busy:
+        if log.state.waiting() and not is_working(log.state):
             return
 
 
@@ -220,7 +221,7 @@ async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) ->
     path = HISTORIES / f"{name}.json"
     whole = [event async for event in stream_file(path)]
     history = WorkflowHistory.from_json(whole[0].invocation_id, path.read_text())
-    assert whole == log_of([history]).events != []
+    assert whole == log_of([history]).state.events != []
     assert [event.index for event in whole] == list(range(len(whole)))
     for start in range(len(whole) + 1):
         assert [event async for event in stream_file(path, start=start)] == whole[start:]

@@ -10,12 +10,12 @@ from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import hidden, path_of, site
 from tests.server.workflows.outside import Till
 from waystation.client.agent_client import Invocation
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 
 
 async def said_of(invocation: Invocation, function_call_id: str) -> list[Event]:
     """Return the events that hold a response to a call."""
-    events = (await invocation.log()).events
+    events = (await invocation.log()).state.events
     parts = [(event, part) for event in events for part in (event.content or {}).get("parts") or ()]
     return [event for event, part in parts if part.get("functionResponse", {}).get("id") == function_call_id]
 

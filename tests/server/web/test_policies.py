@@ -13,8 +13,8 @@ from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import AnswerCounted
-from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.core.approval.policy import ApprovalPolicy, Escalation
+from waystation.core.log.entry import AnswerCounted
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -74,7 +74,7 @@ async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Ser
         right = {**await me.fields(path_of(id)), **filled, "value.seats": "12", "action": "respond"}
         assert "This call was answered by dana" in (await me.send(path_of(id), right)).text
         await invocation.result()
-        (call,) = (await invocation.log()).calls.values()
+        (call,) = (await invocation.log()).state.calls.values()
         assert call.response == {"room": "Blue", "seats": 12, "size": "large", "projector": True}
 
 
@@ -121,7 +121,7 @@ async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(
         assert "This call was approved by dana" in done
         assert "approved by dana (as they say), and calls like it run unasked" in done
         await invocation.result()
-        (standing,) = (await invocation.log()).standing
+        (standing,) = (await invocation.log()).state.approvals.standing
         assert (standing.tool, standing.args, standing.by) == ("pay", {"to": "acme"}, "dana")
 
 

@@ -14,11 +14,11 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.answer import PendingCall
-from waystation.core.entry import MessageJoined
+from waystation.core.approval.answer import PendingCall
+from waystation.core.conversation.event import Event
 from waystation.core.errors import AnswerRefused
-from waystation.core.event import Event
-from waystation.core.log import Log
+from waystation.core.log.entry import MessageJoined
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
 from waystation.history import run_id_of
 from waystation.models import LlmRequest, LlmResponse
@@ -106,7 +106,7 @@ async def responded(invocation: Invocation, *function_call_ids: str) -> Log:
 
     async def look() -> Log | None:
         log = await invocation.log()
-        found = [part["id"] for event in log.events for part in event.function_responses()]
+        found = [part["id"] for event in log.state.events for part in event.function_responses()]
         return log if found == list(function_call_ids) else None
 
     found = await until(look, f"responses to {function_call_ids} in {invocation.id}")
@@ -118,7 +118,7 @@ async def ignored(invocation: Invocation, count: int) -> list[str]:
     """Wait until so many answers were recorded as ignored; return why, in order."""
 
     async def look() -> list[str]:
-        reasons = ignored_in((await invocation.log()).events)
+        reasons = ignored_in((await invocation.log()).state.events)
         return reasons if len(reasons) >= count else []
 
     return await until(look, f"{count} ignored answers")

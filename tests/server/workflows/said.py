@@ -6,7 +6,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import Invocation
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 
 
 def content(text: str) -> types.Content:
@@ -27,7 +27,7 @@ def fails() -> None:
 async def heard(invocation: Invocation) -> list[Event]:
     """Return the events of a finished invocation, without the user's."""
     await invocation.result()
-    return [event for event in (await invocation.log()).events if event.author != "user"]
+    return [event for event in (await invocation.log()).state.events if event.author != "user"]
 
 
 def said(events: list[Event]) -> list[str]:

@@ -14,7 +14,7 @@ from waystation.agents import Agent, SequentialAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core.event import Event, text_of
+from waystation.core.conversation.event import Event, text_of
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
@@ -65,7 +65,7 @@ async def test_the_answer_is_stored_under_the_output_key_all_of_it(serve: Serve)
     async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
         invocation = await env.client.start("team", "weather?")
         result = await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert deltas(events) == [
         {"report": "I am looking. "},
         {},
@@ -144,7 +144,7 @@ async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
     async with serve(agent) as env:
         invocation = await env.client.start("weather", "Bern?")
         result = await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert (json.loads(result.text), result.output) == ({"city": "Bern", "degrees": 21},) * 2
     assert result.state_delta == {"now": {"city": "Bern", "degrees": 21}}
     assert events[-2].function_responses()[0]["response"] == {"city": "Bern", "degrees": 21}
@@ -275,7 +275,7 @@ async def test_an_agent_hands_over_to_another_one(serve: Serve) -> None:
     async with serve(desk) as env:
         invocation = await env.client.start("desk", "fire!")
         result = await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert (result.text, result.next_agent) == ("On my way.", "support")
     assert events[2].function_responses()[0]["response"] == {"result": None}
     assert events[2].actions.transfer_to_agent == "support"
@@ -328,7 +328,7 @@ async def test_any_tool_may_transfer(serve: Serve) -> None:
     async with serve(desk) as env:
         invocation = await env.client.start("desk", "fire!")
         assert (await invocation.result()).text == "On my way."
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert responses(model_of(desk).requests[1]) == [
         ("escalate", {"error": "Transfer target agent 'nobody' not found.", "error_type": "ValueError"})
     ]
@@ -370,7 +370,7 @@ async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts
     async with serve(speaks("mute", empty)) as env:
         invocation = await env.client.start("mute", "x")
         result = await invocation.result()
-        assert (await invocation.log()).events[-1].error_code == "MODEL_RETURNED_NO_CONTENT"
+        assert (await invocation.log()).state.events[-1].error_code == "MODEL_RETURNED_NO_CONTENT"
     assert result.status == "stopped"
 
 
@@ -390,6 +390,6 @@ async def test_artifacts_are_filled_into_instructions(serve: Serve) -> None:
     async with serve(agent, services=Services(artifacts=InMemoryArtifactService())) as env:
         invocation = await env.client.start("guide", "hello")
         await invocation.result()
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert (model_of(agent).requests[0].system_instruction or "").startswith("Closed on Sundays.\n\n")
     assert events[1].actions.artifact_delta == {"hours.txt": 0}

@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
@@ -42,7 +42,7 @@ def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
 
 async def lines(invocation: Invocation) -> list[str]:
     """Return what was said, as `author: text`."""
-    return [f"{event.author}: {text}" for event in (await invocation.log()).events for text in _texts(event)]
+    return [f"{event.author}: {text}" for event in (await invocation.log()).state.events for text in _texts(event)]
 
 
 def _texts(event: Event) -> list[str]:
@@ -102,7 +102,7 @@ async def test_parallel_agents_do_not_see_one_another_and_the_next_one_sees_both
         invocation = await env.client.start("team", "go")
         assert (await invocation.result()).text == "judged"
         log = await invocation.log()
-    assert sorted(log.calls) == ["fc-2-1", "fc-3-1"]
+    assert sorted(log.state.calls) == ["fc-2-1", "fc-3-1"]
     for agent, other in ((left, "right"), (right, "left")):
         assert isinstance(agent.model, ScriptedModel)
         assert f"[{other}]" not in str(agent.model.requests[-1].contents)
@@ -137,13 +137,13 @@ async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) ->
         await waiting(invocation, "fc-2-1")
 
         async def lingers() -> bool:
-            return "fc-1-1" in (await invocation.log()).calls
+            return "fc-1-1" in (await invocation.log()).state.calls
 
         await until(lingers, "a tool that runs")
         await invocation.approve()
         assert (await invocation.result()).text == "I have it"
         log = await invocation.log()
-    assert log.calls["fc-1-1"].closed
+    assert log.state.calls["fc-1-1"].closed
 
 
 async def test_cancelling_stops_every_branch(serve: Serve) -> None:
@@ -156,16 +156,16 @@ async def test_cancelling_stops_every_branch(serve: Serve) -> None:
         await waiting(invocation, "fc-1-1")
 
         async def lingers() -> bool:
-            return "fc-2-1" in (await invocation.log()).calls
+            return "fc-2-1" in (await invocation.log()).state.calls
 
         await until(lingers, "a tool that runs")
         await invocation.cancel()
 
         async def ended() -> bool:
-            return (await invocation.log()).ended is not None
+            return (await invocation.log()).state.outcome.ended is not None
 
         await until(ended, "the end")
-        assert all(call.closed for call in (await invocation.log()).calls.values())
+        assert all(call.closed for call in (await invocation.log()).state.calls.values())
 
 
 async def test_an_agent_hands_the_conversation_over_and_the_result_says_to_whom(serve: Serve) -> None:

@@ -98,7 +98,7 @@ async def test_a_rejected_call_does_not_run_and_the_model_is_told_with_the_comme
         assert (await invocation.result()).text == "Then not."
         assert told(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
         assert till.paid == []
-        said = (await invocation.log()).events[3].function_responses()[0]["response"]
+        said = (await invocation.log()).state.events[3].function_responses()[0]["response"]
         assert said == {"confirmed": False}
 
 

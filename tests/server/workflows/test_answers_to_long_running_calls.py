@@ -53,7 +53,7 @@ async def test_an_answer_becomes_the_response_that_the_wire_contract_says(
         await invocation.answer(fields.pop("action"), "fc-1", signal=channel == "signal", **fields)
         assert (await invocation.result()).text == "Thanks."
         assert told(model.requests[1]) == [response]
-        [event] = [e for e in (await invocation.log()).events if e.function_responses()]
+        [event] = [e for e in (await invocation.log()).state.events if e.function_responses()]
         assert event.author == "user"
         part = {"functionResponse": {"id": "fc-1", "name": "ask", "response": response}}
         assert event.content == {"role": "user", "parts": [part]}
@@ -154,7 +154,7 @@ async def test_quiet_progress_is_recorded_but_does_not_call_the_model(serve: Ser
         await waiting(invocation, "fc-1")
         await invocation.answer("progress", "fc-1", response={"percent": 50}, wake=False)
         log = await responded(invocation, "fc-1", "fc-1")
-        assert log.events[-1].function_responses()[0]["response"] == {"percent": 50}
+        assert log.state.events[-1].function_responses()[0]["response"] == {"percent": 50}
         await invocation.answer("progress", "fc-1", response={"percent": 80}, wake=False)
         await responded(invocation, "fc-1", "fc-1", "fc-1")
         assert len(model.requests) == 2
@@ -223,7 +223,7 @@ async def test_answers_that_arrive_together_call_the_model_once(serve: Serve) ->
 
 
 async def _text_is(invocation: Any, text: str) -> bool:
-    return bool((await invocation.log()).events[-1].content == {"role": "model", "parts": [{"text": text}]})
+    return bool((await invocation.log()).state.events[-1].content == {"role": "model", "parts": [{"text": text}]})
 
 
 async def test_an_answer_while_the_model_works_is_told_with_the_next_call(serve: Serve) -> None:
@@ -240,7 +240,7 @@ async def test_an_answer_while_the_model_works_is_told_with_the_next_call(serve:
             [{"status": "pending", "ticket": 1}],
             [{"done": True}],
         ]
-        texts = [event.content["parts"][0] for event in (await invocation.log()).events if event.content]
+        texts = [event.content["parts"][0] for event in (await invocation.log()).state.events if event.content]
         assert [next(iter(part)) for part in texts] == [
             "text",
             "functionCall",
@@ -329,7 +329,7 @@ async def test_a_tool_that_skips_summarization_ends_the_turn(serve: Serve) -> No
         invocation = await env.client.start("shower", "show")
         result = await invocation.result()
         assert (result.status, result.text, len(model.requests)) == ("completed", "", 1)
-        last = (await invocation.log()).events[-1]
+        last = (await invocation.log()).state.events[-1]
         assert (last.actions.skip_summarization, last.is_final_response()) == (True, True)
 
 

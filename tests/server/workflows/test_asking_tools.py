@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
 from waystation.core.errors import InvalidAnswer
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -150,7 +150,7 @@ async def test_cancelling_closes_a_call_that_asks(serve: Serve) -> None:
         await invocation.cancel()
         log = await invocation.log()
         async with asyncio.timeout(20):
-            while not log.ended:
+            while not log.state.outcome.ended:
                 log = await invocation.log()
-    assert log.calls["fc-1"].closed
-    assert log.calls["fc-1"].run == 0
+    assert log.state.calls["fc-1"].closed
+    assert log.state.calls["fc-1"].run == 0

@@ -43,7 +43,7 @@ async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serv
         assert len(error.message) < 600
         history = await invocation.history()
         assert (len(history.events), stuck_tasks(history)) == (5, [])
-        last = (await invocation.log()).events[-1]
+        last = (await invocation.log()).state.events[-1]
         assert (last.error_code, last.error_message) == ("InvalidInput", error.message)
 
 
@@ -68,7 +68,7 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
         invocation = await start_raw(env.client, f"arguments-{request.node.callspec.id}", *arguments)
         assert (await failure(invocation)).type == error_type
         assert stuck_tasks(await invocation.history()) == []
-        last = (await invocation.log()).events[-1]
+        last = (await invocation.log()).state.events[-1]
         assert last.error_code == "InvalidInput"
         assert last.error_message == f"AgentInvocation takes one argument, an object; {len(arguments)} were given."
     gc.collect()  # what the SDK never awaited
@@ -83,7 +83,7 @@ async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(ser
             error = await failure(invocation)
             assert error.type == "UnknownAgent"
             assert error.message == f"No agent is named {name!r}. This worker serves: greeter, waiter."
-            last = (await invocation.log()).events[-1]
+            last = (await invocation.log()).state.events[-1]
             assert last.error_code == "UnknownAgent"
 
 
@@ -100,7 +100,7 @@ async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
     async with serve(greeter()) as env:
         invocation = await start_raw(env.client, "snake-case", said({"parts": [part, {"text": "hi"}]}))
         await invocation.result()
-        assert (await invocation.log()).events[0].content == {
+        assert (await invocation.log()).state.events[0].content == {
             "role": "user",
             "parts": [{"inlineData": {"mimeType": "text/plain", "data": "aGk="}}, {"text": "hi"}],
         }

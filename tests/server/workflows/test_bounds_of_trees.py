@@ -110,6 +110,6 @@ async def test_a_branch_that_reaches_the_budget_closes_what_waits_on_another(ser
         await invocation.approve("fc-2-1")
         assert (await invocation.result()).status == "stopped"
         log = await invocation.log()
-    assert log.pending() == []
-    assert (log.calls["fc-1-1"].response or {})["error_type"] == "Cancelled"
-    assert log.calls["fc-2-1"].response == {"status": "approved"}
+    assert log.state.pending() == []
+    assert (log.state.calls["fc-1-1"].response or {})["error_type"] == "Cancelled"
+    assert log.state.calls["fc-2-1"].response == {"status": "approved"}

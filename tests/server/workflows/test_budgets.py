@@ -62,7 +62,7 @@ async def test_what_an_agent_calls_instead_of_wrapping_up_is_not_run(serve: Serv
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay", budget=Budget(max_total_tokens=100))
         result = await invocation.result()
-        [answer] = (await invocation.log()).events[-1].function_responses()
+        [answer] = (await invocation.log()).state.events[-1].function_responses()
     assert (till.paid, len(model.requests), result.status) == ([1], 2, "stopped")
     assert answer["response"] == {
         "error": "`pay` was not run: the agent was told to wrap up.",
@@ -189,7 +189,7 @@ async def test_each_agent_at_work_has_a_last_word(serve: Serve) -> None:
     async with serve(ParallelAgent(name="par", sub_agents=both)) as env:
         invocation = await env.client.start("par", "go", budget=Budget(max_total_tokens=100))
         assert (await invocation.result()).status == "stopped"
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     last = {event.author for event in events if event.content and "Wrapped up." in str(event.content)}
     assert (last, till.paid) == ({"a", "b"}, [1, 1])
 

@@ -35,8 +35,8 @@ async def ended(invocation: Invocation) -> list[JsonObject]:
     assert isinstance(raised.value.cause, CancelledError)
     assert (await invocation.handle.describe()).status is WorkflowExecutionStatus.CANCELED
     log = await invocation.log()
-    assert log.events[-1].error_code == "INVOCATION_CANCELLED"
-    return [part["response"] for event in log.events for part in event.function_responses()]
+    assert log.state.events[-1].error_code == "INVOCATION_CANCELLED"
+    return [part["response"] for event in log.state.events for part in event.function_responses()]
 
 
 async def test_a_call_that_waits_is_sealed(serve: Serve) -> None:

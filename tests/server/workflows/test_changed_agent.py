@@ -15,9 +15,9 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, failure, quiet, told, waiting
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.entry import ModelReplied
+from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.log.entry import ModelReplied
 from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -342,7 +342,7 @@ async def test_a_confirmed_call_of_an_agent_that_is_gone_is_not_run(serve: Serve
         await invocation.approve("fc-1")
         assert (await failure(invocation)).type == "UnknownAgent"
         log = await invocation.log()
-        outcome = log.calls["fc-1"].outcome
+        outcome = log.state.calls["fc-1"].outcome
         assert outcome is not None
         assert (outcome.error_type, till.paid) == ("UnknownAgent", [])
 

@@ -14,7 +14,7 @@ from tests.server.workflows.outside import failure, quiet, waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -55,7 +55,7 @@ async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str
     async with serve(after, task_queue=queue, adopt=[invocation]):
         await invocation.approve(call)
         await invocation.result()
-        return lines((await invocation.log()).events)
+        return lines((await invocation.log()).state.events)
 
 
 async def failed(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1") -> tuple[str | None, str]:
@@ -64,7 +64,7 @@ async def failed(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = 
     async with serve(after, task_queue=queue, adopt=[invocation]):
         assert (await invocation.approve(call))["accepted"] is True
         error = await failure(invocation)
-        assert all(each.closed for each in (await invocation.log()).calls.values())
+        assert all(each.closed for each in (await invocation.log()).state.calls.values())
         return error.type, error.message
 
 

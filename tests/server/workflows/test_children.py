@@ -112,7 +112,7 @@ async def test_cancelling_the_parent_cancels_the_child(serve: Serve) -> None:
                 await asyncio.sleep(0.02)
         assert (await called.handle.describe()).status is WorkflowExecutionStatus.CANCELED
         log = await called.log()
-        assert log.calls["fc-1"].response == {
+        assert log.state.calls["fc-1"].response == {
             "error": "The invocation ended before `pay` was answered.",
             "error_type": "Cancelled",
         }

@@ -12,8 +12,9 @@ from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongR
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Usage
+from waystation.core.conversation.event import text_of
 from waystation.core.errors import ModelOverloaded, ModelRefused
-from waystation.core.event import text_of
+from waystation.core.log.budget_use import is_working
 from waystation.core.settings import ActivitySettings, Settings
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
@@ -54,7 +55,7 @@ def texts(request: LlmRequest) -> list[str]:
 
 async def summaries(invocation: Invocation) -> list[str]:
     """Return the summaries in the log."""
-    made = [event.actions.compaction for event in (await invocation.log()).events]
+    made = [event.actions.compaction for event in (await invocation.log()).state.events]
     return [text_of(compaction.compacted_content) for compaction in made if compaction]
 
 
@@ -78,7 +79,7 @@ async def test_what_a_summary_used_counts_for_the_invocation(serve: Serve) -> No
     async with serve(app(Agent(name="reader", model=model, tools=[look]), writer)) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).usage.total_tokens == 57
-        [made] = [event for event in (await invocation.log()).events if event.covered]
+        [made] = [event for event in (await invocation.log()).state.events if event.covered]
     assert made.usage_metadata == {"prompt_tokens": 40, "total_tokens": 50}
 
 
@@ -169,7 +170,7 @@ async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
     async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how)), settings=settings) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).text == "done"
-        last = (await invocation.log()).events[-1]
+        last = (await invocation.log()).state.events[-1]
         assert await summaries(invocation) == []
     assert len(responses(model.requests[-1])) == 4
     told = (last.custom_metadata or {})["compaction_failed"]
@@ -195,7 +196,7 @@ async def test_a_summarizer_that_sees_no_need_is_not_a_failure(serve: Serve) -> 
     async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(None))) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).text == "done"
-        assert (await invocation.log()).events[-1].custom_metadata is None
+        assert (await invocation.log()).state.events[-1].custom_metadata is None
 
 
 async def test_a_further_attempt_at_the_model_does_not_pay_for_the_summary_again(serve: Serve) -> None:
@@ -216,7 +217,7 @@ async def test_a_call_that_waits_stays_in_the_prompt_and_its_answer_is_understoo
     async with serve(app(agent, LlmEventSummarizer(writer))) as env:
         invocation = await env.client.start("reader", "read all")
         async for log in invocation.follow():
-            if log.waiting() and not log.busy:
+            if log.state.waiting() and not is_working(log.state):
                 await invocation.answer("approve", "fc-1")
                 break
         assert (await invocation.result()).text == "done"
@@ -236,7 +237,7 @@ async def test_agents_side_by_side_summarise_what_their_own_branch_sees(serve: S
     async with serve(app(ParallelAgent(name="both", sub_agents=readers), writer)) as env:
         invocation = await env.client.start("both", "read")
         await invocation.result()
-        [made] = [event for event in (await invocation.log()).events if event.covered]
+        [made] = [event for event in (await invocation.log()).state.events if event.covered]
     assert made.branch == "both.much"
     assert texts(much.requests[-1]) == ["short", "read"]
     assert [texts(request) for request in little.requests] == [["read"], ["read"]]
@@ -249,7 +250,7 @@ async def test_an_agent_that_is_shown_one_turn_only_is_not_summarised(serve: Ser
     async with serve(app(agent, Broken(ValueError()))) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).text == "done"
-        assert (await invocation.log()).events[-1].custom_metadata is None
+        assert (await invocation.log()).state.events[-1].custom_metadata is None
 
 
 async def test_gemini_takes_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:

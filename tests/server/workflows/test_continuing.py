@@ -106,10 +106,10 @@ async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
         assert (result.text, result.state_delta) == ("told 8 times: 36", {"sum": 36})
         assert await runs(invocation) > 2
         log = await invocation.log()
-        assert [event.id.rpartition("/e")[2] for event in log.events] == [str(n) for n in range(1, 19)]
-        assert log.result() == result
+        assert [event.id.rpartition("/e")[2] for event in log.state.events] == [str(n) for n in range(1, 19)]
+        assert log.state.result() == result
         followed = [event.id async for event in invocation.events()]
-        assert followed == [event.id for event in log.events]
+        assert followed == [event.id for event in log.state.events]
 
 
 async def test_a_long_log_is_read_from_the_store_when_the_server_has_forgotten_it(
@@ -123,7 +123,7 @@ async def test_a_long_log_is_read_from_the_store_when_the_server_has_forgotten_i
         forgotten()
         after = await invocation.log()
         assert after.entries == before.entries
-        assert [event.to_json() for event in after.events] == [event.to_json() for event in before.events]
+        assert [event.to_json() for event in after.state.events] == [event.to_json() for event in before.state.events]
 
 
 async def test_a_store_that_lacks_a_segment_is_named(
@@ -229,7 +229,7 @@ async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: S
         await child.approve()
         assert (await child.result()).text == "child done"
         assert (await invocation.result()).status == "completed"
-        said = [part for event in (await invocation.log()).events for part in event.function_responses()]
+        said = [part for event in (await invocation.log()).state.events for part in event.function_responses()]
         assert {"result": "child done"} in [part["response"] for part in said if part["name"] == "child"]
 
 

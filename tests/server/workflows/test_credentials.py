@@ -18,7 +18,7 @@ from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.client.agent_client import Invocation
-from waystation.core.answer import PendingCall
+from waystation.core.approval.answer import PendingCall
 from waystation.core.errors import AuthorizationFailed
 from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer

@@ -183,7 +183,7 @@ async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip
         await invocation.approve("fc-1", signal=True)
         await invocation.approve("fc-2")
         await invocation.result()
-        assert ignored_in((await invocation.log()).events) == ["Expired"]
+        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
         assert (told(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
 
 
@@ -204,7 +204,7 @@ async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_
         verified.append(invocation)
         assert (await invocation.result()).text == "Too late."
         assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
-        assert ignored_in((await invocation.log()).events) == ["Expired"]
+        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
 
 
 async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_skip: SkipTime) -> None:
@@ -221,7 +221,7 @@ async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_
         verified.append(invocation)
         assert (await invocation.result()).text == "Too late."
         assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
-        assert ignored_in((await invocation.log()).events) == ["Expired"]
+        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
 
 
 async def fired(invocation: Invocation) -> bool:

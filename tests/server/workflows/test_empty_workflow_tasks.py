@@ -12,9 +12,9 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, quiet, refusal, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.facts import Scheduled, TaskCompleted
-from waystation.core.model_call import Position
-from waystation.core.projection import position_of
+from waystation.core.activity_io import Position
+from waystation.core.log.facts import Scheduled, TaskCompleted
+from waystation.core.log.projection import position_of
 from waystation.history import HistoryReader
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -114,7 +114,7 @@ async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody
             gate.set()
 
             async def returned(call_id: str = f"fc-{number}") -> bool:
-                return (await invocation.log()).calls[call_id].outcome is not None
+                return (await invocation.log()).state.calls[call_id].outcome is not None
 
             await until(returned, f"fc-{number} returned")
         await quiet(invocation)

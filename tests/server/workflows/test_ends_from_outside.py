@@ -44,7 +44,7 @@ async def cancelled(invocation: Invocation) -> None:
 
 async def responses_in(invocation: Invocation) -> dict[str, JsonObject]:
     """Return the latest response to each call, by the events."""
-    events = (await invocation.log()).events
+    events = (await invocation.log()).state.events
     return {part["id"]: part["response"] for event in events for part in event.function_responses()}
 
 
@@ -61,8 +61,8 @@ async def test_a_terminated_invocation_reads_as_ended_with_its_calls_sealed(serv
         assert isinstance(caught.value.cause, TerminatedError)
         assert await responses_in(invocation) == {"fc-1": sealed("ask")}
         log = await invocation.log()
-        assert log.events[-1].error_code == "INVOCATION_TERMINATED"
-        assert (log.pending(), await invocation.pending()) == ([], [])
+        assert log.state.events[-1].error_code == "INVOCATION_TERMINATED"
+        assert (log.state.pending(), await invocation.pending()) == ([], [])
 
 
 async def test_cancelling_before_any_worker_came_ends_it_without_a_model_call(serve: Serve) -> None:
@@ -113,7 +113,7 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
         await gate.reached()
 
         async def looked() -> bool:
-            return (await invocation.log()).calls["fc-4"].response is not None
+            return (await invocation.log()).state.calls["fc-4"].response is not None
 
         await until(looked, "the end of the fourth call")
         await invocation.respond({"answer": 42}, "fc-3")
@@ -130,7 +130,7 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
             "fc-3": {"answer": 42},
             "fc-4": {"result": "seen"},
         }
-        assert [event.error_code for event in (await invocation.log()).events][-1] == "INVOCATION_CANCELLED"
+        assert [event.error_code for event in (await invocation.log()).state.events][-1] == "INVOCATION_CANCELLED"
 
 
 async def test_a_tool_that_swallows_its_cancellation_delays_the_end_only_a_moment(serve: Serve) -> None:

@@ -12,8 +12,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import failure, ignored, until, waiting
 from waystation.agents import Agent
 from waystation.audit import account
+from waystation.core.conversation.event import Event
 from waystation.core.errors import InvalidInput
-from waystation.core.event import Event
 from waystation.core.settings import Settings
 from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse
@@ -70,7 +70,7 @@ async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_ru
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == (await source.result()).text
         assert shop.ran == ["price tea", "pay 7", "pay 7"]
-        ours, theirs = (await fork.log()).events, (await source.log()).events
+        ours, theirs = (await fork.log()).state.events, (await source.log()).state.events
         assert shape(ours) == shape(theirs)
         assert {event.invocation_id for event in ours} == {fork.id}
 
@@ -116,7 +116,7 @@ async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork
         await source.approve("fc-2")
         await source.result()
         assert shop.ran == ["price tea", "pay 7"]
-        approved = len((await source.log()).events)
+        approved = len((await source.log()).state.events)
         for event in range(4, approved - 1):  # from the call to just before its response
             fork = await env.client.forks.start(source.id, event)
             await waiting(fork, "fc-2")
@@ -131,7 +131,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await env.client.start("buyer", "tea")
         [theirs] = await waiting(source, "fc-2")
-        fork = await env.client.forks.start(source.id, len((await source.log()).events))
+        fork = await env.client.forks.start(source.id, len((await source.log()).state.events))
         [ours] = await waiting(fork, "fc-2")
         assert ours.digest == theirs.digest
         assert ours.deadline > theirs.deadline
@@ -161,7 +161,7 @@ async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
         source = await env.client.start("trier", "go")
         await failure(source)
         works = True
-        fork = await env.client.forks.start(source.id, len((await source.log()).events))
+        fork = await env.client.forks.start(source.id, len((await source.log()).state.events))
         assert (await fork.result()).text == "Done."
 
 
@@ -196,7 +196,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
             ]
 
         await until(known, "both forks found")
-        started = (await forks[0].log()).input
+        started = (await forks[0].log()).state.input
         assert started is not None
         assert started.fork is not None
         assert (started.fork.invocation_id, started.fork.event) == (source.id, 3)
@@ -230,7 +230,7 @@ async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serv
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         log = await fork.log()
-        assert log.state["user:visits"] == 1
+        assert log.state.session.values["user:visits"] == 1
         types = [
             event.activity_task_scheduled_event_attributes.activity_type.name
             for history in await fork.histories()
@@ -258,7 +258,7 @@ async def test_a_long_invocation_is_taken_over_by_way_of_the_store(serve: Serve)
             sum(event.ByteSize() for run in await each.histories() for event in run.events) for each in (fork, source)
         ]
         assert ours < theirs / 1.5
-        assert shape((await fork.log()).events) == shape((await source.log()).events)
+        assert shape((await fork.log()).state.events) == shape((await source.log()).state.events)
 
 
 async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve: Serve) -> None:
@@ -371,7 +371,7 @@ async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
     async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
         with pytest.raises(WorkflowFailureError):
             await fork.result()
-        assert (await fork.log()).events[-1].error_code == "INVOCATION_CANCELLED"
+        assert (await fork.log()).state.events[-1].error_code == "INVOCATION_CANCELLED"
 
 
 async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_p
         file = tmp_path / "fork.json"
         file.write_text(json.dumps(format_saved_history(await fork.saved())))
         recording = await Recording.read(file)
-        assert shape(recording.at(6).events) == shape((await source.log()).events)
+        assert shape(recording.at(6).state.events) == shape((await source.log()).state.events)
         assert len(recording.histories) == 2
         for history in recording.histories:
             await replay(history)

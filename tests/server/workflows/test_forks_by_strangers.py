@@ -66,7 +66,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
         )
         fork = Invocation(env.client, handle)
         await waiting(fork, "fc-2")
-        lineage = (await fork.log()).input
+        lineage = (await fork.log()).state.input
         assert lineage is not None
         assert lineage.fork is not None
         assert lineage.fork.home == source.id
@@ -89,7 +89,7 @@ async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> No
     async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
         await fork.result()
         log = await fork.log()
-        assert len(ignored_in(log.events)) == 100
+        assert len(ignored_in(log.state.events)) == 100
 
 
 async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: Serve) -> None:

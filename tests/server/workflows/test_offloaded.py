@@ -216,7 +216,7 @@ async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
         assert ((await invocation.result()).text, ran) == ("Done.", [1])
         [reason] = stuck_tasks(await invocation.history())
         assert f"The store at file://{store} failed: " in reason
-        assert len((await invocation.log()).events) > 3
+        assert len((await invocation.log()).state.events) > 3
 
 
 async def test_blobs_of_another_kind_are_no_payloads(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, asked, ignored, ignored_in, quiet, refusal, told, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.answer import Action
+from waystation.core.approval.answer import Action
 from waystation.core.errors import AlreadyAnswered
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -63,7 +63,7 @@ async def test_of_two_signals_in_one_workflow_task_the_first_counts(
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await invocation.result()
         assert till.paid == ([5] if first == "approve" else [])
-        assert ignored_in((await invocation.log()).events) == ["AlreadyAnswered"]
+        assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
         assert len(model.requests) == 2
 
 
@@ -84,7 +84,7 @@ async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Ser
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await invocation.result()
         [outcome] = await asyncio.gather(update, return_exceptions=True)
-        ignored_signals = ignored_in((await invocation.log()).events)
+        ignored_signals = ignored_in((await invocation.log()).state.events)
         update_counted = isinstance(outcome, dict)
         assert update_counted == (ignored_signals == ["AlreadyAnswered"])
         assert update_counted or isinstance(outcome, AlreadyAnswered)
@@ -107,7 +107,7 @@ async def test_progress_by_signal_and_update_in_one_workflow_task_reads_the_same
     await invocation.answer("progress", "fc-1", response={"by": "signal"}, wake=wake, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await update
-        events = [e for e in (await invocation.log()).events if e.function_responses()]
+        events = [e for e in (await invocation.log()).state.events if e.function_responses()]
         assert {e.function_responses()[0]["response"]["by"] for e in events} == {"update", "signal"}
         [held] = await invocation.handle.query("pending")
         assert held["interim"] == events[-1].function_responses()[0]["response"]

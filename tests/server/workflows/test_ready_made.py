@@ -67,7 +67,7 @@ async def test_google_search_is_in_the_request_and_its_findings_in_the_event(ser
         async with serve(Agent(name="reporter", model=model, tools=[google_search, url_context])) as env:
             invocation = await env.client.start("reporter", "Who won?")
             assert (await invocation.result()).text == "Ann won."
-            event = (await invocation.log()).events[-1]
+            event = (await invocation.log()).state.events[-1]
         await model.close()
     assert gemini.requests[0].body["tools"] == [{"googleSearch": {}}, {"urlContext": {}}]
     assert event.to_json()["groundingMetadata"] == GROUNDING
@@ -96,7 +96,7 @@ async def test_media_goes_to_the_model_inside_the_function_response(serve: Serve
         async with serve(Agent(name="artist", model=model, tools=[draw])) as env:
             invocation = await env.client.start("artist", "A cat, please.")
             await invocation.result()
-            drawn = (await invocation.log()).events[2].to_json()["content"]["parts"]
+            drawn = (await invocation.log()).state.events[2].to_json()["content"]["parts"]
         await model.close()
     media = [{"inlineData": {"mimeType": "image/png", "data": "YWJj"}}]
     said = {"name": "draw", "response": {"title": "a cat"}, "parts": media}

@@ -143,7 +143,7 @@ async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
         await waiting(invocation, "fc-2")
         await invocation.handle.signal("answer", {"function_call_id": "fc-1", "action": "approve", "by": "eve"})
         await ignored(invocation, 1)
-        [event] = [e for e in (await invocation.log()).events if e.custom_metadata]
+        [event] = [e for e in (await invocation.log()).state.events if e.custom_metadata]
         assert event.custom_metadata == {
             "ignored_answer": {
                 "reason": "AlreadyAnswered",
@@ -218,5 +218,5 @@ async def test_after_a_hundred_ignored_answers_further_ones_get_no_event_of_thei
         await invocation.approve("fc-2")
         await invocation.result()
         log = await invocation.log()
-        assert log.ignored == 130
-        assert len([event for event in log.events if event.custom_metadata]) == 100
+        assert log.state.ignored == 130
+        assert len([event for event in log.state.events if event.custom_metadata]) == 100

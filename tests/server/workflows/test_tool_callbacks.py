@@ -115,7 +115,7 @@ async def test_a_gated_tool_may_be_answered_before_anybody_is_asked(serve: Serve
     async with serve(Agent(name="payer", model=model, tools=[gated], before_tool_callback=before)) as env:
         invocation = await env.client.start("payer", "pay")
         async for log in invocation.follow():
-            if log.pending():
+            if log.state.pending():
                 break
         await invocation.approve("fc-2")
         await invocation.result()

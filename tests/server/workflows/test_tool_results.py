@@ -123,7 +123,7 @@ async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
         error = await failure(invocation)
         assert (error.type, error.message) == ("ValueError", "The tool 'work' raised.")
         assert (effects, len(model.requests)) == ([1], 1)
-        last = (await invocation.log()).events[-1]
+        last = (await invocation.log()).state.events[-1]
         assert (last.error_code, last.content) == ("ValueError", None)
 
 
@@ -149,9 +149,11 @@ async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(
     async with serve(Agent(name="worker", model=model, tools=tools)) as env:
         invocation = await env.client.start("worker", "work")
         assert (await failure(invocation)).type == "ValueError"
-        assert (await invocation.log()).pending() == []
+        assert (await invocation.log()).state.pending() == []
         sealed = {
-            part["id"]: part["response"] for e in (await invocation.log()).events for part in e.function_responses()
+            part["id"]: part["response"]
+            for e in (await invocation.log()).state.events
+            for part in e.function_responses()
         }
         assert sealed["fc-2"] == {
             "error": "The invocation ended before `ask` was answered.",

@@ -10,7 +10,7 @@ from tests.server.workflows.test_continuing import add, ask, begun, runs
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import InvalidAnswer, NotReplayable
-from waystation.core.signals import NOT_FOUND
+from waystation.core.log.incoming import NOT_FOUND
 from waystation.models import LlmRequest, LlmResponse
 from waystation.replay import replay
 from waystation.storage import Blobs
@@ -55,7 +55,7 @@ async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serv
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Done."
-        [told] = [e.custom_metadata for e in (await invocation.log()).events if e.custom_metadata]
+        [told] = [e.custom_metadata for e in (await invocation.log()).state.events if e.custom_metadata]
         assert told["ignored_answer"]["message"] == NOT_FOUND.message
 
 

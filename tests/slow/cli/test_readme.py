@@ -12,7 +12,7 @@ from tests.programs import command
 from tests.server.cli.shell import Shell
 from waystation.cli.demo import WorkerProcess
 from waystation.core import wire
-from waystation.core.answer import Answer, PendingCall
+from waystation.core.approval.answer import Answer, PendingCall
 from waystation.embedded import EmbeddedServer
 
 README = (ROOT / "README.md").read_text()

@@ -28,11 +28,12 @@ from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.budget import Budget
+from waystation.core.conversation.event import Event
 from waystation.core.errors import ModelRefused
-from waystation.core.event import Event
-from waystation.core.log import Log
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.log import Log
+from waystation.core.log.next_step import Wait, next_step
 from waystation.core.payload import JsonObject
-from waystation.core.step import Wait, next_step
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 LIMIT_S = 30.0
@@ -123,19 +124,19 @@ class Subject:
         for answer in scenario.answers:
             assert not isinstance(answer, str | Elsewhere)
             log = await quiet(invocation)
-            if log.ended:
+            if log.state.outcome.ended:
                 break
-            waiting = log.waiting()
+            waiting = log.state.waiting()
             with self._pause:  # ADK gets them in one message: nothing runs between two
                 for single in answer if isinstance(answer, tuple) else (answer,):
                     await send(invocation, waiting[single.call].id, single)
         log = await quiet(invocation)
-        raised = await failure(invocation) if log.ended and log.ended.status == "failed" else None
-        if not log.ended:
+        raised = await failure(invocation) if log.state.outcome.ended and log.state.outcome.ended == "failed" else None
+        if not log.state.outcome.ended:
             await invocation.handle.terminate("the scenario is over")
         return record(
-            [event_of(event.to_json(), final=event.is_final_response()) for event in log.events],
-            {key: value for key, value in log.state.items() if not key.startswith("temp:")},
+            [event_of(event.to_json(), final=event.is_final_response()) for event in log.state.events],
+            {key: value for key, value in log.state.session.values.items() if not key.startswith("temp:")},
             requests,
             raised,
             parallel=scenario.parallel,
@@ -172,12 +173,12 @@ class Talk:
                 continue
             for single in sent if isinstance(sent, tuple) else (sent,):
                 said = self._said[self._where]
-                waiting = [(each, call) for each in said for call in (await quiet(each)).waiting()]
+                waiting = [(each, call) for each in said for call in (await quiet(each)).state.waiting()]
                 invocation, call = waiting[single.call]
                 await send(invocation, call.id, single)
             await self._settled()
         everything = [each for said in self._said.values() for each in said]
-        raised = [await failure(each) for each in everything if (await quiet(each)).ended]
+        raised = [await failure(each) for each in everything if (await quiet(each)).state.outcome.ended]
         whole = record(
             [
                 self._event(nth, event)
@@ -208,7 +209,7 @@ class Talk:
 
     async def _settled(self) -> None:
         """Wait until nothing works any more, and the session knows of all that was said."""
-        events = sum([len((await quiet(said)).events) for said in self._said[self._where]])
+        events = sum([len((await quiet(said)).state.events) for said in self._said[self._where]])
         async with asyncio.timeout(LIMIT_S):
             while len(await self._sessions[self._where].events()) < events:
                 await asyncio.sleep(0.02)
@@ -224,8 +225,8 @@ async def quiet(invocation: Invocation) -> Log:
     """Follow the invocation until it waits for a person or is over."""
     async with asyncio.timeout(LIMIT_S):
         async for log in invocation.follow():
-            parked = isinstance(next_step(log), Wait) and log.waiting() and not log.busy
-            if log.ended or (parked and log.scopes_untold() is None):
+            parked = isinstance(next_step(log), Wait) and log.state.waiting() and not is_working(log.state)
+            if log.state.outcome.ended or (parked and log.state.unflushed() is None):
                 return log
     raise AssertionError("The history ended without an end.")
 

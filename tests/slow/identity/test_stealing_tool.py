@@ -21,8 +21,8 @@ from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core import ids
+from waystation.core.approval.verification import IDENTITY_ENV
 from waystation.core.errors import NotAllowed
-from waystation.core.sealed import IDENTITY_ENV
 from waystation.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.tools import FunctionTool
 

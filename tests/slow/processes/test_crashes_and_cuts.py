@@ -86,8 +86,10 @@ async def assert_whole(
 ) -> None:
     """All events are there in order; each page was fetched once, and paid for once."""
     log = await invocation.log()
-    assert [event.id.rpartition("/e")[2] for event in log.events] == [str(n + 1) for n in range(len(log.events))]
-    told = [part["response"] for event in log.events for part in event.function_responses()]
+    assert [event.id.rpartition("/e")[2] for event in log.state.events] == [
+        str(n + 1) for n in range(len(log.state.events))
+    ]
+    told = [part["response"] for event in log.state.events for part in event.function_responses()]
     assert [each["number"] for each in told if "number" in each] == pages
     keys = [line["key"] for line in ledger.lines("fetched") if line["key"].startswith(f"{invocation.id}/")]
     assert len(keys) == len(set(keys)) == len(pages)
@@ -162,7 +164,7 @@ async def test_a_summary_whose_worker_was_killed_before_the_reply_is_made_again(
         assert (await invocation.result()).text == "pages were read; Read all."
         assert [line["attempt"] for line in place.ledger.lines("thinking")] == [1, 2]
         assert len(place.ledger.lines("summarised")) == 2
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
         assert [event.author for event in events if event.covered] == ["user"]
         read = [part["response"]["page"] for event in events for part in event.function_responses()]
         assert read == list(range(1, len(read) + 1))

@@ -53,9 +53,9 @@ async def test_each_branch_of_a_killed_worker_goes_on_as_its_tool_may(
     assert [line["attempt"] for line in place.ledger.lines("began", key=repeated)] == [1, 2]
     assert [line["key"] for line in place.ledger.lines("ended")] == [repeated]
     log = await invocation.log()
-    assert (log.calls["fc-1-1"].response or {})["error_type"] == "OutcomeUnknown"
-    assert log.calls["fc-2-1"].response == {"held": "after", "attempt": 2}
-    said = [event.author for event in log.events if event.content and "text" in event.content["parts"][0]]
+    assert (log.state.calls["fc-1-1"].response or {})["error_type"] == "OutcomeUnknown"
+    assert log.state.calls["fc-2-1"].response == {"held": "after", "attempt": 2}
+    said = [event.author for event in log.state.events if event.content and "text" in event.content["parts"][0]]
     assert sorted(said) == ["user", "with_hold", "with_hold_once"]
 
 
@@ -87,9 +87,9 @@ async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
     assert [(line["attempt"], line["days"]) for line in began if line["key"] == once] == [(1, 4)]
     assert [line["key"] for line in place.ledger.lines("ended")] == [repeated]
     log = await invocation.log()
-    assert log.calls["fc-1"].response == {"booked": 3}
-    assert (log.calls["fc-2"].response or {})["error_type"] == "OutcomeUnknown"
-    assert [call.run for call in log.calls.values()] == [1, 1]
+    assert log.state.calls["fc-1"].response == {"booked": 3}
+    assert (log.state.calls["fc-2"].response or {})["error_type"] == "OutcomeUnknown"
+    assert [call.run for call in log.state.calls.values()] == [1, 1]
 
 
 async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
@@ -143,4 +143,5 @@ async def test_agents_that_wait_in_loops_outlive_their_workers(
     assert closed == {f"{invocation.id}/fc-4-1": 1 for invocation in invocations}
     assert [result.text for result in results] == ["books closed"] * PARKED
     for log in logs:
-        assert [work.agent for work in log.works] == ["pipeline", "rounds", "payer", "payer", "closer"]
+        agents = [run.agent for run in log.state.runs.by_index.values()]
+        assert agents == ["pipeline", "rounds", "payer", "payer", "closer"]

@@ -19,7 +19,8 @@ from waystation.activities.model_choice import Models
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core.entry import Body
+from waystation.core.log.entry import Body
+from waystation.core.log.entry_ref import EntryRef
 from waystation.storage import Blobs
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -83,8 +84,8 @@ async def test_eight_branches_of_five_tools_are_one_log_to_every_process(place: 
         log = await invocation.log()
     words = {f"m{member}-{number}" for member in range(8) for number in range(5)}
     assert set(result.state_delta) == words
-    assert sorted(log.calls) == sorted(f"fc-{turn}-{number}" for turn in range(1, 9) for number in range(1, 6))
-    said = {event.author: event for event in log.events if event.content and "text" in event.content["parts"][0]}
+    assert sorted(log.state.calls) == sorted(f"fc-{turn}-{number}" for turn in range(1, 9) for number in range(1, 6))
+    said = {event.author: event for event in log.state.events if event.content and "text" in event.content["parts"][0]}
     for member in range(8):
         event = said[f"m{member}"]
         assert event.branch == f"wide.m{member}"
@@ -121,9 +122,9 @@ class WatchedLogs(LogCache):
         super().__init__(client)
         self.made: list[str] = []
 
-    def put(self, run_id: str, ref: str, body: Body, size: int) -> None:
+    def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
         """Remember a result."""
-        self.made.append(ref)
+        self.made.append(str(ref))
         super().put(run_id, ref, body, size)
 
 

@@ -32,7 +32,7 @@ async def test_an_agent(waystation_serve, waystation_human, waystation_recording
         await waystation_human("approve").attend(invocation)
         assert (await invocation.result()).text == "Paid."
         recording = await waystation_recording(invocation)
-        assert recording.log.calls["fc-1"].response == {"paid": 5}
+        assert recording.log.state.calls["fc-1"].response == {"paid": 5}
 
 
 @pytest.mark.asyncio

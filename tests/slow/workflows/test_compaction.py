@@ -4,7 +4,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.test_compaction import THRESHOLD, app, look, looks, texts
 from waystation import Agent
 from waystation.apps import LlmEventSummarizer
-from waystation.core.compaction_range import estimate
+from waystation.core.conversation.summary_range import estimate
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, says
 
@@ -22,7 +22,7 @@ async def test_no_request_of_a_long_invocation_exceeds_the_threshold(serve: Serv
     async with serve(app(agent, writer), max_cached_workflows=10) as env:
         invocation = await env.client.start("reader", "read all")
         assert (await invocation.result()).text == "all read"
-        events = (await invocation.log()).events
+        events = (await invocation.log()).state.events
     assert len(requests) == 301
     assert max(estimate(request.contents) for request in requests) < THRESHOLD
     assert all("read all" in texts(request) for request in requests)

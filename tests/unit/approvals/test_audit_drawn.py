@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from tests.unit.core.test_policies_drawn import Asking
 from waystation.audit import account, read, sheet_of, written
-from waystation.core import facts, ids
-from waystation.core.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
+from waystation.core.log import facts
+from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
+from waystation.core.log.entry_ref import CallRef
 
 STORIES = settings(max_examples=40, deadline=None)
 
@@ -24,8 +25,8 @@ def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.
             case "decided" if entry["decision"] in ("approve", "edit", "waive"):
                 let_through.add(entry["call"])
             case "started":
-                call = simulation.whole.calls[entry["call"]]
-                assert ids.performance(call.id, entry.get("run", 0)) in scheduled
+                call = simulation.whole.state.calls[entry["call"]]
+                assert str(CallRef(call.id, entry.get("run", 0))) in scheduled
                 assert call.asked is None or call.call.kind == "long_running" or call.id in let_through
             case "finished":
                 assert any(each["kind"] == "started" and each["call"] == entry["call"] for each in told)
@@ -41,7 +42,7 @@ def test_every_attempt_to_answer_is_told_once_and_decided_at_most_once_a_wait(da
     recorded = sum(isinstance(entry.body, attempts) for entry in log.entries)
     kinds = ("answered", "ignored", "submitted", "claimed", "released", "viewed", "progress_told")
     assert sum(entry["kind"] in kinds for entry in told) == recorded
-    for call in log.calls:
+    for call in log.state.calls:
         of_call = [entry["kind"] for entry in told if entry.get("call") == call]
         assert of_call.count("decided") + of_call.count("expired") <= of_call.count("requested") + 1
 

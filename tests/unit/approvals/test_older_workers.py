@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
-from waystation.core.notice import NotifyInput
+from waystation.core.activity_io import ToolCallInput
+from waystation.core.approval.notification import NotifyInput
+from waystation.core.approval.verification import ReviewInput
 from waystation.core.payload import decode
-from waystation.core.review import ReviewInput
-from waystation.core.tool_call import ToolCallInput
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from rich.text import Text
 from tests.conftest import SetZone
 from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
-from waystation.core.answer import PendingCall, usual_hint
-from waystation.core.event import Covered, Event, EventActions, EventCompaction
+from waystation.core.approval.answer import PendingCall, usual_hint
+from waystation.core.conversation.event import Covered, Event, EventActions, EventCompaction
 from waystation.core.payload import JsonObject
 from waystation.presentation import terminal as render
 

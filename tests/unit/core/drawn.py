@@ -6,22 +6,37 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.unit.core.simulation import Simulation
-from waystation.core import ids, prompt
-from waystation.core.budget import Budget, Spent, Usage
-from waystation.core.compaction import Compaction
-from waystation.core.compaction_range import Conversed
-from waystation.core.entry import Failure
-from waystation.core.event import EventActions, ToolConfirmation
-from waystation.core.model_call import Call, Confirmation, ModelReply, Said
-from waystation.core.notice import NoticeReport
-from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, Escalation, Verified
-from waystation.core.review import Review
-from waystation.core.shape import AgentShape
-from waystation.core.step import CallModel
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput, InvocationResult
-from waystation.core.work import Work
+from waystation.core import (
+    AgentRun,
+    AgentShape,
+    ApprovalPolicy,
+    Budget,
+    Call,
+    CallModel,
+    Compaction,
+    Confirmation,
+    Conversed,
+    Escalation,
+    EventActions,
+    Failure,
+    InvocationInput,
+    InvocationResult,
+    JsonObject,
+    ModelReply,
+    NoticeReport,
+    Review,
+    Said,
+    Spent,
+    ToolConfirmation,
+    ToolOutcome,
+    Usage,
+    VerificationRef,
+    Verified,
+    call_id_of,
+    ids,
+    parse_ref,
+)
+from waystation.core.conversation import prompt
 
 KINDS = ["function", "function", "long_running", "gated", "answered", "agent", "transfer"]
 REQUESTS: list[Callable[[str], dict[str, Any]]] = [
@@ -131,8 +146,8 @@ class Story:
                 self._result(self.draw(st.sampled_from(sorted(simulation.in_flight))))
 
     def _answer(self) -> JsonObject:
-        waiting = [call.id for call in self.simulation.log.waiting()]
-        known = [*self.simulation.log.calls, *waiting, "fc-99"]
+        waiting = [call.id for call in self.simulation.log.state.waiting()]
+        known = [*self.simulation.log.state.calls, *waiting, "fc-99"]
         answer: dict[str, Any] = {
             "function_call_id": self.draw(st.sampled_from(known)),
             "action": self.draw(st.sampled_from(ACTIONS)),
@@ -154,12 +169,12 @@ class Story:
         answer["comment"] = self.draw(st.sampled_from([None, "fine"]))
         answer["remember"] = self.draw(st.booleans()) and answer["action"] == "approve"
         answer["token"] = self.draw(st.sampled_from([None, SEALED, SEALED, "readable"]))
-        if self.draw(st.booleans()) and (call := self.simulation.log.calls.get(answer["function_call_id"])):
+        if self.draw(st.booleans()) and (call := self.simulation.log.state.calls.get(answer["function_call_id"])):
             answer["digest"] = call.digest
 
-    def _review(self, ref: str) -> Review:
+    def _review(self, ref: VerificationRef) -> Review:
         """Find somebody behind the answer, or something wrong with it."""
-        answer = self.simulation.log.submitted[ids.reviewed(ref)]
+        answer = self.simulation.log.state.approvals.submitted[str(ref.message)]
         if self.draw(st.integers(0, 5)) == 0:
             return Review(refused="NotAllowed", message="no such person")
         who = Verified(subject=answer.by or "alice", roles=self.draw(st.sampled_from([(), ("boss",)])))
@@ -172,8 +187,8 @@ class Story:
             lost = self.draw(st.integers(0, 12)) == 0
             if lost:
                 simulation.lose(ref, Failure(kind="start_to_close"))
-            elif ids.is_review(ref):
-                simulation.review_returns(ref, self._review(ref))
+            elif isinstance(review := parse_ref(ref), VerificationRef):
+                simulation.review_returns(ref, self._review(review))
             else:
                 failed = self.draw(st.sampled_from([{}, {"desk": "Timeout"}]))
                 simulation.notice_returns(ref, NoticeReport(delivered=("desk",), failed=failed))
@@ -188,18 +203,18 @@ class Story:
             simulation.lose(ref, Failure(kind="heartbeat"))
         elif simulation.in_flight[ref] == "child":
             delta = {self.draw(st.sampled_from("ab")): self.draw(st.integers(0, 9))}
-            share = simulation.log.share(ref)
+            share = simulation.log.state.budget_use.shares[ref].budget
             tokens = self.draw(st.integers(0, min(MAX_TOKENS, share.max_total_tokens or MAX_TOKENS)))
             tools = self.draw(st.integers(0, 2 if share.max_tool_calls is None else share.max_tool_calls))
             spent = Spent(model_calls=1, total_tokens=tokens, tool_calls=tools, working_s=1.0)
             simulation.child_returns(ref, InvocationResult(text="done", state_delta=delta, spent=spent))
         else:
-            call_id = ids.performed(ref)[0]
-            long_running = simulation.log.calls[call_id].call.kind == "long_running"
+            call_id = call_id_of(ref)
+            long_running = simulation.log.state.calls[call_id].call.kind == "long_running"
             simulation.tool_returns(ref, self._outcome(call_id, long_running))
 
     def _reply(self, asked: CallModel) -> ModelReply:
-        work = self.simulation.log.works[asked.turn]
+        work = self.simulation.log.state.runs[asked.turn]
         said = Said(content=BY_THE_WAY)
         said = said.model_copy(update={"actions": self.draw(st.sampled_from([None, EventActions(escalate=True)]))})
         if asked.phase == "leave":
@@ -214,7 +229,7 @@ class Story:
             return reply.model_copy(update={"shape": self.draw(st.sampled_from([None, AgentShape(name=shape.name)]))})
         return self._said(work)
 
-    def _said(self, work: Work) -> ModelReply:
+    def _said(self, work: AgentRun) -> ModelReply:
         kinds = self.draw(st.lists(st.sampled_from(KINDS), max_size=4))
         calls, parts = [], []
         for number, kind in enumerate(kinds, work.calls_made + 1):
@@ -254,7 +269,7 @@ class Story:
             return {}
         return {"approval": self.draw(st.one_of(st.none(), POLICIES)), "declared": "schema"}
 
-    def _compaction(self, work: Work) -> Compaction | None:
+    def _compaction(self, work: AgentRun) -> Compaction | None:
         """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
         log = self.simulation.whole
         retention = self.draw(st.sampled_from([None, 0, 1, 3]))

@@ -10,32 +10,61 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystation.core import approval, continued, facts, ids, occasions, projection, prompt, results, segment, signals
-from waystation.core.answer import parse_answer
-from waystation.core.continued import Carried, ChildOutcome
-from waystation.core.entry import (
+from waystation.core import (
+    CANCEL,
+    START,
+    AnswerRefused,
     AnswerReviewed,
     AnswerSubmitted,
     Began,
     Body,
+    CallModel,
+    CallRef,
+    Cancel,
     CancelRequested,
+    Carried,
+    ChildOutcome,
     Ended,
+    Fact,
+    Fail,
     Failure,
+    Finish,
+    InvocationInput,
+    InvocationResult,
+    JsonObject,
+    Log,
+    MessageRef,
     ModelCalled,
+    ModelCallInput,
+    ModelCallRef,
+    ModelReply,
+    ModelReplyRef,
+    NoticeReport,
+    Perform,
+    Position,
+    Review,
+    SegmentRef,
+    Snapshot,
+    Sources,
+    Step,
+    ToolOutcome,
+    VerificationRef,
+    Wait,
+    catch_up,
+    entries_from_json,
+    entries_to_json,
+    extend_log,
+    model_calls,
+    next_step,
+    pack_entries,
+    parse_answer,
+    with_attempt,
+    worth_sending,
 )
-from waystation.core.errors import AnswerRefused
-from waystation.core.facts import Fact
-from waystation.core.log import Log
-from waystation.core.model_call import ModelCallInput, ModelReply, Position
-from waystation.core.notice import NoticeReport
-from waystation.core.payload import JsonObject
-from waystation.core.projection import Sources, catch_up
-from waystation.core.review import Review
-from waystation.core.segment import SegmentRef
-from waystation.core.snapshot import Snapshot
-from waystation.core.step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput, InvocationResult
+from waystation.core.approval import decision
+from waystation.core.conversation import prompt
+from waystation.core.log import facts, incoming, projection
+from waystation.core.log.entry_ref import END
 
 
 @dataclass
@@ -125,7 +154,7 @@ class Simulation:
 
     def fire_timer(self) -> None:
         """Let the deadline's timer fire, when it is due."""
-        deadline = self.log.next_deadline()
+        deadline = self.log.state.next_deadline()
         if deadline is not None and deadline <= self.now:
             self._arrive(facts.TimerFired())
 
@@ -168,26 +197,28 @@ class Simulation:
             self.whole.append(entry.ref, entry.time, entry.body)
         if not self.finished:
             assert next_step(self.log) == next_step(self.whole)
-        assert self.log.result() == self.whole.result()
-        assert self.log.pending() == self.whole.pending()
-        assert self.log.state == self.whole.state
-        assert self.log.next_deadline() == self.whole.next_deadline()
-        assert self.log.model_calls == self.whole.model_calls
-        assert [event.id for event in self.log.events] == [e.id for e in self.whole.events[self.log.events_before :]]
+        assert self.log.state.result() == self.whole.state.result()
+        assert self.log.state.pending() == self.whole.state.pending()
+        assert self.log.state.session.values == self.whole.state.session.values
+        assert self.log.state.next_deadline() == self.whole.state.next_deadline()
+        assert model_calls(self.log.state) == model_calls(self.whole.state)
+        assert [event.id for event in self.log.state.events] == [
+            e.id for e in self.whole.state.events[self.log.state.events_before :]
+        ]
 
     def _can_be_cut(self) -> bool:
         """Whether nothing but called agents is at work, and the invocation goes on."""
-        going = all(kind == "child" and ref not in self.log.unwanted for ref, kind in self.in_flight.items())
+        going = all(kind == "child" and ref not in self.log.state.runs.unwanted for ref, kind in self.in_flight.items())
         return going and isinstance(next_step(self.log), CallModel | Perform | Wait)
 
     def _cut(self) -> None:
         self._cut_wanted = False
         before = self._carried
         at = before.archived if before else 0
-        fresh = [*segment.from_json(before.tail), *self.log.entries] if before else self.log.entries
+        fresh = [*entries_from_json(before.tail), *self.log.entries] if before else self.log.entries
         segments, tail = before.segments if before else (), fresh
         if not self._inline:
-            data = segment.pack(fresh)
+            data = pack_entries(fresh)
             ref = SegmentRef(digest=hashlib.sha256(data).hexdigest(), size=len(data), entries=len(fresh))
             self.store[ref.digest] = data
             segments, tail = (*segments, ref), []
@@ -198,11 +229,11 @@ class Simulation:
             signals=self._signals,
             updates=self._update_count,
             segments=segments,
-            tail=tuple(segment.to_json(tail)),
+            tail=tuple(entries_to_json(tail)),
             children={ref: f"run of {ref}" for ref in self.in_flight},
         )
-        assert self.log.input is not None
-        given = carried.input(self.log.input)
+        assert self.log.state.input is not None
+        given = carried.input(self.log.state.input)
         self.facts.append(facts.Closed("continued", self.now))
         self.runs.append(len(self.facts))
         started = facts.Started([given], continues=True)
@@ -217,53 +248,54 @@ class Simulation:
     def _apply(self, fact: Fact) -> None:
         match fact:
             case facts.Started():
-                self.log.record(ids.START, self.now, Began(self.input))
+                self.log.record(START, self.now, Began(self.input))
             case facts.Signalled():
                 self._signals += 1
-                ref = ids.signalled(self._signals)
+                ref = MessageRef("s", self._signals)
                 self.log.advance(self.now)
-                body = signals.decide_signal(self.log, fact.name, fact.payloads, self.now)
+                body = incoming.decide_signal(self.log, fact.name, fact.payloads, self.now)
                 self._take(ref, body)
             case facts.CancelAsked():
-                self.log.record(ids.CANCEL, self.now, CancelRequested())
+                self.log.record(CANCEL, self.now, CancelRequested())
             case facts.TimerFired():
                 self.log.advance(self.now)
             case _:
-                result = projection.result_of(fact)  # type: ignore[arg-type]  # only results are left
+                assert isinstance(fact, facts.Returned | facts.Lost)
+                activity, result = projection.result_entry(fact)
                 if isinstance(result, AnswerReviewed):
                     self.log.advance(self.now)
-                    result = approval.judge(self.log, result.ref, result.review, self.now)
-                self.log.record(results.reference(fact.ref, result), self.now, result)  # type: ignore[union-attr]
+                    result = decision.judge(self.log, result.ref, result.review, self.now)
+                self.log.record(with_attempt(activity, result), self.now, result)
 
     def _apply_update(self, data: bytes) -> None:
         try:
             answer = parse_answer(data)
-            body = approval.accept(self.log, answer, self.now)
+            body = decision.accept(self.log, answer, self.now)
         except AnswerRefused:
             return
         self._update_count += 1
         self.facts.append(facts.UpdateAccepted([data]))
-        self._take(ids.updated(self._update_count), body)
+        self._take(MessageRef("u", self._update_count), body)
 
-    def _take(self, ref: str, body: Body) -> None:
-        self.log.record(signals.reference(ref, body), self.now, body)
+    def _take(self, ref: MessageRef, body: Body) -> None:
+        self.log.record(incoming.judged_ref(ref, body), self.now, body)
         if isinstance(body, AnswerSubmitted):
-            self._schedule(ids.review(ref), self._position(), "review")
+            self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:
         while True:
-            for due in occasions.worth_telling(self.log.occasions):
-                self._schedule(due.id, self._position(), "notice")
-            self.log.occasions.clear()
+            for due in worth_sending(self.log.state.approvals.due):
+                self._schedule(str(due.ref), self._position(), "notice")
+            self.log.state.approvals.due.clear()
             step = next_step(self.log)
             assert next_step(self.log) == step, "deciding twice gives the same step"
             self.steps.append(step)
             match step:
                 case CallModel(turn, phase, wrap_up):
-                    self.asked[ids.model_replied(self.log.steps + 1)] = step
-                    number = self.log.steps + 1
+                    self.asked[str(ModelReplyRef(self.log.state.steps + 1))] = step
+                    number = self.log.state.steps + 1
                     position = self._position()
-                    work = self.log.works[turn]
+                    work = self.log.state.runs[turn]
                     self._follow()
                     shown = prompt.contents(self.whole, agent=work.agent, branch=work.branch)
                     self.prompts.append((position, turn, shown))
@@ -278,12 +310,12 @@ class Simulation:
                         new=position.new,
                     )
                     called = ModelCalled(number, turn, wrap_up is not None)
-                    self.log.record(ids.model_called(number, turn, called.wrap_up), self.now, called)
-                    self._schedule(ids.model_replied(number), given, "model")
+                    self.log.record(ModelCallRef(number, turn, called.wrap_up), self.now, called)
+                    self._schedule(str(ModelReplyRef(number)), given, "model")
                 case Perform(calls):
                     for call_id in calls:
-                        call = self.log.calls[call_id]
-                        activity_id = ids.performance(call_id, call.run)
+                        call = self.log.state.calls[call_id]
+                        activity_id = str(CallRef(call_id, call.run))
                         if activity_id in self.in_flight:
                             continue
                         if call.call.kind == "agent" and not call.run:
@@ -313,7 +345,7 @@ class Simulation:
     def _end(self, status: Any) -> None:
         self.finished = True
         self.facts.append(facts.Closed(status, self.now))
-        self.log.record(ids.END, self.now, Ended(status))
+        self.log.record(END, self.now, Ended(status))
 
     # What readers make of it.
 
@@ -323,7 +355,7 @@ class Simulation:
         for fact in self.facts:
             sources.learn(fact)
             if isinstance(fact, facts.Started) and (read := fact.carried()):
-                sources.go_on(read[1])
+                sources.continue_from(read[1])
                 log = Log("inv")
                 self.extend(log, read[1])
             if isinstance(fact, facts.Scheduled):
@@ -340,4 +372,4 @@ class Simulation:
             return self.store[digest]
 
         with contextlib.suppress(StopIteration):
-            continued.extend(log, carried, fetch).send(None)
+            extend_log(log, carried, fetch).send(None)

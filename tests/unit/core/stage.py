@@ -3,15 +3,27 @@
 from collections.abc import Iterator
 from typing import Any
 
-from waystation.core.budget import Budget
-from waystation.core.entry import Began, CallReturned, ModelCalled, ModelReplied
-from waystation.core.event import EventActions
-from waystation.core.log import Log
-from waystation.core.model_call import Call, ModelReply, Said
-from waystation.core.shape import AgentKind, AgentShape
-from waystation.core.step import CallModel, Perform, Step, next_step
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput
+from waystation.core import (
+    AgentKind,
+    AgentShape,
+    Began,
+    Budget,
+    Call,
+    CallModel,
+    CallReturned,
+    EventActions,
+    InvocationInput,
+    Log,
+    ModelCalled,
+    ModelReplied,
+    ModelReply,
+    Perform,
+    Said,
+    Step,
+    ToolOutcome,
+    next_step,
+    parse_ref,
+)
 
 
 def llm(name: str, **fields: Any) -> AgentShape:
@@ -55,7 +67,7 @@ class Stage:
         self._says = {name: iter(replies) for name, replies in says.items()}
         self.now = 0.0
         given = InvocationInput(agent=shape.name, message="go", budget=Budget(max_llm_calls=budget))
-        self.log.append("start", self.now, Began(given))
+        self.log.append(parse_ref("start"), self.now, Began(given))
 
     def play(self) -> Step:
         """Have models asked and answered until something else has to happen; return what."""
@@ -68,11 +80,11 @@ class Stage:
     def ask(self) -> Step:
         """Ask every model that is to be asked; return what is to be done then."""
         while isinstance(step := next_step(self.log), CallModel):
-            number = self.log.steps + 1
-            work = self.log.works[step.turn]
+            number = self.log.state.steps + 1
+            work = self.log.state.runs[step.turn]
             place = f"@{work.branch}" if work.branch else ""
             self.asked.append(f"{work.agent}{place}{':leave' if step.phase == 'leave' else ''}")
-            self.log.append(f">{number}", self.now, ModelCalled(number, step.turn))
+            self.log.append(parse_ref(f">{number}"), self.now, ModelCalled(number, step.turn))
             self.flying.append(number)
         return step
 
@@ -80,17 +92,17 @@ class Stage:
         """Have a model answer: the one that was asked first, unless another is named."""
         number = self.flying[0] if number is None else number
         self.flying.remove(number)
-        work = self.log._asked[number]
+        work = self.log.state.runs[self.log.state.runs.asked[number]]
         if work.phase_in_flight == "leave":
             reply = ModelReply(after=Said(content={"role": "model", "parts": [{"text": f"{work.agent} was here"}]}))
-        elif not work.parent and self.shape.kind != "llm":
+        elif work.parent is None and self.shape.kind != "llm":
             reply = ModelReply(shape=self.shape)
         elif work.shape.kind != "llm":
             reply = ModelReply(shape=work.shape)
         else:
             said = next(self._says.get(work.agent, iter(())), "done")
             reply = text(said) if isinstance(said, str) else said
-        self.log.append(f"m{number}", self.now, ModelReplied(number, reply))
+        self.log.append(parse_ref(f"m{number}"), self.now, ModelReplied(number, reply))
 
     def perform(self, **actions: Any) -> None:
         """Have every tool that is to run return, with the same actions."""
@@ -98,11 +110,11 @@ class Stage:
         assert isinstance(step, Perform)
         for id in step.calls:
             outcome = ToolOutcome(function_call_id=id, response={"ok": True}, actions=EventActions(**actions))
-            self.log.append(id, self.now, CallReturned(outcome, self.log.calls[id].run))
+            self.log.append(parse_ref(id), self.now, CallReturned(outcome, self.log.state.calls[id].run))
 
     def said(self) -> list[str]:
         """Return what the agents said, as `agent: text`."""
-        return [f"{event.author}: {line}" for event in self.log.events for line in _lines(event.content)]
+        return [f"{event.author}: {line}" for event in self.log.state.events for line in _lines(event.content)]
 
 
 def _lines(content: Any) -> Iterator[str]:

@@ -2,27 +2,30 @@
 
 from typing import Any
 
-from waystation.core import ids
-from waystation.core.answer import Answer
-from waystation.core.entry import (
+from waystation.core import (
+    Answer,
     AnswerCounted,
     Began,
     Body,
+    Call,
     CallLost,
     CallReturned,
     CancelRequested,
+    Confirmation,
     DeadlinePassed,
     Ended,
+    EventActions,
     Failure,
+    InvocationInput,
+    JsonObject,
+    Log,
     ModelCalled,
     ModelReplied,
+    ModelReply,
+    ToolOutcome,
+    ids,
+    parse_ref,
 )
-from waystation.core.event import EventActions
-from waystation.core.log import Log
-from waystation.core.model_call import Call, Confirmation, ModelReply
-from waystation.core.payload import JsonObject
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput
 
 
 def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
@@ -31,8 +34,8 @@ def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
     for index, bodies in enumerate(happened):
         for body in bodies if isinstance(bodies, list) else [bodies]:
             if isinstance(body, ModelReplied):
-                body = ModelReplied(log.steps, body.reply)
-            log.append(f"{index}", now + index, body)
+                body = ModelReplied(log.state.steps, body.reply)
+            log.append(parse_ref(f"{index}"), now + index, body)
     return log
 
 
@@ -104,4 +107,4 @@ def cancelled() -> list[Body]:
 
 def responses(log: Log) -> list[tuple[str, JsonObject]]:
     """Return every response in the log's events, as (call, response)."""
-    return [(part["id"], part["response"]) for event in log.events for part in event.function_responses()]
+    return [(part["id"], part["response"]) for event in log.state.events for part in event.function_responses()]

@@ -6,20 +6,24 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import answered, called, expired, log_of, returned, said
-from waystation.core.answer import Answer
-from waystation.core.approval import check, decide_signal
-from waystation.core.call import DEFAULT_DEADLINE_S
-from waystation.core.entry import AnswerCounted, AnswerIgnored
-from waystation.core.errors import (
+from waystation.core import (
+    DEFAULT_DEADLINE_S,
     AlreadyAnswered,
+    Answer,
+    AnswerCounted,
+    AnswerIgnored,
     AnswerRefused,
+    ApprovalPolicy,
     DigestMismatch,
     Expired,
     InvalidAnswer,
+    Log,
     UnknownCall,
+    Verified,
+    check,
+    decide_answer,
+    parse_ref,
 )
-from waystation.core.log import Log
-from waystation.core.policy import ApprovalPolicy, Verified
 
 
 def waiting(**fields: Any) -> Log:
@@ -77,12 +81,12 @@ def test_an_answer_after_expiry_is_told_so() -> None:
 def test_the_digest_of_what_was_shown_is_accepted() -> None:
     """It covers agent, tool and arguments."""
     log = waiting(args={"amount": 5})
-    assert check(log, answer(digest=log.pending()[0].digest), now=1_002).id == "fc-1"
+    assert check(log, answer(digest=log.state.pending()[0].digest), now=1_002).id == "fc-1"
 
 
 def test_a_digest_of_other_arguments_is_refused() -> None:
     """What was shown is what runs."""
-    shown = waiting(args={"amount": 5}).pending()[0].digest
+    shown = waiting(args={"amount": 5}).state.pending()[0].digest
     with pytest.raises(DigestMismatch):
         check(waiting(args={"amount": 500}), answer(digest=shown), now=1_002)
 
@@ -147,23 +151,23 @@ def test_a_call_that_never_waits_is_unknown_to_approvers() -> None:
 def test_a_malformed_signal_is_ignored_and_the_call_still_waits(payloads: list[bytes]) -> None:
     """It becomes an entry that says why, and nothing else."""
     log = waiting()
-    body = decide_signal(log, "answer", payloads, 1_002)
+    body = decide_answer(log, "answer", payloads, 1_002)
     assert isinstance(body, AnswerIgnored)
     assert body.reason == "InvalidAnswer"
-    log.record("s1!", 1_002, body)
-    assert [call.function_call_id for call in log.pending()] == ["fc-1"]
+    log.record(parse_ref("s1!"), 1_002, body)
+    assert [call.function_call_id for call in log.state.pending()] == ["fc-1"]
 
 
 def test_a_signal_of_another_name_is_ignored_by_name() -> None:
     """It is recorded; nothing is buffered without end."""
-    body = decide_signal(waiting(), "aprove", [b"{}"], 1_002)
+    body = decide_answer(waiting(), "aprove", [b"{}"], 1_002)
     assert body == AnswerIgnored("InvalidAnswer", "No signal is named 'aprove'; answers go to 'answer'.")
 
 
 def test_the_id_of_the_confirmation_request_names_the_call_too() -> None:
     """Clients that read ADK's events answer the request they saw."""
     data = json.dumps({"function_call_id": "fc-1-confirmation", "action": "approve"}).encode()
-    body = decide_signal(waiting(), "answer", [data], 1_002)
+    body = decide_answer(waiting(), "answer", [data], 1_002)
     assert isinstance(body, AnswerCounted)
     assert body.function_call_id == "fc-1"
 

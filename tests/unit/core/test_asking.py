@@ -5,13 +5,23 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import answered, called, expired, log_of, replied, responses, returned, said
-from waystation.core import approval, prompt
-from waystation.core.answer import Answer
-from waystation.core.errors import DigestMismatch, InvalidAnswer
-from waystation.core.event import EventActions, ToolConfirmation
-from waystation.core.log import Log
-from waystation.core.payload import digest
-from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
+from waystation.core import (
+    Answer,
+    CallModel,
+    DigestMismatch,
+    EventActions,
+    Finish,
+    InvalidAnswer,
+    Log,
+    Perform,
+    ToolConfirmation,
+    Wait,
+    digest,
+    next_step,
+    parse_ref,
+)
+from waystation.core.approval import decision
+from waystation.core.conversation import prompt
 
 CONFIG = {"credentialKey": "github", "authScheme": {"type": "oauth2"}}
 
@@ -37,7 +47,7 @@ def needs_login(*ids: str) -> list[Any]:
 def kinds(log: Log) -> list[str]:
     """Return the events as `author: what`."""
     shown = []
-    for event in log.events:
+    for event in log.state.events:
         calls = [call["name"] for call in event.function_calls()]
         answers = [f"{response['name']}=" for response in event.function_responses()]
         texts = [part["text"] for part in (event.content or {}).get("parts", ()) if "text" in part]
@@ -50,7 +60,7 @@ def test_the_model_goes_on_while_a_confirmation_is_open() -> None:
     log = log_of(said("go"), called("tool"), *asks("fc-1"))
     assert next_step(log) == CallModel(0, "turn")
     assert kinds(log)[1:] == ["ag: tool", "ag: adk_request_confirmation", "ag: tool="]
-    [pending] = log.pending()
+    [pending] = log.state.pending()
     assert (pending.kind, pending.hint, pending.payload, pending.interim) == (
         "confirmation",
         "Sure?",
@@ -72,18 +82,18 @@ def test_a_tool_that_asked_runs_again_whatever_the_answer(action: str, confirmed
     assert next_step(log) == CallModel(0, "turn")
     log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1", action, response={"n": 2}))
     assert next_step(log) == Perform(("fc-1",))
-    assert log.calls["fc-1"].run == 1
-    assert log.calls["fc-1"].tool_confirmation() == {"hint": "Sure?", "confirmed": confirmed, "payload": {"n": 2}}
+    assert log.state.calls["fc-1"].run == 1
+    assert log.state.calls["fc-1"].tool_confirmation() == {"hint": "Sure?", "confirmed": confirmed, "payload": {"n": 2}}
 
 
 @pytest.mark.parametrize("request_of", [asks, needs_login])
 def test_a_confirmed_tool_that_asks_from_inside_runs_again_too(request_of: Any) -> None:
     """The answer to the second question is not lost for having been the second."""
     log = log_of(said("go"), called("tool", gated=True), answered("fc-1"), *request_of("fc-1"), answered("fc-1"))
-    assert (next_step(log), log.calls["fc-1"].run) == (Perform(("fc-1",)), 1)
-    log.append("fc-1~1", 0, returned("fc-1", {"done": True}, run=1))
+    assert (next_step(log), log.state.calls["fc-1"].run) == (Perform(("fc-1",)), 1)
+    log.append(parse_ref("fc-1~1"), 0, returned("fc-1", {"done": True}, run=1))
     assert next_step(log) == CallModel(0, "turn")
-    assert log.pending() == []
+    assert log.state.pending() == []
 
 
 def test_a_refused_login_of_a_confirmed_tool_is_told_to_the_model() -> None:
@@ -98,14 +108,14 @@ def test_a_refused_login_of_a_confirmed_tool_is_told_to_the_model() -> None:
 def test_edited_arguments_are_what_the_next_question_is_about() -> None:
     """Its digest is of the arguments that are shown with it, and an answer with the digest of others is refused."""
     log = log_of(said("go"), called("tool", gated=True, args={"amount": 900}))
-    first = log.pending()[0].digest
-    log.append("s1", 0, answered("fc-1", "edit", args={"amount": 5}))
-    log.append("fc-1", 0, next(iter(asks("fc-1"))))
-    [pending] = log.pending()
+    first = log.state.pending()[0].digest
+    log.append(parse_ref("s1"), 0, answered("fc-1", "edit", args={"amount": 5}))
+    log.append(parse_ref("fc-1"), 0, next(iter(asks("fc-1"))))
+    [pending] = log.state.pending()
     assert pending.args == {"amount": 5}
     assert pending.digest == digest({"agent": "ag", "tool": "tool", "args": {"amount": 5}})
     with pytest.raises(DigestMismatch):
-        approval.check(log, Answer(function_call_id="fc-1", action="approve", digest=first), 0)
+        decision.check(log, Answer(function_call_id="fc-1", action="approve", digest=first), 0)
 
 
 def test_what_the_further_run_returns_replaces_what_was_said_meanwhile() -> None:
@@ -127,15 +137,15 @@ def test_a_comment_with_a_credential_in_it_is_refused(comment: str) -> None:
     """People paste the address at which a login ended."""
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     with pytest.raises(InvalidAnswer, match="looks like a secret: comment"):
-        approval.check(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
+        decision.check(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
 
 
 def test_an_answer_to_a_long_running_call_that_had_its_login_is_a_tools_result() -> None:
     """It may have a field of any name, as that of a call which needed no login."""
     log = log_of(said("go"), called("tool", kind="long_running"), *needs_login("fc-1"), answered("fc-1"))
-    log.append("fc-1~1", 0, returned("fc-1", {"status": "pending"}, run=1, final=False))
+    log.append(parse_ref("fc-1~1"), 0, returned("fc-1", {"status": "pending"}, run=1, final=False))
     answer = Answer(function_call_id="fc-1", action="respond", response={"code": "A-17"})
-    assert approval.check(log, answer, 0).id == "fc-1"
+    assert decision.check(log, answer, 0).id == "fc-1"
 
 
 def test_a_call_that_nobody_confirms_in_time_is_told_as_expired() -> None:
@@ -150,7 +160,7 @@ def test_the_model_waits_while_a_credential_is_needed() -> None:
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     assert next_step(log) == Wait()
     assert kinds(log)[1:] == ["ag: tool", "ag: adk_request_credential", "ag: tool="]
-    [pending] = log.pending()
+    [pending] = log.state.pending()
     assert (pending.kind, pending.payload) == ("credential", CONFIG)
 
 
@@ -158,7 +168,7 @@ def test_one_login_lets_every_call_go_on_that_needs_it() -> None:
     """It is asked for once, and all of them run again."""
     log = log_of(said("go"), called("tool", "other"), *needs_login("fc-1", "fc-2"))
     assert sum("adk_request_credential" in line for line in kinds(log)) == 1
-    log.append("s1", 0, answered("fc-2"))
+    log.append(parse_ref("s1"), 0, answered("fc-2"))
     assert next_step(log) == Perform(("fc-1", "fc-2"))
 
 
@@ -175,7 +185,7 @@ def test_a_login_takes_neither_arguments_nor_a_response() -> None:
     for action in ("edit", "respond"):
         answer = Answer(function_call_id="fc-1", action=action, args={}, response={})
         with pytest.raises(InvalidAnswer, match="takes approve, reject"):
-            approval.check(log, answer, 0)
+            decision.check(log, answer, 0)
 
 
 def test_an_answer_with_a_credential_in_it_is_refused() -> None:
@@ -183,16 +193,16 @@ def test_an_answer_with_a_credential_in_it_is_refused() -> None:
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     answer = Answer(function_call_id="fc-1", action="approve", response={"oauth2": {"accessToken": "abc"}})
     with pytest.raises(InvalidAnswer, match=r"response\.oauth2\.accessToken.*revoke it") as refused:
-        approval.check(log, answer, 0)
+        decision.check(log, answer, 0)
     assert "abc" not in str(refused.value)
 
 
 def test_a_tool_may_ask_again() -> None:
     """For a login first, and then for a confirmation."""
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"), answered("fc-1"), *asks("fc-1", run=1))
-    assert [call.kind for call in log.pending()] == ["confirmation"]
-    log.append("s2", 0, answered("fc-1"))
-    assert log.calls["fc-1"].run == 2
-    log.append("fc-1~2", 0, returned("fc-1", {"done": True}, run=2))
-    log.append("m", 0, replied("fine"))
+    assert [call.kind for call in log.state.pending()] == ["confirmation"]
+    log.append(parse_ref("s2"), 0, answered("fc-1"))
+    assert log.state.calls["fc-1"].run == 2
+    log.append(parse_ref("fc-1~2"), 0, returned("fc-1", {"done": True}, run=2))
+    log.append(parse_ref("m"), 0, replied("fine"))
     assert next_step(log) in (Finish(), CallModel(0, "turn"))

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core.entry import Began, Refused
-from waystation.core.results import beginning
+from waystation.core import Began, Refused, begin_entry
 
 CALL = {"functionCall": {"name": "pay", "args": {"amount": 5}}}
 RESPONSE = {"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}
@@ -65,7 +64,7 @@ def data_of(value: Any) -> bytes:
 @pytest.mark.parametrize("form", BAD)
 def test_an_argument_that_is_no_input_is_refused(form: str) -> None:
     """The message says what is wrong, and repeats no content."""
-    body = beginning([data_of(BAD[form])], child=False)
+    body = begin_entry([data_of(BAD[form])], child=False)
     assert isinstance(body, Refused)
     assert body.message.startswith("The input of AgentInvocation") or "message of AgentInvocation" in body.message
     assert len(body.message) < 600
@@ -73,7 +72,7 @@ def test_an_argument_that_is_no_input_is_refused(form: str) -> None:
 
 def test_an_argument_that_is_an_input_is_taken() -> None:
     """The smallest that there is."""
-    body = beginning([data_of(said("hi"))], child=False)
+    body = begin_entry([data_of(said("hi"))], child=False)
     assert isinstance(body, Began)
     assert (body.input.agent, body.input.message) == ("greeter", "hi")
 
@@ -81,5 +80,5 @@ def test_an_argument_that_is_an_input_is_taken() -> None:
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_another_number_of_arguments_is_refused(count: int) -> None:
     """The message says how many there were."""
-    body = beginning([data_of(said("hi"))] * count, child=False)
+    body = begin_entry([data_of(said("hi"))] * count, child=False)
     assert body == Refused(f"AgentInvocation takes one argument, an object; {count} were given.")

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core.budget import Budget, Grant, Price, Usage, granted
-from waystation.core.errors import InvalidInput
-from waystation.core.wire import parse_input
+from waystation.core import Budget, Grant, InvalidInput, Price, Usage, granted, parse_input
 
 PRICES = {"*": {"prompt": 1, "output": 1}}
 

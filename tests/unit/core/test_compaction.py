@@ -2,16 +2,27 @@
 
 from tests.unit.core.story import answered, asked_model, called, log_of, returned, said
 from tests.unit.core.test_prompt import brief
-from waystation.core import prompt
-from waystation.core.budget import Usage
-from waystation.core.compaction import Compaction, hidden, standing
-from waystation.core.compaction_range import Conversed, Range
-from waystation.core.conversation import Conversation, Earlier
-from waystation.core.entry import Body, ModelReplied
-from waystation.core.event import Covered, Event, EventActions, EventCompaction
-from waystation.core.log import Log
-from waystation.core.model_call import ModelReply
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    Body,
+    Compaction,
+    Conversation,
+    Conversed,
+    Covered,
+    Earlier,
+    Event,
+    EventActions,
+    EventCompaction,
+    JsonObject,
+    Log,
+    ModelReplied,
+    ModelReply,
+    Range,
+    Usage,
+    hidden,
+    parse_ref,
+)
+from waystation.core.conversation import prompt
+from waystation.core.conversation.compaction import standing
 
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "SUMMARY"}]}
 
@@ -26,7 +37,7 @@ def looked(*numbers: int) -> list[Body]:
 
 def chosen(log: Log, retention: int = 2) -> Range | None:
     """Return what is to be summarised before the model call that is in flight."""
-    return Conversed.of(log, log.works[0]).over_threshold(retention)
+    return Conversed.of(log, log.state.runs[0]).over_threshold(retention)
 
 
 def shown(log: Log, made: Compaction | None = None) -> list[str]:
@@ -95,8 +106,8 @@ def test_an_answer_to_a_call_that_waited_through_a_summary_is_shown_with_its_cal
         asked_model(2),
         looked(2, 3, 4),
     )
-    log.append("m5", 2_000.0, ModelReplied(5, ModelReply(content=SUMMARY, compaction=summarised(log))))
-    log.append("s1", 2_001.0, answered("fc-1"))
+    log.append(parse_ref("m5"), 2_000.0, ModelReplied(5, ModelReply(content=SUMMARY, compaction=summarised(log))))
+    log.append(parse_ref("s1"), 2_001.0, answered("fc-1"))
     assert shown(log)[-2:] == ["model: ask()", "user: ask={'status': 'approved'}"]
 
 
@@ -109,15 +120,15 @@ def test_nothing_is_summarised_while_there_are_no_more_events_than_are_to_stay()
 def test_a_later_summary_replaces_the_earlier_one_and_is_made_from_it() -> None:
     """The earlier one is given to the summarizer first; its events are not given again."""
     log = log_of(said("go"), looked(1, 2, 3))
-    log.append("m4", 2_000.0, reply_of_a_call(4, summarised(log)))
+    log.append(parse_ref("m4"), 2_000.0, reply_of_a_call(4, summarised(log)))
     for body in (returned("fc-4", {"page": 4}), asked_model(5)):
-        log.append("", 2_001.0, body)
+        log.append(parse_ref("m9"), 2_001.0, body)
     later = chosen(log)
     assert later
     first, *others = later.events
     assert (first.author, first.content) == ("model", SUMMARY)
     assert [call["id"] for event in others for call in event.function_calls()] == ["fc-3"]
-    assert later.covered.first == log.events[0].id
+    assert later.covered.first == log.state.events[0].id
     assert later.covered.count == 6
     again: JsonObject = {"role": "model", "parts": [{"text": "LATER"}]}
     assert shown(log, later.compaction(content=again)) == [
@@ -140,19 +151,21 @@ def test_the_event_of_a_summary_precedes_the_models_and_has_adks_shape() -> None
     log = log_of(said("go"), looked(1, 2, 3))
     made = summarised(log).model_copy(update={"usage": Usage(prompt_tokens=7, total_tokens=9), "model": "small"})
     log.append(
-        "m4", 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, usage=Usage(total_tokens=1), compaction=made))
+        parse_ref("m4"),
+        2_000.0,
+        ModelReplied(4, ModelReply(content=SUMMARY, usage=Usage(total_tokens=1), compaction=made)),
     )
-    summary, spoken = log.events[-2:]
+    summary, spoken = log.state.events[-2:]
     assert summary.to_json()["actions"] == {
         "compaction": {
-            "startTimestamp": log.events[0].timestamp,
-            "endTimestamp": log.events[4].timestamp,
+            "startTimestamp": log.state.events[0].timestamp,
+            "endTimestamp": log.state.events[4].timestamp,
             "compactedContent": SUMMARY,
         }
     }
     assert (summary.author, summary.content, summary.model_version) == ("user", None, "small")
     assert spoken.content == SUMMARY
-    assert log.usage.total_tokens == 10
+    assert log.state.outcome.usage.total_tokens == 10
 
 
 def test_a_failed_summary_leaves_a_note_and_the_prompt_as_it_was() -> None:
@@ -162,8 +175,8 @@ def test_a_failed_summary_leaves_a_note_and_the_prompt_as_it_was() -> None:
     assert found
     made = found.compaction(failure="no")
     assert shown(log, made) == before
-    log.append("m4", 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=made)))
-    assert log.events[-1].custom_metadata == {"compaction_failed": {"trigger": "token_threshold", "reason": "no"}}
+    log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=made)))
+    assert log.state.events[-1].custom_metadata == {"compaction_failed": {"trigger": "token_threshold", "reason": "no"}}
     assert shown(log) == [*before, "model: SUMMARY"]
 
 
@@ -171,21 +184,21 @@ def test_agents_that_are_shown_one_turn_only_are_shown_no_summary() -> None:
     """What they would be shown is short by itself."""
     log = log_of(said("go"), looked(1, 2, 3))
     before = prompt.contents(log, current_turn_only=True)
-    log.append("m4", 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(log))))
+    log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(log))))
     assert prompt.contents(log, current_turn_only=True)[: len(before)] == before
 
 
 def test_the_size_of_a_prompt_is_what_was_counted_last_and_an_estimate_of_what_came_since() -> None:
     """Without a count all of it is estimated."""
     log = log_of(said("go"), looked(1))
-    conversed = Conversed.of(log, log.works[0])
+    conversed = Conversed.of(log, log.state.runs[0])
     assert conversed.tokens(lambda: [{"role": "user", "parts": [{"text": "x" * 40}]}]) == 10
     counted = called("look", id="fc-2")
     assert isinstance(counted, ModelReplied)
     reply = counted.reply.model_copy(update={"usage": Usage(prompt_tokens=100)})
-    log.append("m2", 2_000.0, ModelReplied(2, reply))
-    log.append("fc-2", 2_000.0, returned("fc-2", {"text": "x" * 400}))
-    assert 200 <= Conversed.of(log, log.works[0]).tokens(list) < 210
+    log.append(parse_ref("m2"), 2_000.0, ModelReplied(2, reply))
+    log.append(parse_ref("fc-2"), 2_000.0, returned("fc-2", {"text": "x" * 400}))
+    assert 200 <= Conversed.of(log, log.state.runs[0]).tokens(list) < 210
 
 
 # Sessions: the events of several invocations.
@@ -264,23 +277,23 @@ def test_a_call_that_was_answered_but_whose_answer_is_no_event_yet_stays_visible
         called("look", id="fc-2"),
         answered("fc-1"),
     )
-    assert log.calls["fc-1"].closed
+    assert log.state.calls["fc-1"].closed
     assert chosen(log, retention=0) is None
 
 
 def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
     """And may be replaced by one that reaches into the invocation that goes on."""
     before = log_of(said("go"), looked(1, 2, 3))
-    before.append("m4", 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(before))))
+    before.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(before))))
     earlier = Earlier()
     earlier.logs["inv"] = before
-    earlier.events.extend(before.events)
+    earlier.events.extend(before.state.events)
     log = Log("next")
     for body in (*said("and now?"), *looked(1, 2)):
-        answered_now = ModelReplied(log.steps, body.reply) if isinstance(body, ModelReplied) else body
-        log.append("", 3_000.0, answered_now)
+        answered_now = ModelReplied(log.state.steps, body.reply) if isinstance(body, ModelReplied) else body
+        log.append(parse_ref("m9"), 3_000.0, answered_now)
     conversation = Conversation(log, earlier, len(earlier.events))
-    found = Conversed.of(conversation, log.works[0]).over_threshold(2)
+    found = Conversed.of(conversation, log.state.runs[0]).over_threshold(2)
     assert found
     assert (found.covered.first, found.covered.last) == ("inv/e1", "next/e3")
     told = prompt.contents(conversation)

@@ -5,14 +5,21 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.core.story import answered, asked_model, called, expired, log_of, responses, returned, said
-from waystation.core.answer import Answer
-from waystation.core.approval import check
-from waystation.core.entry import Body, ChildReturned, NoticeDue
-from waystation.core.errors import AlreadyAnswered, Expired
-from waystation.core.log import Log
-from waystation.core.policy import ApprovalPolicy, Escalation
-from waystation.core.snapshot import Snapshot
-from waystation.core.wire import InvocationResult
+from waystation.core import (
+    AlreadyAnswered,
+    Answer,
+    ApprovalPolicy,
+    Body,
+    ChildReturned,
+    Escalation,
+    Expired,
+    InvocationResult,
+    Log,
+    NoticeDue,
+    Snapshot,
+    check,
+    parse_ref,
+)
 
 LATER_QUESTION: list[Body] = [asked_model(), called("pay", id="fc-2", gated=True)]
 """Keeps the invocation open, after `fc-1` was settled."""
@@ -20,8 +27,8 @@ LATER_QUESTION: list[Body] = [asked_model(), called("pay", id="fc-2", gated=True
 
 def restored(log: Log) -> Log:
     """Return the log with which the next run begins when this one continues as new."""
-    assert log.input
-    return Snapshot.model_validate_json(Snapshot.of(log).encode()).restored(log.invocation_id, log.input)
+    assert log.state.input
+    return Snapshot.model_validate_json(Snapshot.of(log).encode()).restored(log.invocation_id, log.state.input)
 
 
 def approval(by: str) -> Answer:
@@ -73,5 +80,5 @@ def test_an_answer_that_the_model_has_not_read_yet_reaches_it_in_the_next_run() 
             answered("fc-1"),
         )
     )
-    log.append("fc-2", 1_010, ChildReturned("fc-2", InvocationResult(text="done")))
+    log.append(parse_ref("fc-2"), 1_010, ChildReturned("fc-2", InvocationResult(text="done")))
     assert responses(log) == [("fc-2", {"result": "done"}), ("fc-1", {"status": "approved"})]

@@ -2,10 +2,8 @@
 
 from tests.unit.core.story import answered, asked_model, called, log_of, replied, returned, said
 from tests.unit.core.test_prompt import brief
-from waystation.core import prompt
-from waystation.core.conversation import Conversation, Earlier
-from waystation.core.entry import Body
-from waystation.core.log import Log
+from waystation.core import Body, Conversation, Earlier, Log
+from waystation.core.conversation import prompt
 
 
 def after(*invocations: Log) -> Earlier:
@@ -13,7 +11,7 @@ def after(*invocations: Log) -> Earlier:
     earlier = Earlier()
     for log in invocations:
         earlier.logs[log.invocation_id] = log
-        earlier.events.extend(log.events)
+        earlier.events.extend(log.state.events)
     return earlier
 
 
@@ -56,7 +54,7 @@ def test_only_what_was_said_before_the_invocation_began_is_shown() -> None:
     now = invocation("s/2", said("two"))
     later = invocation("s/3", said("three"))
     earlier.logs["s/3"] = later
-    earlier.events.extend(later.events)
+    earlier.events.extend(later.state.events)
     assert shown(Conversation(now, earlier, count)) == ["user: one", "model: 1", "user: two"]
 
 
@@ -118,6 +116,6 @@ def test_what_is_shown_grows_with_the_conversation() -> None:
     assert len(shown(Conversation(invocation("s/2", said("two")), earlier, 2))) == 3
     second = invocation("s/2", said("two"), replied("2"))
     earlier.logs["s/2"] = second
-    earlier.events.extend(second.events)
+    earlier.events.extend(second.state.events)
     last = Conversation(invocation("s/3", said("three")), earlier, 4)
     assert shown(last) == ["user: one", "model: 1", "user: two", "model: 2", "user: three"]

@@ -3,17 +3,16 @@
 from datetime import timedelta
 
 from tests.unit.core.story import called, log_of, returned, said
-from waystation.core.entry import DeadlinePassed, NoticeDue
-from waystation.core.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy, DeadlinePassed, NoticeDue
 
 
 def test_a_deadline_has_passed_at_its_very_moment() -> None:
     """From that moment on no answer counts, so the call is closed then and does not wait for the next entry."""
     log = log_of(said("pay"), called("pay", gated=True, deadline_s=100))
     log.advance(1_100.9)
-    assert [call.function_call_id for call in log.pending()] == ["fc-1"]
+    assert [call.function_call_id for call in log.state.pending()] == ["fc-1"]
     log.advance(1_101)
-    assert log.pending() == []
+    assert log.state.pending() == []
 
 
 def test_what_came_while_no_worker_ran_is_recorded_in_the_order_of_its_times() -> None:

@@ -4,14 +4,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.drawn import Story
-from waystation.core import fork
-from waystation.core.entry import AnswerCounted, AnswerReviewed, AnswerSubmitted
-from waystation.core.lineage import Fork
-from waystation.core.log import Log
-from waystation.core.payload import JsonObject
-from waystation.core.snapshot import Snapshot
-from waystation.core.step import next_step
-from waystation.core.wire import InvocationInput
+from waystation.core import (
+    AnswerCounted,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Fork,
+    InvocationInput,
+    JsonObject,
+    Log,
+    Snapshot,
+    next_step,
+)
+from waystation.core.log import fork
 
 NOW = 1_000_000.0
 
@@ -19,8 +23,8 @@ NOW = 1_000_000.0
 def drawn(data: st.DataObject) -> tuple[Log, Log]:
     """Return what an invocation was at one of its events, and the log with which a fork from there begins."""
     source = Story(data).play().whole
-    assume(source.event_count > 0)
-    event = data.draw(st.integers(1, source.event_count))
+    assume(source.state.event_count > 0)
+    event = data.draw(st.integers(1, source.state.event_count))
     asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
     assert asked.fork is not None
     entries = fork.taken(source, asked.fork, asked, NOW)
@@ -29,7 +33,7 @@ def drawn(data: st.DataObject) -> tuple[Log, Log]:
 
 def said(log: Log) -> list[JsonObject | None]:
     """Return what agents and tools said."""
-    return [event.content for event in log.events if event.author != "user" and event.content]
+    return [event.content for event in log.state.events if event.author != "user" and event.content]
 
 
 def moment(ours: Log, source: Log) -> float:
@@ -46,12 +50,12 @@ def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> Non
     What failed is tried again. A call that waits anew lets the responses be told that came beside it.
     """
     source, ours = drawn(data)
-    assume(source.ended is None and source.failure is None)
+    assume(source.state.outcome.ended is None and source.state.outcome.failure is None)
     told = iter(said(ours))
     assert all(content in told for content in said(source))
-    assert len(said(ours)) > len(said(source)) or ours.state == source.state
-    assert not ours.models_at_work
-    assert not ours.ended
+    assert len(said(ours)) > len(said(source)) or ours.state.session.values == source.state.session.values
+    assert not ours.state.models_at_work
+    assert not ours.state.outcome.ended
 
 
 @given(st.data())
@@ -59,9 +63,9 @@ def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> Non
 def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject) -> None:
     """What a person had let through, and had no result, waits again; nothing runs unasked."""
     _, ours = drawn(data)
-    assert ours.standing == ()
-    assert not ours.submitted
-    for call in ours.performing():
+    assert ours.state.approvals.standing == ()
+    assert not ours.state.approvals.submitted
+    for call in ours.state.performing():
         assert call.gate != "passed"
         assert call.answer is None or call.call.kind == "long_running"
         assert not call.call.standing
@@ -71,7 +75,7 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
             assert entry.body.answer.action == "progress"
         if isinstance(entry.body, AnswerSubmitted):
             assert entry.body.function_call_id not in undecided
-    answered = {entry.ref.rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
+    answered = {str(entry.ref).rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
     assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerReviewed)} <= answered
 
 
@@ -80,12 +84,12 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
 def test_the_workflow_begins_with_a_snapshot_that_decides_as_the_whole_log(data: st.DataObject) -> None:
     """And waits for the same, each with the time that was left."""
     source, ours = drawn(data)
-    assert ours.input is not None
-    restored = Snapshot.of(ours).restored("inv~1", ours.input)
+    assert ours.state.input is not None
+    restored = Snapshot.of(ours).restored("inv~1", ours.state.input)
     assert next_step(restored) == next_step(ours)
-    assert restored.pending() == ours.pending()
-    theirs = {call.id: call for call in source.waiting()}
-    for call in ours.waiting():
+    assert restored.state.pending() == ours.state.pending()
+    theirs = {call.id: call for call in source.state.waiting()}
+    for call in ours.state.waiting():
         if (other := theirs.get(call.id)) and other.waits == call.waits:
             assert call.due is not None
             assert other.due is not None

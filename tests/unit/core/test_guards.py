@@ -7,22 +7,33 @@ import pytest
 from tests.unit.core.stage import Stage, call, composite, llm, text
 from tests.unit.core.story import answered, asked_model, called, log_of, replied, responses, returned, said
 from tests.unit.core.test_asking import CONFIG, asks, kinds, needs_login
-from waystation.core.entry import (
+from waystation.core import (
+    AgentShape,
     Began,
+    CallModel,
     CallReturned,
     CancelRequested,
     ChildReturned,
+    Confirmation,
     Ended,
+    EventActions,
+    Finish,
+    InvocationInput,
+    InvocationResult,
+    Log,
     ModelCalled,
     ModelReplied,
+    ModelReply,
+    Perform,
+    Said,
+    ToolConfirmation,
+    ToolOutcome,
+    Wait,
+    is_working,
+    model_calls,
+    next_step,
+    parse_ref,
 )
-from waystation.core.event import EventActions, ToolConfirmation
-from waystation.core.log import Log
-from waystation.core.model_call import Confirmation, ModelReply, Said
-from waystation.core.shape import AgentShape
-from waystation.core.step import CallModel, Finish, Perform, Wait, next_step
-from waystation.core.tool_call import ToolOutcome
-from waystation.core.wire import InvocationInput, InvocationResult
 
 ESCALATE = EventActions(escalate=True)
 
@@ -40,7 +51,7 @@ def test_a_stopped_agents_tool_that_raises_late_fails_nothing() -> None:
     stage.answer(3)
     stage.answer(2)
     late = ToolOutcome(function_call_id="fc-2-1", error_type="ValueError", fatal=True)
-    stage.log.append("fc-2-1", 0, CallReturned(late))
+    stage.log.append(parse_ref("fc-2-1"), 0, CallReturned(late))
     assert next_step(stage.log) == Finish()
 
 
@@ -56,7 +67,7 @@ def test_a_stopped_agents_waiting_call_is_closed_in_an_event_though_its_model_wo
     stage.answer()
     stage.ask()
     stage.answer(3)
-    stage.log.append("fc-2-1", 0, CallReturned(pending))
+    stage.log.append(parse_ref("fc-2-1"), 0, CallReturned(pending))
     stage.ask()
     stage.answer(2)
     assert responses(stage.log)[-1][1]["error_type"] == "Cancelled"
@@ -67,14 +78,14 @@ def test_what_a_function_returns_after_its_call_was_answered_does_not_replace_th
     """A person was faster."""
     late = returned("fc-1", {"late": True}, final=final)
     log = log_of(said("go"), called("tool", kind="long_running"), answered("fc-1", "respond", response={"n": 1}), late)
-    assert log.calls["fc-1"].response == {"n": 1}
+    assert log.state.calls["fc-1"].response == {"n": 1}
 
 
 def test_a_function_that_asks_after_its_call_was_answered_asks_nobody() -> None:
     """There is nothing left to agree to."""
     answer = answered("fc-1", "respond", response={"n": 1})
     log = log_of(said("go"), called("tool", kind="long_running"), answer, *asks("fc-1"))
-    assert log.pending() == []
+    assert log.state.pending() == []
     assert next_step(log) == CallModel(0, "turn")
 
 
@@ -82,7 +93,7 @@ def test_progress_that_came_before_the_function_returned_is_the_newer_word() -> 
     """The function speaks of the moment at which it was called."""
     progress = answered("fc-1", "progress", response={"done": 0.5})
     log = log_of(said("go"), called("tool", kind="long_running"), progress, returned("fc-1", {"done": 0}, final=False))
-    assert log.pending()[0].interim == {"done": 0.5}
+    assert log.state.pending()[0].interim == {"done": 0.5}
 
 
 @pytest.mark.parametrize(("wake", "step"), [(True, CallModel(0, "turn")), (False, Wait())])
@@ -102,9 +113,9 @@ def test_progress_wakes_the_model_if_it_is_meant_to(wake: bool, step: object) ->
 def test_what_a_called_agent_answers_passes_the_callbacks_once() -> None:
     """Then the model is told."""
     log = log_of(said("go"), called("helper", kind="agent", agent="helper", after=True))
-    log.append("fc-1", 0, ChildReturned("fc-1", InvocationResult(text="done")))
+    log.append(parse_ref("fc-1"), 0, ChildReturned("fc-1", InvocationResult(text="done")))
     assert next_step(log) == Perform(("fc-1",))
-    log.append("fc-1~1", 0, returned("fc-1", {"result": "seen"}, run=1))
+    log.append(parse_ref("fc-1~1"), 0, returned("fc-1", {"result": "seen"}, run=1))
     assert next_step(log) == CallModel(0, "turn")
 
 
@@ -112,7 +123,7 @@ def test_an_agent_that_was_spoken_for_has_not_called_its_model() -> None:
     """Neither the budget nor the events say that it had."""
     spoken = Said(content={"role": "model", "parts": [{"text": "closed"}]})
     log = log_of(said("go"), ModelReplied(0, ModelReply(before=spoken, skipped=True)))
-    assert (log.model_calls, len(log.events)) == (0, 2)
+    assert (model_calls(log.state), len(log.state.events)) == (0, 2)
 
 
 def test_callbacks_that_are_under_way_are_no_model_calls() -> None:
@@ -121,12 +132,12 @@ def test_callbacks_that_are_under_way_are_no_model_calls() -> None:
     leaving.ask()
     leaving.answer()
     leaving.ask()
-    assert (leaving.asked, leaving.log.model_calls) == (["a", "a:leave"], 1)
+    assert (leaving.asked, model_calls(leaving.log.state)) == (["a", "a:leave"], 1)
     entering = Stage(composite("sequential", composite("sequential", llm("a"), before=True, name="inner")))
     entering.ask()
     entering.answer()
     entering.ask()
-    assert (entering.asked, entering.log.model_calls) == (["sequential", "inner"], 0)
+    assert (entering.asked, model_calls(entering.log.state)) == (["sequential", "inner"], 0)
 
 
 def test_an_agent_is_left_though_the_budget_is_used_up() -> None:
@@ -140,7 +151,7 @@ def test_an_agent_is_left_though_the_budget_is_used_up() -> None:
 def test_what_an_earlier_run_gave_is_kept_for_the_further_one() -> None:
     """It stands until that has returned, but the model does not go on with it."""
     log = log_of(said("go"), called("tool"), *asks("fc-1"), answered("fc-1"))
-    call = log.calls["fc-1"]
+    call = log.state.calls["fc-1"]
     assert call.provisional
     assert (call.provisional.response, call.response, call.responded) == (
         {"status": "asked"},
@@ -152,12 +163,12 @@ def test_what_an_earlier_run_gave_is_kept_for_the_further_one() -> None:
 def test_a_composite_that_was_spoken_for_runs_no_agent() -> None:
     """Whatever it consists of."""
     log = Log("inv")
-    log.append("start", 0, Began(InvocationInput(agent="team", message="go")))
-    log.append(">1", 0, ModelCalled(1))
+    log.append(parse_ref("start"), 0, Began(InvocationInput(agent="team", message="go")))
+    log.append(parse_ref(">1"), 0, ModelCalled(1))
     shape = composite("sequential", llm("a"), name="team")
-    log.append("m1", 0, ModelReplied(1, ModelReply(shape=shape, skipped=True)))
+    log.append(parse_ref("m1"), 0, ModelReplied(1, ModelReply(shape=shape, skipped=True)))
     assert next_step(log) == Finish()
-    assert [work.agent for work in log.works] == ["team"]
+    assert [work.agent for work in log.state.runs.by_index.values()] == ["team"]
 
 
 def test_a_call_that_is_answered_while_its_model_thinks_runs_once_the_model_has_spoken() -> None:
@@ -177,7 +188,7 @@ def test_an_agreement_lets_no_other_call_run() -> None:
     ):
         log = log_of(said("go"), called("tool", "other"), first, second, answered("fc-1"))
         assert next_step(log) == Perform(("fc-1",))
-        assert [call.function_call_id for call in log.pending()] == ["fc-2"]
+        assert [call.function_call_id for call in log.state.pending()] == ["fc-2"]
 
 
 @pytest.mark.parametrize("keys", [("github", "calendar"), ({"a": 1}, {"a": 1}), (None, None)])
@@ -190,23 +201,23 @@ def test_a_login_lets_no_call_run_that_needs_another_one(keys: tuple[Any, Any]) 
     ]
     log = log_of(said("go"), called("tool", "other"), *needs, answered("fc-1"))
     assert next_step(log) == Perform(("fc-1",))
-    assert [call.function_call_id for call in log.pending()] == ["fc-2"]
+    assert [call.function_call_id for call in log.state.pending()] == ["fc-2"]
 
 
 def test_a_second_login_does_not_run_a_call_again_that_still_runs() -> None:
     """The call that needs it runs a third time, the other one goes on with its second."""
     log = log_of(said("go"), called("tool", "other"), *needs_login("fc-1", "fc-2"), answered("fc-1"))
     again = EventActions(requested_auth_configs={"fc-1": CONFIG})
-    log.append("fc-1~1", 0, returned("fc-1", {}, run=1, actions=again))
-    log.append("s2", 0, answered("fc-1"))
-    assert [log.calls[id].run for id in ("fc-1", "fc-2")] == [2, 1]
+    log.append(parse_ref("fc-1~1"), 0, returned("fc-1", {}, run=1, actions=again))
+    log.append(parse_ref("s2"), 0, answered("fc-1"))
+    assert [log.state.calls[id].run for id in ("fc-1", "fc-2")] == [2, 1]
 
 
 def test_one_login_is_asked_for_in_one_part_before_the_responses() -> None:
     """Also when another call of the batch has its result."""
     log = log_of(said("go"), called("tool", "other", "third"), returned("fc-3", {"v": 1}), *needs_login("fc-1", "fc-2"))
     assert kinds(log)[2:] == ["ag: adk_request_credential", "ag: tool= other= third="]
-    assert len(log.events[2].function_calls()) == 1
+    assert len(log.state.events[2].function_calls()) == 1
 
 
 def test_a_function_that_returns_nothing_yet_leaves_no_event() -> None:
@@ -244,8 +255,8 @@ def test_a_closing_word_waits_for_every_response_of_its_reply() -> None:
     """It would otherwise stand between a call and its response."""
     log = closing_beside_a_question()
     assert "ag: the end" not in kinds(log)
-    log.append("s1", 0, answered("fc-2"))
-    log.append("fc-2", 0, returned("fc-2", {}))
+    log.append(parse_ref("s1"), 0, answered("fc-2"))
+    log.append(parse_ref("fc-2"), 0, returned("fc-2", {}))
     assert kinds(log)[-1] == "ag: the end"
     assert next_step(log) == Finish()
 
@@ -253,8 +264,8 @@ def test_a_closing_word_waits_for_every_response_of_its_reply() -> None:
 def test_a_closing_word_is_not_said_of_a_reply_that_was_cancelled() -> None:
     """Its calls were closed, not answered."""
     log = closing_beside_a_question()
-    log.append("cancel", 0, CancelRequested())
-    log.append("end", 0, Ended("cancelled"))
+    log.append(parse_ref("cancel"), 0, CancelRequested())
+    log.append(parse_ref("end"), 0, Ended("cancelled"))
     assert "ag: the end" not in kinds(log)
 
 
@@ -268,7 +279,7 @@ def test_what_still_waits_from_an_earlier_reply_is_closed_at_the_end() -> None:
         called("other", id="fc-2", gated=True),
         [CancelRequested(), Ended("cancelled")],
     )
-    assert [call.closed for call in log.calls.values()] == [True, True]
+    assert [call.closed for call in log.state.calls.values()] == [True, True]
     assert {id for id, _ in responses(log)} == {"fc-1", "fc-2"}
 
 
@@ -282,7 +293,7 @@ def test_an_early_answer_is_in_the_events_though_the_function_never_returned() -
 def test_nobody_is_busy_in_an_invocation_that_has_ended() -> None:
     """Although a model was still to be told something."""
     log = log_of(said("go"), called("tool"), returned("fc-1", {}), [CancelRequested(), Ended("cancelled")])
-    assert not log.busy
+    assert not is_working(log.state)
 
 
 def test_an_endless_loop_ends_though_callbacks_always_speak_for_its_agents() -> None:
@@ -299,8 +310,8 @@ def test_an_endless_loop_keeps_only_its_present_agent() -> None:
     """What it did before is in the events."""
     stage = Stage(composite("loop", llm("a"), llm("b")), budget=50)
     stage.play()
-    assert len(stage.log.works) == 52
-    assert [child.agent for child in stage.log.works[0].children] == ["a"]
+    assert stage.log.state.runs.begun == 52
+    assert [stage.log.state.runs[child].agent for child in stage.log.state.runs[0].children] == ["a"]
 
 
 def test_the_further_run_of_a_stopped_agents_tool_is_not_wanted() -> None:
@@ -316,13 +327,13 @@ def test_the_further_run_of_a_stopped_agents_tool_is_not_wanted() -> None:
     stage.ask()
     stage.answer(3)
     outcome = ToolOutcome(function_call_id="fc-2-1", response={}, actions=asked)
-    stage.log.append("fc-2-1", 0, CallReturned(outcome))
+    stage.log.append(parse_ref("fc-2-1"), 0, CallReturned(outcome))
     stage.ask()
     stage.answer(4)
-    stage.log.append("s1", 0, answered("fc-2-1"))
+    stage.log.append(parse_ref("s1"), 0, answered("fc-2-1"))
     assert stage.ask() == Perform(("fc-2-1",))
     stage.answer(2)
-    assert stage.log.unwanted == {"fc-2-1~1"}
+    assert stage.log.state.runs.unwanted == {"fc-2-1~1"}
 
 
 def test_a_parallel_agent_that_escalates_still_says_its_last_word() -> None:
@@ -360,4 +371,4 @@ def test_the_agents_of_a_stopped_subtree_begin_nothing_more() -> None:
     stage.answer(2)
     stage.answer(3)
     assert next_step(stage.log) == Finish()
-    assert [work.agent for work in stage.log.works] == ["pa", "a", "late", "b"]
+    assert [work.agent for work in stage.log.state.runs.by_index.values()] == ["pa", "a", "late", "b"]

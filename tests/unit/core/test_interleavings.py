@@ -7,19 +7,20 @@ from hypothesis import strategies as st
 
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import BY_THE_WAY, MAX_TOKENS, Story
-from waystation.core import ids, prompt
-from waystation.core.compaction import hidden, standing
-from waystation.core.entry import AnswerCounted
-from waystation.core.facts import Started
-from waystation.core.log import Log
-from waystation.core.payload import JsonObject
-from waystation.core.projection import Projection
+from waystation.core import AnswerCounted, JsonObject, Log, Projection, Started, hidden, ids
+from waystation.core.conversation import prompt
+from waystation.core.conversation.compaction import standing
 
 
 def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
     """Return all that readers see of a log, and the order of its entries."""
-    pending = [call.model_dump(mode="json") for call in log.pending()]
-    return [event.to_json() for event in log.events], log.state, pending, log.refs(log.entries_before)
+    pending = [call.model_dump(mode="json") for call in log.state.pending()]
+    return (
+        [event.to_json() for event in log.state.events],
+        log.state.session.values,
+        pending,
+        log.refs(log.entries_before),
+    )
 
 
 @given(st.data())
@@ -67,7 +68,7 @@ def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_mean
     simulation = Story(data).play()
     for position, turn, contents in simulation.prompts:
         view = simulation.view_at(position)
-        work = view.works[turn]
+        work = view.state.runs[turn]
         assert prompt.contents(view, agent=work.agent, branch=work.branch) == contents
 
 
@@ -86,8 +87,8 @@ def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) ->
                 assert [call.get("id") for call in names] == [answer.get("id") for answer in answers]
     for _, _, contents in simulation.prompts:
         # An agent that works twice, or whose callbacks spoke first, may have had the last word itself.
-        spoke_before = any(event.content == BY_THE_WAY for event in simulation.whole.events)
-        assert contents[-1]["role"] == "user" or spoke_before or len(simulation.log.works) > 1
+        spoke_before = any(event.content == BY_THE_WAY for event in simulation.whole.state.events)
+        assert contents[-1]["role"] == "user" or spoke_before or simulation.log.state.runs.begun > 1
 
 
 @given(st.data())
@@ -98,9 +99,9 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
     if not simulation.finished:
         return
     log = simulation.whole
-    assert log.waiting() == []
-    answered = [part["id"] for event in log.events for part in event.function_responses()]
-    for call in log.calls.values():
+    assert log.state.waiting() == []
+    answered = [part["id"] for event in log.state.events for part in event.function_responses()]
+    for call in log.state.calls.values():
         assert call.closed
         assert call.id in answered or ids.is_budget(call.id)
 
@@ -109,7 +110,7 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
     """Whatever finished first."""
-    for event in Story(data).play().whole.events:
+    for event in Story(data).play().whole.state.events:
         if event.author == "user":
             continue
         numbers = [int(part["id"].split("-")[-1]) for part in event.function_responses()]
@@ -127,7 +128,7 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
         if isinstance(entry.body, AnswerCounted) and entry.body.answer.action != "progress"
     )
     for call_id, count in finals.items():
-        call = simulation.whole.calls[call_id]
+        call = simulation.whole.state.calls[call_id]
         # It asks before it first runs when it is gated, and each run may end with asking.
         assert count <= (call.call.confirmation is not None) + call.run + 1
 
@@ -140,12 +141,12 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
     log = story.play().whole
     for contents in story.compacted:
         assert {"role": "user", "parts": [{"text": "go"}]} in contents
-    waiting = {call.id for call in log.waiting()}
-    for branch in {work.branch for work in log.works}:
-        indices = hidden(log.events, standing(log.events, branch))
-        gone = {call["id"] for index in indices for call in log.events[index].function_calls()}
+    waiting = {call.id for call in log.state.waiting()}
+    for branch in {work.branch for work in log.state.runs.by_index.values()}:
+        indices = hidden(log.state.events, standing(log.state.events, branch))
+        gone = {call["id"] for index in indices for call in log.state.events[index].function_calls()}
         assert waiting.isdisjoint(gone)
-        stay = [event for index, event in enumerate(log.events) if index not in indices]
+        stay = [event for index, event in enumerate(log.state.events) if index not in indices]
         assert gone.isdisjoint(response["id"] for event in stay for response in event.function_responses())
 
 
@@ -154,10 +155,10 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
 def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.DataObject) -> None:
     """A limit is passed by what each agent had begun when it was reached, and by one last reply each; no tool runs."""
     log = Story(data).play().log
-    most = MAX_TOKENS * 2 * len(log.works)
-    limits = log.budget.limits()
-    assert log.spent.total_tokens <= limits.get("max_total_tokens", log.spent.total_tokens) + most
-    assert log.spent.tool_calls <= limits.get("max_tool_calls", log.spent.tool_calls)
+    most = MAX_TOKENS * 2 * log.state.runs.begun
+    limits = log.state.budget.limits()
+    assert log.state.used.spent.total_tokens <= limits.get("max_total_tokens", log.state.used.spent.total_tokens) + most
+    assert log.state.used.spent.tool_calls <= limits.get("max_tool_calls", log.state.used.spent.tool_calls)
 
 
 @given(st.data())
@@ -168,8 +169,10 @@ def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
     projection = Projection("inv")
     projection.feed(simulation.facts)
     projection.flush()
-    assert projection.log.spent == simulation.log.spent
+    assert projection.log.state.used.spent == simulation.log.state.used.spent
     untimed = Log("inv", timed=False)
     for entry in simulation.whole.entries:
         untimed.append(entry.ref, 0.0, entry.body)
-    assert untimed.spent == simulation.log.spent.model_copy(update={"working_s": untimed.spent.working_s})
+    assert untimed.state.used.spent == simulation.log.state.used.spent.model_copy(
+        update={"working_s": untimed.state.used.spent.working_s}
+    )

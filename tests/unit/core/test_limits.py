@@ -2,10 +2,7 @@
 
 import pytest
 
-from waystation.core.answer import parse_answer
-from waystation.core.errors import InvalidAnswer, InvalidInput
-from waystation.core.payload import encode
-from waystation.core.session_data import parse_message
+from waystation.core import InvalidAnswer, InvalidInput, encode, parse_answer, parse_message
 
 
 def filled(given: dict[str, object], key: str, size: int) -> bytes:

@@ -10,8 +10,7 @@ from waystation.agents import Agent, LoopAgent
 from waystation.agents.run_config import RunConfig
 from waystation.apps import App, EventsCompactionConfig
 from waystation.auth import APIKey, AuthConfig, AuthCredential
-from waystation.core.budget import Budget
-from waystation.core.naming import a, mistakes
+from waystation.core import Budget, a, mistakes
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core.event import Event
-from waystation.core.partial import MAX_WINDOW_CHARS, PARTIAL, PartialText, PartialTexts, Piece, TextWindow
+from waystation.core import MAX_WINDOW_CHARS, PARTIAL, Event, PartialText, PartialTexts, Piece, TextWindow
 
 
 def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:

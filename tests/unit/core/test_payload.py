@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from waystation.core.errors import NotJson
-from waystation.core.payload import MAX_DEPTH, copy_json, decode, digest, encode, plain
+from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, plain
 
 json_values = st.recursive(
     st.none()

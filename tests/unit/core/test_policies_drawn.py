@@ -10,18 +10,26 @@ from tests.tiers import drawn_examples
 from tests.unit.core.drawn import POLICIES, Story
 from tests.unit.core.simulation import Simulation
 from tests.unit.core.test_interleavings import shown
-from waystation.core import ids
-from waystation.core.answer import Answer
-from waystation.core.call import CallState
-from waystation.core.entry import AnswerCounted, AnswerReviewed, AnswerSubmitted
-from waystation.core.log import Log
-from waystation.core.model_call import Call, Confirmation, ModelReply
-from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, Verified
-from waystation.core.projection import Projection
-from waystation.core.shape import AgentShape
-from waystation.core.wire import InvocationInput
-from waystation.core.work import Work
+from waystation.core import (
+    AgentRun,
+    AgentShape,
+    Answer,
+    AnswerCounted,
+    AnswerReviewed,
+    AnswerSubmitted,
+    ApprovalPolicy,
+    Call,
+    CallState,
+    Confirmation,
+    InvocationInput,
+    JsonObject,
+    Log,
+    ModelReply,
+    Projection,
+    Verified,
+    ids,
+    without_verdict,
+)
 
 
 class Asking(Story):
@@ -38,7 +46,7 @@ class Asking(Story):
         """Play some sixty moves."""
         simulation = self.simulation
         simulation.task()
-        simulation.reply("m1", self._said(simulation.log.works[0]))
+        simulation.reply("m1", self._said(simulation.log.state.runs[0]))
         for _ in range(self.draw(st.integers(10, 60))):
             if not simulation.finished:
                 self._move()
@@ -64,12 +72,12 @@ class Asking(Story):
     def _answer(self) -> JsonObject:
         log = self.simulation.log
         # Also one that was answered before.
-        known = [call.id for call in log.calls.values() if call.ever_waits] or ["fc-1"]
+        known = [call.id for call in log.state.calls.values() if call.ever_waits] or ["fc-1"]
         answer: JsonObject = {"function_call_id": self.draw(st.sampled_from(known)), "args": {"edited": True}}
         self._by_somebody(answer)
         return answer
 
-    def _said(self, work: Work) -> ModelReply:
+    def _said(self, work: AgentRun) -> ModelReply:
         asks = self.draw(st.lists(st.booleans(), min_size=1, max_size=3))
         calls, parts = [], []
         for number, gated in enumerate(asks, work.calls_made + 1):
@@ -86,7 +94,7 @@ def counted(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified
     for entry in log.entries:
         match entry.body:
             case AnswerSubmitted(_, answer):
-                submitted[ids.message(entry.ref)] = answer
+                submitted[str(without_verdict(entry.ref))] = answer
             case AnswerCounted(_, answer) if ids.requesting_call(answer.function_call_id) == call.id:
                 yield entry.time, answer, None
             case AnswerReviewed(ref, review, None):
@@ -123,7 +131,7 @@ def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) ->
 def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data: st.DataObject) -> None:
     """Each of them once, each allowed to, all of them of the arguments with which it runs."""
     log = Asking(data).play().whole
-    for call in log.calls.values():
+    for call in log.state.calls.values():
         policy = call.policy
         if policy is None or call.asked != "confirmation" or call.gate != "passed":
             continue
@@ -142,7 +150,7 @@ def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data:
 def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(data: st.DataObject) -> None:
     """Where identities are verified; elsewhere anybody may, as anybody may approve."""
     log = Asking(data).play().whole
-    for call in log.calls.values():
+    for call in log.state.calls.values():
         for _, answer, who in counted(log, call):
             if answer.action in ("waive", "cancel") and call.policy and call.policy.must_verify:
                 assert who is not None
@@ -154,7 +162,7 @@ def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(dat
 def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for(data: st.DataObject) -> None:
     """Whatever settles a call, that is."""
     log = Asking(data).play().whole
-    for call in log.calls.values():
+    for call in log.state.calls.values():
         if not call.policy:
             continue
         for _, answer, _ in counted(log, call):
@@ -173,7 +181,7 @@ def test_a_token_counts_once(data: st.DataObject) -> None:
     for entry in log.entries:
         match entry.body:
             case AnswerSubmitted(call_id, _):
-                of_call[ids.message(entry.ref)] = call_id
+                of_call[str(without_verdict(entry.ref))] = call_id
             case AnswerReviewed(ref, review, None) if review.nonce:
                 used.append((of_call[ref], review.nonce))
     assert len(used) == len(set(used))
@@ -188,4 +196,4 @@ def test_every_reader_sees_who_may_answer_and_who_has(data: st.DataObject) -> No
     reader.feed(simulation.facts)
     reader.flush()
     assert shown(reader.log) == shown(simulation.whole)
-    assert reader.log.standing == simulation.log.standing
+    assert reader.log.state.approvals.standing == simulation.log.state.approvals.standing

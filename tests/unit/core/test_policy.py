@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from waystation.core.payload import JsonObject
-from waystation.core.policy import ApprovalPolicy, Escalation
+from waystation.core import ApprovalPolicy, Escalation, JsonObject
 
 LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
 

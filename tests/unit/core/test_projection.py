@@ -1,10 +1,7 @@
 """What a reader makes of a history that ends in the middle of a workflow task."""
 
 from tests.unit.core.simulation import Simulation
-from waystation.core.facts import Scheduled
-from waystation.core.model_call import Call, Confirmation, ModelReply
-from waystation.core.projection import Projection
-from waystation.core.wire import InvocationInput
+from waystation.core import Call, Confirmation, InvocationInput, ModelReply, Projection, Scheduled
 
 PART = {"functionCall": {"id": "fc-1", "name": "pay", "args": {"amount": 900}}}
 PAYS = ModelReply(
@@ -26,4 +23,4 @@ def test_an_edit_does_not_count_for_a_reader_before_it_is_verified() -> None:
     reader = Projection("inv")
     reader.feed(read)
     reader.flush()
-    assert [call.args for call in reader.log.pending()] == [{"amount": 900}]
+    assert [call.args for call in reader.log.state.pending()] == [{"amount": 900}]

@@ -1,9 +1,8 @@
 """What the model is shown."""
 
 from tests.unit.core.story import answered, asked_model, called, log_of, rejected, replied, returned, said
-from waystation.core import prompt
-from waystation.core.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, Log
+from waystation.core.conversation import prompt
 
 
 def shown(log: Log) -> list[str]:
@@ -108,8 +107,7 @@ def test_requests_to_confirm_are_not_shown_to_the_model() -> None:
 
 def test_thought_signatures_pass_through_untouched() -> None:
     """Parts are kept as the provider sent them."""
-    from waystation.core.entry import ModelReplied
-    from waystation.core.model_call import Call, ModelReply
+    from waystation.core import Call, ModelReplied, ModelReply
 
     part = {"functionCall": {"id": "fc-1", "name": "a", "args": {}}, "thoughtSignature": "c2ln", "newField": 1}
     reply = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id="fc-1"),))

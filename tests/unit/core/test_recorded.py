@@ -3,28 +3,14 @@
 from collections.abc import Hashable
 from typing import Any
 
-from waystation.core import (
-    call,
-    continued,
-    entry,
-    event,
-    notice,
-    partial,
-    report,
-    review,
-    scope,
-    segment,
-    session_data,
-    wire,
-)
-from waystation.core.budget import Budget
-from waystation.core.event import EventActions
-from waystation.core.payload import Recorded
+from waystation.core import Budget, EventActions, Recorded, call, session, wire
+from waystation.core.conversation import partial_text
+from waystation.core.log import engine_activities
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded in the core, however deep; whoever reads histories may have others."""
-    known = call, continued, entry, event, notice, partial, report, review, scope, segment, session_data, wire
+    known = call, session, engine_activities, partial_text
     assert all(known)  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:
@@ -93,7 +79,6 @@ REQUIRED = {
     "Grant": set[str](),
     "InvocationInput": {"agent", "message"},
     "InvocationResult": set[str](),
-    "KeptWork": {"index", "shape"},
     "ModelCallInput": {"at", "new", "agent", "root", "number"},
     "ModelReply": set[str](),
     "PartialText": {"agent", "number", "attempt", "offset", "text", "length"},
@@ -110,8 +95,7 @@ REQUIRED = {
     "ScopeReport": set[str](),
     "ScopeSnapshot": set[str](),
     "SegmentRef": {"digest", "size", "entries"},
-    "Settled": {"id", "digest"},
-    "Snapshot": {"entries", "events"},
+    "Snapshot": {"entries", "state"},
     "Spent": set[str](),
     "ToolCallInput": {"at", "new", "function_call_id", "root"},
     "ToolConfirmation": set[str](),

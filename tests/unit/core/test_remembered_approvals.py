@@ -3,8 +3,7 @@
 from datetime import timedelta
 
 from tests.unit.core.story import called, log_of, said
-from waystation.core.policy import ApprovalPolicy
-from waystation.core.step import Perform, next_step
+from waystation.core import ApprovalPolicy, Perform, next_step
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
@@ -13,4 +12,4 @@ def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_appro
     call = called("pay", gated=True, approval=policy, declared="schema", standing="earlier/fc-1")
     log = log_of(said("pay"), call)
     assert next_step(log) == Perform(("fc-1",))
-    assert log.calls["fc-1"].approved_digest == log.calls["fc-1"].digest
+    assert log.state.calls["fc-1"].approved_digest == log.state.calls["fc-1"].digest

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import answered, called, log_of, responses, returned, said
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_an_answer_becomes_the_response_of_the_wire_contract(answer: dict[str, A
         said("ask"), called("ask", kind="long_running"), returned("fc-1", final=False), answered("fc-1", **answer)
     )
     assert responses(log) == [("fc-1", response)]
-    assert log.events[-1].author == "user"
+    assert log.state.events[-1].author == "user"

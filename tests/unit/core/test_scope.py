@@ -4,22 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core.errors import ScopeNameTooLong
-from waystation.core.payload import decode, encode
-from waystation.core.scope import (
+from waystation.core import (
     MAX_HEARD,
-    MAX_REFUSED,
     MAX_SCOPE_BYTES,
     USER,
     ScopeFold,
+    ScopeNameTooLong,
     ScopeSnapshot,
     app_scope,
+    decode,
+    encode,
     fold_from,
     is_scoped,
     prefix_of,
     split,
     user_scope,
 )
+from waystation.core.scope import MAX_REFUSED
 
 NAMES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 DELTAS = st.lists(

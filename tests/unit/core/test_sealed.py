@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from waystation.core.sealed import MAX_TOKEN_CHARS, is_sealed
+from waystation.core import MAX_TOKEN_CHARS, is_sealed
 
 
 def part(text: str) -> str:

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from waystation.core.errors import NotJson
-from waystation.core.payload import JsonObject, plain
-from waystation.core.secrets import HIDDEN, Secret, masked, secret_keys
+from waystation.core import HIDDEN, JsonObject, NotJson, Secret, masked, plain, secret_keys
 
 
 @pytest.mark.parametrize(

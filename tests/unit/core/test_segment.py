@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from tests.unit.core.drawn import Story
 from tests.unit.core.test_interleavings import shown
-from waystation.core import segment
-from waystation.core.errors import ForeignHistory
-from waystation.core.log import Log
+from waystation.core import ForeignHistory, Log, pack_entries, unpack_entries
 
 
 @given(st.data())
@@ -17,7 +15,7 @@ def test_entries_survive_the_way_through_bytes(data: st.DataObject) -> None:
     """Whatever happened, a log built from packed entries is the log that was packed."""
     log = Story(data).play().whole
     copy = Log(log.invocation_id)
-    for entry in segment.unpack(segment.pack(log.entries)):
+    for entry in unpack_entries(pack_entries(log.entries)):
         copy.append(entry.ref, entry.time, entry.body)
     assert shown(copy) == shown(log)
 
@@ -28,4 +26,4 @@ def test_entries_survive_the_way_through_bytes(data: st.DataObject) -> None:
 def test_what_is_no_stretch_of_a_log_is_refused(data: bytes) -> None:
     """Damage, and what a newer version wrote, is said and not guessed at."""
     with pytest.raises(ForeignHistory):
-        segment.unpack(data)
+        unpack_entries(data)

@@ -6,10 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
-from waystation.core.report import Report
-from waystation.core.session import MAX_QUEUED, SessionLog
-from waystation.core.session_data import SessionInput, SessionMessage, parse_message, parse_nudge, parse_session
+from waystation.core import (
+    MAX_QUEUED,
+    InvalidInput,
+    QueueFull,
+    Report,
+    SessionBusy,
+    SessionClosed,
+    SessionInput,
+    SessionLog,
+    SessionMessage,
+    SessionRefused,
+    parse_message,
+    parse_nudge,
+    parse_session,
+)
 
 ID = "session/waystation/user/s"
 

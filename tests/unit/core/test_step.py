@@ -15,10 +15,7 @@ from tests.unit.core.story import (
     returned,
     said,
 )
-from waystation.core.budget import Budget
-from waystation.core.entry import CancelRequested
-from waystation.core.event import EventActions
-from waystation.core.step import CallModel, Cancel, Finish, Perform, Wait, next_step
+from waystation.core import Budget, CallModel, Cancel, CancelRequested, EventActions, Finish, Perform, Wait, next_step
 
 
 def test_a_message_is_shown_to_the_model() -> None:
@@ -54,7 +51,7 @@ def test_a_gated_call_is_not_carried_out_before_it_is_confirmed() -> None:
     """A confirmation wait comes before the activity."""
     log = log_of(said("pay 900"), called("pay", gated=True))
     assert next_step(log) == Wait()
-    assert [call.function_call_id for call in log.pending()] == ["fc-1"]
+    assert [call.function_call_id for call in log.state.pending()] == ["fc-1"]
 
 
 def test_a_confirmed_call_is_carried_out() -> None:
@@ -67,7 +64,7 @@ def test_an_edited_call_is_carried_out_with_the_edited_arguments() -> None:
     log = log_of(
         said("pay 900"), called("pay", gated=True, args={"amount": 900}), answered("fc-1", "edit", args={"amount": 9})
     )
-    assert log.calls["fc-1"].args == {"amount": 9}
+    assert log.state.calls["fc-1"].args == {"amount": 9}
     assert next_step(log) == Perform(("fc-1",))
 
 
@@ -125,7 +122,7 @@ def test_an_answer_during_a_model_call_wakes_the_model_again() -> None:
         replied("Still waiting."),
     )
     assert next_step(log) == CallModel(0, "turn")
-    assert [event.author for event in log.events][-2:] == ["ag", "user"]
+    assert [event.author for event in log.state.events][-2:] == ["ag", "user"]
 
 
 def test_quiet_progress_does_not_wake_the_model() -> None:
@@ -139,7 +136,7 @@ def test_quiet_progress_does_not_wake_the_model() -> None:
         answered("fc-1", "progress", response={"done": "50%"}, wake=False),
     )
     assert next_step(log) == Wait()
-    assert log.pending()[0].interim == {"done": "50%"}
+    assert log.state.pending()[0].interim == {"done": "50%"}
 
 
 def test_an_answer_before_the_function_returned_counts_and_its_state_is_kept() -> None:
@@ -152,7 +149,7 @@ def test_an_answer_before_the_function_returned_counts_and_its_state_is_kept() -
     )
     assert next_step(log) == CallModel(0, "turn")
     assert responses(log) == [("fc-1", {"status": "approved", "comment": "ok"})]
-    assert log.state == {"ticket": 7}
+    assert log.state.session.values == {"ticket": 7}
 
 
 def test_a_falsy_long_running_result_keeps_its_state() -> None:
@@ -160,7 +157,7 @@ def test_a_falsy_long_running_result_keeps_its_state() -> None:
     log = log_of(
         said("ask"), called("ask", kind="long_running"), returned("fc-1", None, final=False, state={"ticket": 7})
     )
-    assert log.state == {"ticket": 7}
+    assert log.state.session.values == {"ticket": 7}
 
 
 def test_an_expired_call_is_told_and_never_approved() -> None:
@@ -221,7 +218,7 @@ def test_cancelling_seals_what_waits() -> None:
         ("fc-1", "Cancelled"),
         ("fc-2", "Cancelled"),
     ]
-    assert log.events[-1].error_code == "INVOCATION_CANCELLED"
+    assert log.state.events[-1].error_code == "INVOCATION_CANCELLED"
 
 
 def test_parallel_writes_merge_in_call_order() -> None:
@@ -232,19 +229,19 @@ def test_parallel_writes_merge_in_call_order() -> None:
         returned("fc-2", {}, state={"k": 2, "d": {"n2": 2}}),
         returned("fc-1", {}, state={"k": 1, "d": {"n1": 1}}),
     )
-    assert log.state == {"k": 2, "d": {"n1": 1, "n2": 2}}
+    assert log.state.session.values == {"k": 2, "d": {"n1": 1, "n2": 2}}
 
 
 def test_a_removed_key_is_gone_and_none_is_a_value() -> None:
     """Only `del` deletes."""
     actions = EventActions(state_delta={"none": None}, removed_keys=("old",))
     log = log_of(said("go", state={"old": 1}), called("a"), returned("fc-1", {}, actions=actions))
-    assert log.state == {"none": None}
-    assert (log.result().state_delta, log.result().removed_keys) == ({"none": None}, ("old",))
+    assert log.state.session.values == {"none": None}
+    assert (log.state.result().state_delta, log.state.result().removed_keys) == ({"none": None}, ("old",))
 
 
 def test_temporary_state_never_leaves_the_invocation() -> None:
     """`temp:` keys are readable inside and absent from the result."""
     log = log_of(said("go"), called("a"), returned("fc-1", {}, state={"temp:x": 1, "y": 2}))
-    assert log.state == {"temp:x": 1, "y": 2}
-    assert log.result().state_delta == {"y": 2}
+    assert log.state.session.values == {"temp:x": 1, "y": 2}
+    assert log.state.result().state_delta == {"y": 2}

@@ -4,18 +4,24 @@ import pytest
 
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.story import answered
-from waystation.core.entry import (
+from waystation.core import (
+    AgentShape,
     CallReturned,
     CancelRequested,
+    Confirmation,
     Ended,
+    EventActions,
     Failure,
+    Finish,
     ModelLost,
+    ModelReply,
+    Perform,
+    Said,
+    ToolOutcome,
+    Wait,
+    next_step,
+    parse_ref,
 )
-from waystation.core.event import EventActions
-from waystation.core.model_call import Confirmation, ModelReply, Said
-from waystation.core.shape import AgentShape
-from waystation.core.step import Finish, Perform, Wait, next_step
-from waystation.core.tool_call import ToolOutcome
 
 ESCALATE = EventActions(escalate=True)
 
@@ -32,10 +38,10 @@ def test_the_next_of_a_sequence_waits_until_the_one_before_has_its_answer() -> N
     waits = call("fc-1-1", kind="long_running")
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[waits, "thanks"])
     stage.play()
-    stage.log.append("fc-1-1", 0, CallReturned(ToolOutcome(function_call_id="fc-1-1", final=False)))
+    stage.log.append(parse_ref("fc-1-1"), 0, CallReturned(ToolOutcome(function_call_id="fc-1-1", final=False)))
     assert stage.play() == Wait()
     assert stage.asked == ["sequential", "a"]
-    stage.log.append("s1", 0, answered("fc-1-1"))
+    stage.log.append(parse_ref("s1"), 0, answered("fc-1-1"))
     assert stage.play() == Finish()
     assert stage.asked == ["sequential", "a", "a", "b"]
 
@@ -52,10 +58,10 @@ def test_two_waiting_calls_of_one_agent_in_a_sequence_are_both_waited_for() -> N
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[both])
     stage.play()
     for id in ("fc-1-1", "fc-1-2"):
-        stage.log.append(id, 0, CallReturned(ToolOutcome(function_call_id=id, final=False)))
-    stage.log.append("s1", 0, answered("fc-1-1"))
+        stage.log.append(parse_ref(id), 0, CallReturned(ToolOutcome(function_call_id=id, final=False)))
+    stage.log.append(parse_ref("s1"), 0, answered("fc-1-1"))
     assert stage.play() == Wait()
-    stage.log.append("s2", 0, answered("fc-1-2"))
+    stage.log.append(parse_ref("s2"), 0, answered("fc-1-2"))
     assert stage.play() == Finish()
     assert stage.asked == ["sequential", "a", "a", "b"]
 
@@ -109,7 +115,7 @@ def test_parallel_agents_work_side_by_side_on_branches_of_their_own() -> None:
     assert stage.asked == ["pa", "a@pa.a", "b@pa.b"]
     assert len(stage.flying) == 2
     assert stage.play() == Finish()
-    assert [event.branch for event in stage.log.events] == [None, "pa.a", "pa.b"]
+    assert [event.branch for event in stage.log.state.events] == [None, "pa.a", "pa.b"]
 
 
 def test_one_parallel_agent_waits_while_the_other_goes_on() -> None:
@@ -118,7 +124,7 @@ def test_one_parallel_agent_waits_while_the_other_goes_on() -> None:
     stage = Stage(shape, a=[call("fc-2-1", confirmation=Confirmation(hint="?"))])
     assert stage.play() == Wait()
     assert stage.asked == ["sequential", "a@pa.a", "b@pa.b"]
-    assert [call.function_call_id for call in stage.log.pending()] == ["fc-2-1"]
+    assert [call.function_call_id for call in stage.log.state.pending()] == ["fc-2-1"]
 
 
 def test_a_stopped_agent_hands_over_to_nobody() -> None:
@@ -137,8 +143,8 @@ def test_a_stopped_agent_hands_over_to_nobody() -> None:
     stage.answer()
     stage.answer()
     escalated = ToolOutcome(function_call_id="fc-1-1", response={}, actions=ESCALATE)
-    stage.log.append("fc-1-1", 0, CallReturned(escalated))
-    assert [work.agent for work in stage.log.active] == ["parallel", "a"]
+    stage.log.append(parse_ref("fc-1-1"), 0, CallReturned(escalated))
+    assert [work.agent for work in stage.log.state.runs.at_work()] == ["parallel", "a"]
 
 
 def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
@@ -154,8 +160,8 @@ def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
     stage.answer(3)  # b calls its tool
     stage.answer(2)  # a escalates; the model of c is still thinking
     assert next_step(stage.log) == Finish()
-    assert stage.log.unwanted == {"fc-2-1", "m4"}
-    assert stage.log.calls["fc-2-1"].closed
+    assert stage.log.state.runs.unwanted == {"fc-2-1", "m4"}
+    assert stage.log.state.calls["fc-2-1"].closed
 
 
 def test_what_a_stopped_agent_still_says_is_not_heard() -> None:
@@ -176,7 +182,7 @@ def test_a_stopped_agent_whose_model_was_lost_fails_nothing() -> None:
     stage.answer()
     stage.ask()
     stage.answer(2)
-    stage.log.append("m3", 0, ModelLost(3, Failure(kind="cancelled")))
+    stage.log.append(parse_ref("m3"), 0, ModelLost(3, Failure(kind="cancelled")))
     assert next_step(stage.log) == Finish()
 
 
@@ -186,7 +192,7 @@ def test_a_lost_model_on_one_branch_fails_the_invocation() -> None:
     stage.ask()
     stage.answer()
     stage.ask()
-    stage.log.append("m3", 0, ModelLost(3, Failure(kind="error", error_type="ModelFailed", message="no")))
+    stage.log.append(parse_ref("m3"), 0, ModelLost(3, Failure(kind="error", error_type="ModelFailed", message="no")))
     assert type(next_step(stage.log)).__name__ == "Fail"
 
 
@@ -195,7 +201,7 @@ def test_an_agent_hands_the_conversation_over() -> None:
     stage = Stage(llm("a"), a=[transfer("fc-1", llm("b"))], b=["here I am"])
     assert stage.play() == Finish()
     assert stage.asked == ["a", "b"]
-    assert stage.log.result().text == "here I am"
+    assert stage.log.state.result().text == "here I am"
 
 
 def test_an_agent_may_hand_over_to_a_sequence() -> None:
@@ -219,9 +225,9 @@ def test_a_tool_may_hand_over_while_its_siblings_finish() -> None:
     outcome = ToolOutcome(
         function_call_id="fc-1", response={}, actions=EventActions(transfer_to_agent="b"), transfer=llm("b")
     )
-    stage.log.append("fc-1", 0, CallReturned(outcome))
+    stage.log.append(parse_ref("fc-1"), 0, CallReturned(outcome))
     assert next_step(stage.log) == Perform(("fc-2",))
-    stage.log.append("fc-2", 0, CallReturned(ToolOutcome(function_call_id="fc-2", response={})))
+    stage.log.append(parse_ref("fc-2"), 0, CallReturned(ToolOutcome(function_call_id="fc-2", response={})))
     assert stage.play() == Finish()
     assert stage.asked == ["a", "b"]
 
@@ -232,10 +238,10 @@ def test_an_answer_goes_to_the_agent_that_made_the_call() -> None:
     stage = Stage(llm("a"), a=[waits, transfer("fc-2", llm("b")), "thanks"], b=["hello"])
     stage.play()
     pending = ToolOutcome(function_call_id="fc-1", response={"status": "pending"}, final=False)
-    stage.log.append("fc-1", 0, CallReturned(pending))
+    stage.log.append(parse_ref("fc-1"), 0, CallReturned(pending))
     assert stage.play() == Wait()
     assert stage.asked == ["a", "a", "b"]
-    stage.log.append("s1", 0, answered("fc-1"))
+    stage.log.append(parse_ref("s1"), 0, answered("fc-1"))
     assert stage.play() == Finish()
     assert stage.asked == ["a", "a", "b", "a"]
 
@@ -246,13 +252,13 @@ def test_an_answer_that_comes_while_its_agent_hands_over_is_not_lost_to_it() -> 
     stage = Stage(llm("a"), a=[call("fc-1", kind="long_running"), both, "thanks"], b=["hello"])
     stage.play()
     pending = ToolOutcome(function_call_id="fc-1", response={"status": "pending"}, final=False)
-    stage.log.append("fc-1", 0, CallReturned(pending))
+    stage.log.append(parse_ref("fc-1"), 0, CallReturned(pending))
     assert isinstance(stage.play(), Perform)
-    stage.log.append("s1", 0, answered("fc-1"))
+    stage.log.append(parse_ref("s1"), 0, answered("fc-1"))
     handing = ToolOutcome(
         function_call_id="fc-2", response={}, actions=EventActions(transfer_to_agent="b"), transfer=llm("b")
     )
-    stage.log.append("fc-2", 0, CallReturned(handing))
+    stage.log.append(parse_ref("fc-2"), 0, CallReturned(handing))
     assert stage.play() == Finish()
     assert sorted(stage.asked) == ["a", "a", "a", "b"]
     assert "a: thanks" in stage.said()
@@ -262,10 +268,10 @@ def test_the_users_next_message_goes_to_the_last_agent_that_may_keep_it() -> Non
     """Unless that is the agent which was started."""
     there = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])
     there.play()
-    assert there.log.result().next_agent == "b"
+    assert there.log.state.result().next_agent == "b"
     bound = Stage(llm("a"), a=[transfer("fc-1", llm("b", keeps_turn=False))])
     bound.play()
-    assert bound.log.result().next_agent is None
+    assert bound.log.state.result().next_agent is None
 
 
 def test_callbacks_on_leaving_run_when_nothing_is_left_to_do() -> None:
@@ -300,7 +306,7 @@ def test_a_closing_word_follows_the_responses_and_ends_the_agent() -> None:
     answer = call("fc-1", "set_model_response", kind="answered", response={"result": "ok"})
     stage = Stage(llm("a"), a=[answer.model_copy(update={"closing": closing, "output": {"a": 1}})])
     assert stage.play() == Finish()
-    result = stage.log.result()
+    result = stage.log.state.result()
     assert (result.text, result.output, result.state_delta) == ('{"a": 1}', {"a": 1}, {"k": 1})
 
 
@@ -309,7 +315,7 @@ def test_a_plugin_may_speak_for_the_whole_invocation() -> None:
     spoken = Said(content={"role": "model", "parts": [{"text": "not now"}]})
     stage = Stage(llm("a"), a=[ModelReply(before=spoken, ends_invocation=True, skipped=True)])
     assert stage.play() == Finish()
-    assert stage.log.result().text == "not now"
+    assert stage.log.state.result().text == "not now"
 
 
 def test_the_budget_counts_model_calls_of_all_agents_and_nothing_else() -> None:
@@ -329,7 +335,7 @@ def test_calls_of_agents_that_work_side_by_side_are_closed_when_the_invocation_e
         b=[call("fc-2-1", confirmation=Confirmation(hint="?"))],
     )
     stage.play()
-    stage.log.append("cancel", 0, CancelRequested())
-    stage.log.append("end", 0, Ended("cancelled"))
-    assert all(call.closed for call in stage.log.calls.values())
-    assert stage.log.pending() == []
+    stage.log.append(parse_ref("cancel"), 0, CancelRequested())
+    stage.log.append(parse_ref("end"), 0, Ended("cancelled"))
+    assert all(call.closed for call in stage.log.state.calls.values())
+    assert stage.log.state.pending() == []

@@ -11,8 +11,8 @@ import pytest
 from joserfc.jwk import OctKey
 
 from tests.fakes.openid import FakeOpenId
-from waystation.core.answer import Answer
-from waystation.core.policy import Verified
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.policy import Verified
 from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
 from waystation.identity.init import write
 

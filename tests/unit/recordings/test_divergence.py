@@ -19,16 +19,18 @@ from temporalio.worker._workflow import _RunningWorkflow, _WorkflowWorker
 
 from benchmarks.long_history import long_history
 from tests.paths import HISTORIES
-from waystation.core import approval, ids, responses
+from waystation.core import ids, responses
+from waystation.core.approval import decision
 from waystation.core.errors import NotReplayable
-from waystation.core.log import Log
+from waystation.core.log.invocation_state import InvocationState
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
 from waystation.core.settings import WorkflowSettings
 from waystation.core.wire import InvocationResult
 from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Divergence, Recording, divergence_of, replay
-from waystation.workflows import alarm, invocation, pending, perform, ports
-from waystation.workflows.invocation import AgentInvocation
+from waystation.workflows import invocation, ports, scheduler, visibility
+from waystation.workflows.scheduler import Scheduler
 
 
 def kept(name: str) -> WorkflowHistory:
@@ -76,31 +78,31 @@ async def test_a_call_that_waits_for_approval_now() -> None:
     assert found.now == "wait for approval of add(a=1, b=2)"
     assert (found.event, found.after, found.history_event) == (3, "model reply 1", 12)
     assert found.line is not None
-    assert found.line.startswith("workflows/pending.py:")
+    assert found.line.startswith("workflows/visibility.py:")
     told = str(found)
     assert told.startswith("recorded: call add(a=1, b=2), after model reply 1 (after event 3, history event 12); now: ")
 
 
 async def test_another_argument_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporal's replayer would not see it: the kinds and names of commands are the same."""
-    real = perform.call_tool
+    real = scheduler._call_tool
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
         return real(log, dataclasses.replace(call, args={**call.args, "a": 100}), *rest)
 
-    monkeypatch.setattr(invocation, "call_tool", call)
+    monkeypatch.setattr(scheduler, "_call_tool", call)
     found = await parted("one-tool")
     assert (found.recorded, found.now) == ("call add(a=1, b=2)", "call add(a=100, b=2)")
     assert [tuple(part) for part in found.parts] == [("input.args.a", 1, 100)]
     assert found.line is not None
-    assert found.line.startswith("workflows/perform.py:")
-    assert found.line.endswith(" in call_tool")
+    assert found.line.startswith("workflows/scheduler.py:")
+    assert found.line.endswith(" in _call_tool")
 
 
 async def test_two_parallel_calls_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said as an order, for both are asked for."""
-    real = AgentInvocation._perform
-    monkeypatch.setattr(AgentInvocation, "_perform", lambda self, calls: real(self, list(reversed(calls))))
+    real = Scheduler.perform
+    monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, list(reversed(calls))))
     found = await parted("parallel-tools")
     assert found.recorded == 'call add(a=1, b=2), before call note(text="y")'
     assert found.now == 'call note(text="y") first'
@@ -108,7 +110,7 @@ async def test_two_parallel_calls_in_another_order(monkeypatch: pytest.MonkeyPat
 
 async def test_another_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Timers are compared by how long they run."""
-    monkeypatch.setattr(alarm, "now", lambda: ports.now() - 60)
+    monkeypatch.setattr(invocation, "now", lambda: ports.now() - 60)
     found = await parted("confirmation-approved")
     assert found.now == "wait 2.59206e+06 s at most"
     assert [(part.name, part.recorded, part.now) for part in found.parts] == [("seconds", 2592000.0, 2592060.0)]
@@ -116,21 +118,21 @@ async def test_another_timer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_one_activity_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the kind was recorded, whatever else was."""
-    real = AgentInvocation._call_model
+    real = Scheduler.call_model
 
-    def audited(self: AgentInvocation, *args: Any) -> None:
+    def audited(self: Scheduler, *args: Any) -> None:
         real(self, *args)
         workflow.start_activity("audit", start_to_close_timeout=timedelta(1))
 
-    monkeypatch.setattr(AgentInvocation, "_call_model", audited)
+    monkeypatch.setattr(Scheduler, "call_model", audited)
     found = await parted("no-tool")
     assert (found.recorded, found.now) == ("nothing", "run activity audit")
 
 
 async def test_one_activity_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is then the one at which the code waits instead."""
-    real = AgentInvocation._perform
-    monkeypatch.setattr(AgentInvocation, "_perform", lambda self, calls: real(self, calls[:2]))
+    real = Scheduler.perform
+    monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, calls[:2]))
     found = await parted("parallel-tools")
     assert (found.recorded, found.now) == ('call note(text="y")', "nothing")
     assert found.line is not None
@@ -156,12 +158,12 @@ async def test_another_input_of_a_called_agent(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an invocation that is over what it returned is compared."""
-    real = Log.result
+    real = InvocationState.result
 
-    def louder(self: Log, reason: str | None = None) -> InvocationResult:
+    def louder(self: InvocationState, reason: str | None = None) -> InvocationResult:
         return real(self, reason).model_copy(update={"text": "4"})
 
-    monkeypatch.setattr(Log, "result", louder)
+    monkeypatch.setattr(InvocationState, "result", louder)
     found = await parted("one-tool")
     assert (found.recorded, found.now) == ("complete with 3", "complete with 4")
 
@@ -169,10 +171,10 @@ async def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_failure_instead_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is the one that raises."""
 
-    def broken(self: AgentInvocation, reason: str | None) -> None:
+    def broken(self: invocation.AgentInvocation, reason: str | None) -> None:
         raise ValueError(reason)
 
-    monkeypatch.setattr(AgentInvocation, "_finish", broken)
+    monkeypatch.setattr(invocation.AgentInvocation, "_finish", broken)
     found = await parted("one-tool")
     assert found.recorded == "complete with 3"
     assert found.now == "fail with EngineFault: Waystation failed in its own code: ValueError."
@@ -196,7 +198,7 @@ async def test_a_workflow_task_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
     def broken(*_: Any) -> None:
         raise ports.ResultElsewhere("It is elsewhere.")
 
-    monkeypatch.setattr(AgentInvocation, "_perform", broken)
+    monkeypatch.setattr(Scheduler, "perform", broken)
     found = await parted("one-tool")
     assert found.recorded == "call add(a=1, b=2)"
     assert found.now == "the workflow task fails: It is elsewhere."
@@ -258,14 +260,14 @@ async def test_another_task_queue() -> None:
 
 async def test_another_memo(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shown outside is compared, because people answer what they see."""
-    monkeypatch.setattr(pending, "MAX_MEMO_ARGS", 1)
+    monkeypatch.setattr(visibility, "MAX_MEMO_ARGS", 1)
     found = await parted("confirmation-approved")
     assert found.parts[0].name.startswith("waystation_pending[0].")
 
 
 async def test_other_search_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By them it is found."""
-    monkeypatch.setattr(pending, "RUNNING", "working")
+    monkeypatch.setattr(visibility, "RUNNING", "working")
     found = await parted("scopes-stored")
     assert found.recorded.startswith("set search attributes ")
     assert found.parts[0] == ("WaystationStatus", "running", "working")
@@ -273,7 +275,7 @@ async def test_other_search_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_what_a_person_is_told_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of updates are compared."""
-    monkeypatch.setattr(approval, "receipt", lambda call, answer: {"accepted": "perhaps"})
+    monkeypatch.setattr(decision, "receipt", lambda call, answer: {"accepted": "perhaps"})
     found = await parted("scopes-stored")
     assert found.recorded.startswith("answer an update with {")
     assert found.parts[0] == ("result.accepted", True, "perhaps")
@@ -324,12 +326,12 @@ async def test_a_recording_is_replayed_with_the_agents_that_it_called(
     )
     recording = await Recording.read(file)
     await replay(recording)
-    real = perform.call_tool
+    real = scheduler._call_tool
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
         return real(log, dataclasses.replace(call, args={}), *rest)
 
-    monkeypatch.setattr(invocation, "call_tool", call)
+    monkeypatch.setattr(scheduler, "_call_tool", call)
     with pytest.raises(NotReplayable, match=r"'called-agent/fc-1' does not replay: recorded: call add\(a=1, b=2\)"):
         await replay(recording)
 
@@ -340,7 +342,7 @@ async def test_a_long_history_replays() -> None:
     assert len(history.events) == 603
     assert await divergence_of(history) is None
     log = log_of([history])
-    assert (len(log.events), log.steps) == (100, 50)
+    assert (len(log.state.events), log.state.steps) == (100, 50)
 
 
 # The SDK interrupts the thread, and may leave a coroutine of the workflow behind that was never awaited.

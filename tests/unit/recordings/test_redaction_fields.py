@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from waystation.core import continued, fork, notice, review, session_data
+from waystation.core.log import engine_activities, fork
 from waystation.core.payload import Recorded
 from waystation.replay.redaction import AUTHORED
 
-LOADED = (continued, fork, notice, review, session_data)
+LOADED = (engine_activities, fork)
 """With these all recorded types are."""
 RECORDS = frozenset({"carried", "result", "input", "tail", "posted", "calls", "entries", "items", "held"})
 """JSON of recorded types inside others."""

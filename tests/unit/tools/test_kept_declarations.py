@@ -8,10 +8,10 @@ from waystation.activities.available_tools import tools_for
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.request import request_of
 from waystation.agents import Agent
-from waystation.core.log import Log
+from waystation.core.activity_io import AgentShape
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
-from waystation.core.shape import AgentShape
-from waystation.core.work import Work
 from waystation.testing import ScriptedModel
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool, declare
@@ -89,7 +89,7 @@ def test_what_an_author_puts_around_a_declaration_is_asked_each_time() -> None:
 
 
 async def tools_of(agent: Agent) -> dict[str, BaseTool]:
-    log, work = Log("i-1"), Work(0, AgentShape(name=agent.name), None, None, entered_at=0)
+    log, work = Log("i-1"), AgentRun(0, AgentShape(name=agent.name), None, None, entered_at=0)
     return await tools_for(agent, Contexts.of(log, work, NO_SERVICES))
 
 
@@ -108,7 +108,7 @@ async def test_an_output_schema_is_told_as_it_is_now() -> None:
     """One that is a dictionary can be changed in place."""
     schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
     agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
-    log, work = Log("i-1"), Work(0, AgentShape(name="top"), None, None, entered_at=0)
+    log, work = Log("i-1"), AgentRun(0, AgentShape(name="top"), None, None, entered_at=0)
     first = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)
     agent.output_schema["properties"]["reason"] = {"type": "string"}
     second = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)

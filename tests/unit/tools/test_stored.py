@@ -8,8 +8,8 @@ import pytest
 from google.genai import types
 
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core.event import Event, EventActions
-from waystation.core.tool_call import ToolOutcome
+from waystation.core.activity_io import ToolOutcome
+from waystation.core.conversation.event import Event, EventActions
 from waystation.memory import InMemoryMemoryService, MemoryEntry
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import failure_of, outcome_of

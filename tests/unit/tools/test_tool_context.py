@@ -7,8 +7,8 @@ import pytest
 from google.genai import types
 from pydantic import ValidationError
 
+from waystation.core.conversation.event import EventActions, ToolConfirmation
 from waystation.core.errors import NotJson
-from waystation.core.event import EventActions, ToolConfirmation
 from waystation.core.secrets import Secret
 from waystation.tools.state import State, StateRefused
 from waystation.tools.tool_context import Actions, CallbackContext, Context, ToolContext

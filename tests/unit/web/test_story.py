@@ -1,8 +1,8 @@
 """What a page tells of what happened to a call."""
 
 from tests.unit.core.story import answered, called, expired, log_of, said
-from waystation.core.entry import Body, Notified
-from waystation.core.notice import NoticeReport
+from waystation.core.approval.notification import NoticeReport
+from waystation.core.log.entry import Body, Notified
 from waystation.presentation.call_history import story
 
 
@@ -12,7 +12,7 @@ def test_who_was_told_of_what_is_in_words() -> None:
     occasions = ("asked", "reminder1", "escalation12", "expired", "later")
     noticed: list[Body] = [Notified("fc-1", occasion, report) for occasion in occasions]
     log = log_of(said("go"), called("pay", gated=True), noticed, expired("fc-1"))
-    told = [text for _, text in story(log, log.calls["fc-1"]) if text.startswith("people were told")]
+    told = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("people were told")]
     assert told == [
         f"people were told {what}, by mail, but not by chat"
         for what in (
@@ -28,4 +28,4 @@ def test_who_was_told_of_what_is_in_words() -> None:
 def test_an_answer_of_a_claimed_name_is_told_as_a_claim() -> None:
     """With what was said."""
     log = log_of(said("go"), called("pay", gated=True), answered("fc-1", by="emil", comment="fine"))
-    assert "approved by emil (as they say): “fine”" in [text for _, text in story(log, log.calls["fc-1"])]
+    assert "approved by emil (as they say): “fine”" in [text for _, text in story(log, log.state.calls["fc-1"])]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.activity_io import Effect
 from waystation.core.errors import InvalidTool
-from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools.authorization import authentication_problem
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate

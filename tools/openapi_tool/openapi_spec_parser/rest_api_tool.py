@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 import structlog
 
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.core.activity_io import Effect
 from waystation.core.errors import InvalidTool
-from waystation.core.model_call import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools.authorization import NO_AUTHORIZATION, Authorization, authorized
 from waystation.tools.base_tool import BaseTool, declaration, settled

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from waystation.audit.account import account
-from waystation.core import ids, prompt
+from waystation.core.activity_io import ModelReply
 from waystation.core.call import CallState
-from waystation.core.continued import ChildOutcome
-from waystation.core.entry import Began, Entry, Failure, ModelCalled, ModelLost, ModelReplied
+from waystation.core.conversation import prompt
+from waystation.core.conversation.event import Event, text_of, user_content
 from waystation.core.errors import ForeignHistory
-from waystation.core.event import Event, text_of
-from waystation.core.log import Log
-from waystation.core.message import user_content
-from waystation.core.model_call import ModelReply
+from waystation.core.log.budget_use import is_working
+from waystation.core.log.entry import Began, Entry, Failure, ModelCalled, ModelLost, ModelReplied
+from waystation.core.log.entry_ref import call_id_of
+from waystation.core.log.invocation_state import AgentRun, SessionState
+from waystation.core.log.log import Log
+from waystation.core.log.snapshot import ChildOutcome
 from waystation.core.payload import JsonObject, encode
-from waystation.core.state import StateFold
 from waystation.core.wire import WORKFLOW
-from waystation.core.work import Work
 from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
 from waystation.presentation import timeline
 from waystation.replay.recording import Recording
@@ -84,7 +84,7 @@ class Report:
         """
         for span in self.spans:
             yield timeline.Row(span, depth, f"#{key}{span.activity}" if span.kind == "model" else "")
-            call = ids.performed(span.activity)[0]
+            call = call_id_of(span.activity)
             if span.kind == "agent" and (called := self.called.get(call)):
                 yield from called.rows(f"{key}{call}-", depth + 1)
 
@@ -104,9 +104,9 @@ class Report:
         log = self.recording.log
         if self.result:
             return str(self.result.get("status", "completed"))
-        if log.ended:
-            return log.ended.status
-        return "waiting" if log.waiting() and not log.busy else "running"
+        if log.state.outcome.ended:
+            return log.state.outcome.ended
+        return "waiting" if log.state.waiting() and not is_working(log.state) else "running"
 
     @property
     def reason(self) -> str:
@@ -124,7 +124,7 @@ class Report:
     @property
     def ended(self) -> float | None:
         """When it was over."""
-        ended = self.recording.log.ended
+        ended = self.recording.log.state.outcome.ended
         return seconds_of(self.recording.histories[-1].events[-1]) if ended else None
 
     @property
@@ -142,7 +142,7 @@ class Report:
     @property
     def asked(self) -> list[CallState]:
         """The calls of which people were, or are, asked."""
-        return [call for call in self.recording.log.calls.values() if call.requested_at is not None]
+        return [call for call in self.recording.log.state.calls.values() if call.requested_at is not None]
 
     @property
     def failed_tasks(self) -> list[tuple[int, str]]:
@@ -152,17 +152,17 @@ class Report:
     @property
     def message(self) -> str:
         """What it was told."""
-        given = self.recording.log.input
+        given = self.recording.log.state.input
         return text_of(user_content(given.message)) if given else ""
 
     def to_json(self) -> JsonObject:
         """Return everything as plain JSON, whole."""
         log, recording = self.recording.log, self.recording
-        given = log.input
+        given = log.state.input
         return {
             "invocation_id": recording.id,
             "source": recording.source,
-            "agent": log.agent,
+            "agent": log.state.agent,
             "message": given.message if given else None,
             "user_id": given.user_id if given else None,
             "session_id": given.session_id if given else None,
@@ -173,18 +173,18 @@ class Report:
             "began": self.began,
             "ended": self.ended,
             "duration_s": self.duration_s,
-            "working_s": log.spent.working_s,
+            "working_s": log.state.used.spent.working_s,
             "waited_for_people_s": self.waited_s,
             "runs": len(recording.histories),
             "history_events": sum(len(each.events) for each in recording.histories),
             "events_before": recording.events_before,
-            "usage": log.usage.model_dump(),
-            "spent": log.spent.model_dump(),
+            "usage": log.state.outcome.usage.model_dump(),
+            "spent": log.state.used.spent.model_dump(),
             "budget": given.budget.model_dump(exclude_defaults=True) if given else {},
             "timeline": [_span(span) for span in self.spans],
             "model_calls": [each.to_json() for each in self.summary.model_calls],
             "events": [each.to_json() for each in self.summary.events],
-            "state": log.state,
+            "state": log.state.session.values,
             "people": self._people(),
             "attempts": [_attempts(each) for each in self.attempts if each.count > 1 or each.failure],
             "workflow_tasks_failed": [{"history_event": id, "message": text} for id, text in self.failed_tasks],
@@ -318,7 +318,7 @@ class RunSummary:
         self.events: list[NumberedEvent] = []
         self.model_calls: list[ModelCall] = []
         self._log: Log = recording.after(0)
-        self._fold = StateFold(self._log.state)
+        self._fold = SessionState(self._log.state.session.values)
         self._prompts = _Prompts()
         entries = recording.log.entries
         self._replies = {each.body.number: each.body.reply for each in entries if isinstance(each.body, ModelReplied)}
@@ -331,25 +331,25 @@ class RunSummary:
             self._apply(entry)
 
     def _apply(self, entry: Entry) -> None:
-        log, body, known = self._log, entry.body, len(self._log.events)
+        log, body, known = self._log, entry.body, len(self._log.state.events)
         log.append(entry.ref, entry.time, body)
         call: int | None = None
         match body:
             case Began(given):
-                self._fold = StateFold(given.state)
+                self._fold = SessionState(given.state)
             case ModelCalled():
                 self._called(entry.time, body)
             case ModelReplied(number, reply):
                 call = self._replied(entry.time, number, reply)
             case ModelLost(number, failure) if found := self._in_flight.pop(number, None):
                 found.ended, found.failure = entry.time, failure
-        for number, event in enumerate(log.events[known:], log.events_before + known + 1):
+        for number, event in enumerate(log.state.events[known:], log.state.events_before + known + 1):
             self._prompts.know(number, event)
             own = call if event.content and event.author != "user" else None
             self.events.append(NumberedEvent(number, event, self._changes(event), own))
 
     def _called(self, now: float, body: ModelCalled) -> None:
-        work = self._log.works[body.turn]
+        work = self._log.state.runs[body.turn]
         reply = self._replies.get(body.number)
         if not work.asks_model(work.phase_in_flight, reply):
             return
@@ -367,7 +367,7 @@ class RunSummary:
         if call is None:
             return None
         call.ended, call.reply = now, reply
-        price = self._log.budget.price([reply.model or "", reply.model_version or ""])
+        price = self._log.state.budget.price([reply.model or "", reply.model_version or ""])
         call.cost = price.of(reply.usage) if price and reply.usage else None
         before = self._definitions.get(call.agent)
         if before and reply.definition and before[1] != reply.definition:
@@ -377,9 +377,9 @@ class RunSummary:
         return number
 
     def _changes(self, event: Event) -> list[JsonObject]:
-        before = self._fold.value
+        before = self._fold.values
         self._fold.apply(event.actions)
-        states = {"before": before, "after": self._fold.value}
+        states = {"before": before, "after": self._fold.values}
         return [
             {"key": key, **{when: state[key] for when, state in states.items() if key in state}}
             for key in dict.fromkeys((*event.actions.state_delta, *event.actions.removed_keys))
@@ -402,7 +402,7 @@ class _Prompts:
         for part in (event.content or {}).get("parts") or ():
             self._events[_key(part)] = number
 
-    def of(self, number: int, log: Log, work: Work, summary: Event | None) -> JsonObject:
+    def of(self, number: int, log: Log, work: AgentRun, summary: Event | None) -> JsonObject:
         """Return the prompt of a model call; see `ModelCall.prompt`."""
         shown = prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary)
         like, before = self._last.get(work.agent, (0, []))

@@ -19,9 +19,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import waystation.presentation
-from waystation.core.answer import PendingCall, usual_hint
+from waystation.core.approval.answer import PendingCall, usual_hint
 from waystation.core.call import CallState
-from waystation.core.event import Event
+from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject
 from waystation.core.wire import DEFAULT_USER
 from waystation.presentation import terminal, text_safety, timeline
@@ -168,7 +168,7 @@ class View:
     def pending(self, report: "Report", call: CallState) -> PendingCall:
         """Return what people were asked."""
         log = report.recording.log
-        return call.pending(log.invocation_id, log.input.user_id if log.input else "", None)
+        return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
         """Return what went wrong: what, how, why, and the number of the history event."""
@@ -180,7 +180,7 @@ class View:
                 how = f"{each.count} attempts, {end}" if each.count > 1 else "failed"
                 why = terminal.failure(each.failure) if each.failure else ""
                 found.append((f"{line(each.type)} ({line(each.activity)})", how, why, each.event_id))
-        for call in report.recording.log.calls.values():
+        for call in report.recording.log.state.calls.values():
             if call.outcome and call.outcome.error_type:
                 what = f"{line(call.agent)}: {line(call.name)} ({line(call.id)})"
                 why = str((call.outcome.response or {}).get("error") or "")
@@ -205,9 +205,9 @@ def _count_texts(report: "Report") -> int:
 def figures(report: "Report") -> list[tuple[str, str]]:
     """Return the figures of an invocation, each with a label."""
     log, histories = report.recording.log, report.recording.histories
-    given, spent = log.input, log.spent
+    given, spent = log.state.input, log.state.used.spent
     fork = given.fork if given else None
-    agents = sum(call.call.kind == "agent" for call in log.calls.values())
+    agents = sum(call.call.kind == "agent" for call in log.state.calls.values())
     runs = f" in {len(histories)} runs" if len(histories) > 1 else ""
     found = [
         ("began", date(report.began)),
@@ -263,7 +263,7 @@ def count(number: int) -> str:
 
 def cost(report: "Report") -> str:
     """Return what it cost; nothing when its budget has no prices."""
-    given, spent = report.recording.log.input, report.recording.log.spent
+    given, spent = report.recording.log.state.input, report.recording.log.state.used.spent
     if not (given and given.budget.prices):
         return ""
     unknown = f", without {', '.join(map(text_safety.line, spent.unpriced))}" if spent.unpriced else ""

@@ -1,0 +1,1 @@
+"""Answers to pending calls: who may answer, what counts, who is notified."""

@@ -1,0 +1,277 @@
+"""Decide whether an answer counts.
+
+Signal and update share this decision, and so do replay and every reader. The checks run in a fixed order, because a
+forged duplicate must not learn more than a forged first answer: parse, call known, digest, authority, deadline,
+duplicate.
+"""
+
+from collections.abc import Sequence
+
+from waystation.core import errors, ids
+from waystation.core.approval.answer import Action, Answer, parse_answer
+from waystation.core.approval.policy import Verified
+from waystation.core.approval.verification import PLAIN_TOKEN, Review, is_sealed
+from waystation.core.budget import granted
+from waystation.core.call import CallState
+from waystation.core.errors import (
+    AlreadyAnswered,
+    AnswerRefused,
+    DigestMismatch,
+    Expired,
+    InvalidAnswer,
+    NotAllowed,
+    UnknownCall,
+)
+from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
+from waystation.core.log.log import NOT_SUBMITTED, Log
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import secret_keys
+from waystation.core.wire import ANSWER_SIGNAL
+
+
+def check_authority(call: CallState, answer: Answer, who: Verified | None, requester: str) -> None:
+    """Look whether whoever answers may.
+
+    Raises:
+        NotAllowed: No; the message says who may, as far as the policy names them.
+    """
+    policy, name = call.policy, who.subject if who else answer.by
+    if answer.action in ("claim", "release", "view") and not name:
+        raise NotAllowed(f"To {answer.action} call {call.id!r} somebody has to say who they are, in `by`.")
+    if policy is None:
+        return
+    if policy.must_verify and who is None:
+        raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
+    if answer.action in ("waive", "cancel"):
+        if who and policy.must_verify and not who.is_among(policy.operators):
+            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_listed(policy.operators)} may.")
+        return
+    if answer.action == "view":
+        return
+    asked = policy.asked(call.level)
+    if asked and not (who.is_among(asked) if who else name in asked):
+        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(asked)} may.")
+    if policy.not_requester and name == requester:
+        raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
+    if policy.quorum > 1 and not name:
+        raise NotAllowed(f"{policy.quorum} people have to approve call {call.id!r}; say who answers, in `by`.")
+
+
+def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
+    """Look whether somebody else has taken the call on.
+
+    Raises:
+        NotAllowed: Somebody has.
+    """
+    name = who.subject if who else answer.by
+    if call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel"):
+        return
+    raise NotAllowed(
+        f"{call.claimed_by!r} has taken on call {call.id!r}. Whoever may answer it may `release` it, and then answer."
+    )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nobody"
+
+
+REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
+    "confirmation": frozenset({"approve", "reject", "edit"}),
+    "credential": frozenset({"approve", "reject"}),
+    "budget": frozenset({"approve", "reject"}),
+}
+LONG_RUNNING_ACTIONS: frozenset[Action] = frozenset({"approve", "reject", "respond", "progress"})
+AROUND: frozenset[Action] = frozenset({"claim", "release", "view", "cancel"})
+"""What can be done to every call that a tool makes, beside deciding it."""
+NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
+"""What settles nothing, so that no policy asks for a comment or a digest."""
+MAX_REVIEWS = 50
+"""Answers that are looked into at a time; whoever sends more has to send them again."""
+
+Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
+
+
+def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided:
+    """Return the entry for a signal of any name with any payloads. Never raises.
+
+    The log's deadlines must have been advanced to `now`, so that what is said of the log is the same to every reader.
+    """
+    if name != ANSWER_SIGNAL:
+        return AnswerIgnored("InvalidAnswer", f"No signal is named {name[:100]!r}; answers go to {ANSWER_SIGNAL!r}.")
+    if len(payloads) != 1:
+        return AnswerIgnored("InvalidAnswer", f"An answer is one argument, an object; {len(payloads)} arrived.")
+    answer: Answer | None = None
+    try:
+        answer = parse_answer(payloads[0])
+        return accept(log, answer, now)
+    except AnswerRefused as refused:
+        return _ignored(refused, answer)
+
+
+def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmitted:
+    """Return the entry for an answer that is not refused outright.
+
+    Raises:
+        AnswerRefused: As for `check`.
+    """
+    call = _known(log, answer)
+    if not needs_review(call, answer):
+        return AnswerCounted(check(log, answer, now).id, answer)
+    if answer.token is None:
+        check(log, answer, now)
+    else:
+        # Whether it comes too late or a second time is told only to those who may answer.
+        _check_digest(call, answer)
+        if not is_sealed(answer.token):
+            raise NotAllowed(PLAIN_TOKEN)
+    if (count := len(log.state.approvals.submitted)) >= MAX_REVIEWS:
+        raise NotAllowed(f"{count} answers are being looked into already; send this one again later.")
+    return AnswerSubmitted(call.id, answer)
+
+
+def needs_review(call: CallState, answer: Answer) -> bool:
+    """Whether more than the log is needed to decide on an answer; never for calls from before that was recorded."""
+    if call.declared is None:
+        return False
+    responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
+    return answer.token is not None or answer.action == "edit" or responds
+
+
+def judge(log: Log, ref: str, review: Review, now: float) -> AnswerReviewed:
+    """Return the entry for a submitted answer that was looked into. Never raises."""
+    answer = log.state.approvals.submitted.get(ref)
+    if answer is None:
+        return AnswerReviewed(ref, review, NOT_SUBMITTED)
+    try:
+        if review.refused:
+            raise refusal(review.refused, review.message)
+        call = check(log, review.applied_to(answer), now, review.who)
+        if review.nonce and review.nonce in call.answer_ids:
+            raise AlreadyAnswered("The token was used before, and counts once.")
+    except AnswerRefused as refused:
+        return AnswerReviewed(ref, review, _ignored(refused, answer))
+    return AnswerReviewed(ref, review)
+
+
+def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
+    """Return the call to which the answer applies at the time `now`, given by `who`, if that was verified.
+
+    Raises:
+        AnswerRefused: It does not count; the class says why.
+    """
+    call = _known(log, answer)
+    _check_digest(call, answer)
+    started = log.state.input
+    requester = (started.requester or started.user_id) if started else ""
+    check_authority(call, answer, who, requester)
+    if call.expired or (call.deadline is not None and call.deadline <= now):
+        raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
+    if not call.answerable:
+        raise standing(call)
+    if answer.answer_id is not None and answer.answer_id in call.answer_ids:
+        raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
+    name = who.subject if who else answer.by
+    if answer.action == "approve" and name in call.approved_by:
+        more = f"{_lacking(call)} more {'has' if _lacking(call) == 1 else 'have'} to"
+        raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {more}.")
+    _check_action(call, answer)
+    check_claim(call, answer, who)
+    if call.gate == "waiting" and call.asked == "credential":
+        _refuse_secrets(answer)
+    if call.gate == "waiting" and call.asked == "budget":
+        try:
+            if answer.action == "approve":
+                granted(answer.response, log.state.budget, call.args["limits"])
+        except ValueError as error:
+            raise InvalidAnswer(f"The `response` to {call.id!r} is no grant: {error}.") from None
+    return call
+
+
+def allowed(call: CallState) -> frozenset[Action]:
+    """Return what can be done to a call that waits."""
+    actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
+    policy = call.policy
+    if policy and policy.actions is not None:
+        actions &= frozenset(policy.actions)
+    if call.approvals_needed > 1:
+        actions -= {"respond"}  # of several people who answer differently nobody is right
+    if call.declared is None:
+        return actions
+    waivable: frozenset[Action] = frozenset(
+        {"waive"} if call.gate == "waiting" and call.asked == "confirmation" else ()
+    )
+    return actions | AROUND | waivable
+
+
+def _known(log: Log, answer: Answer) -> CallState:
+    call = log.state.calls.get(ids.requesting_call(answer.function_call_id))
+    if call is None or not call.ever_waits:
+        raise UnknownCall(
+            f"No call {answer.function_call_id!r} waits in invocation {log.invocation_id!r}. "
+            f"Waiting: {', '.join(c.id for c in log.state.waiting()) or 'none'}."
+        )
+    return call
+
+
+def _check_digest(call: CallState, answer: Answer) -> None:
+    if answer.digest is not None and answer.digest != call.digest:
+        raise DigestMismatch(f"The answer is for other arguments than call {call.id!r} has; look at it again.")
+    if answer.digest is None and call.policy and call.policy.digest and answer.action not in NOTED:
+        raise DigestMismatch(f"An answer to call {call.id!r} has to carry the `digest` of what was shown.")
+
+
+def _check_action(call: CallState, answer: Answer) -> None:
+    policy, possible = call.policy, allowed(call)
+    if answer.action not in possible:
+        raise InvalidAnswer(
+            f"Call {call.id!r} of {call.name!r} takes {', '.join(sorted(possible))}; not {answer.action!r}."
+        )
+    if policy and policy.comment and answer.action not in NOTED and not (answer.comment or "").strip():
+        raise InvalidAnswer(f"An answer to call {call.id!r} needs a `comment`.")
+    if answer.remember and not (policy and policy.remember and answer.action == "approve"):
+        raise InvalidAnswer(f"Call {call.id!r} cannot be approved for further calls, too; leave `remember` out.")
+
+
+def refusal(kind: str, message: str) -> AnswerRefused:
+    """Return a refusal by the name of its class, as it is recorded."""
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, AnswerRefused):
+        return found(message)
+    return InvalidAnswer(message)
+
+
+def _ignored(refused: AnswerRefused, answer: Answer | None) -> AnswerIgnored:
+    call_id, by = (answer.function_call_id, answer.by) if answer else (None, None)
+    return AnswerIgnored(type(refused).__name__, str(refused), call_id, by)
+
+
+def _lacking(call: CallState) -> int:
+    return call.approvals_needed - len(call.approved_by)
+
+
+def _refuse_secrets(answer: Answer) -> None:
+    found = secret_keys({"response": answer.response, "comment": answer.comment})
+    if found:
+        raise InvalidAnswer(
+            f"The answer holds what looks like a secret: {', '.join(found)}. Answers are kept in the history; put the "
+            "credential into the credential store (`waystation authorize`), and then approve. A secret that was sent "
+            "as a signal is in the history now: revoke it."
+        )
+
+
+def receipt(call: CallState, answer: Answer) -> JsonObject:
+    """Return what `submit_answer` tells whoever gave an answer that counts, once it is recorded."""
+    told: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
+    if call.approved_by and call.answer is None:
+        told |= {"approved_by": [*call.approved_by], "lacking": _lacking(call)}
+    if answer.action == "edit" and call.declared is not None:
+        told["digest"] = call.approved_digest or call.digest
+    return told
+
+
+def standing(call: CallState) -> AlreadyAnswered:
+    """Return what is said to whoever answers a call that has its answer."""
+    if call.answer is None:
+        return AlreadyAnswered(f"Call {call.id!r} is closed.")
+    by = f" by {call.answered_by!r}" if call.answered_by else ""
+    return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")

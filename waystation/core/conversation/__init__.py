@@ -1,0 +1,1 @@
+"""Events, prompts and summaries: what agents and their models see."""

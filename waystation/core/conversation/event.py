@@ -1,0 +1,250 @@
+"""Events: what an invocation did, in ADK's shape.
+
+Field names and JSON form (camelCase) are ADK's; see adk-semantics 7 and 13.1. Content is the plain JSON that genai
+defines, so unknown part fields such as thought signatures pass through untouched.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from waystation.core.payload import JsonObject, Recorded
+
+
+class ToolConfirmation(Recorded):
+    """What a person is asked before a tool runs, and, once answered, what they said."""
+
+    hint: str = ""
+    confirmed: bool = False
+    payload: Any = None
+    """Any JSON."""
+
+
+_ADK_JSON = ConfigDict(
+    frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
+)
+"""Recorded under Python's names; shown to readers under ADK's."""
+
+
+class EventCompaction(Recorded):
+    """A summary that stands for older events in prompts."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    start_timestamp: float
+    end_timestamp: float
+    compacted_content: JsonObject
+    """Genai Content as JSON."""
+
+    @field_validator("compacted_content", mode="before")
+    @classmethod
+    def _as_json(cls, content: Any) -> Any:
+        # Summarizers written for ADK give genai's own type, which core does not import.
+        dump = getattr(content, "model_dump", None)
+        return dump(mode="json", by_alias=True, exclude_none=True) if dump else content
+
+
+class Covered(Recorded):
+    """Which events a summary stands for. By id, because many events share one moment."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    first: str
+    """Id of the first event of the range; the summary is shown in its place."""
+    last: str
+    """Id of the last one. Events between them on branches that the summary's own does not see are not covered."""
+    kept: tuple[str, ...] = ()
+    """Ids of events in between that stay visible: those of open calls, and the user's newest message."""
+    count: int = 0
+    """How many events it stands for."""
+
+
+class EventActions(Recorded):
+    """What a call changed besides answering the model."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    state_delta: JsonObject = Field(default_factory=dict)
+    removed_keys: tuple[str, ...] = ()
+    """State keys deleted with `del`. A key whose value is None is stored as None."""
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
+    skip_summarization: bool | None = None
+    transfer_to_agent: str | None = None
+    transfer_reason: str | None = None
+    escalate: bool | None = None
+    requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
+    requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
+    """By function-call id: what to authorise, without any secret."""
+    render_ui_widgets: tuple[JsonObject, ...] = ()
+    compaction: EventCompaction | None = None
+
+
+NO_ACTIONS = EventActions()
+
+
+class Event(Recorded):
+    """One thing that happened, as readers see it."""
+
+    model_config: ClassVar[ConfigDict] = _ADK_JSON
+
+    id: str = ""
+    """Empty only in what a summarizer returns."""
+    invocation_id: str
+    author: str
+    """`user`, or the name of the agent."""
+    branch: str | None = None
+    """Path of the parallel agents that the author runs under; agents on other branches do not see the event."""
+    timestamp: float = 0.0
+    """Seconds since 1970, by the workflow's clock."""
+    content: JsonObject | None = None
+    actions: EventActions = Field(default_factory=EventActions)
+    long_running_tool_ids: tuple[str, ...] | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    finish_reason: str | None = None
+    usage_metadata: JsonObject | None = None
+    model_version: str | None = None
+    grounding_metadata: JsonObject | None = None
+    citation_metadata: JsonObject | None = None
+    partial: bool | None = None
+    custom_metadata: JsonObject | None = None
+    covered: Covered | None = None
+    """Which events a summary stands for; not in ADK, whose readers ignore it."""
+
+    @staticmethod
+    def new_id() -> str:
+        """Return no id: a summarizer written for ADK calls this, and the engine mints the ids."""
+        return ""
+
+    @property
+    def index(self) -> int | None:
+        """Its place among the events of its invocation, from 0; None for partial text, which has none."""
+        number = self.id.rpartition("/e")[2]
+        return int(number) - 1 if not self.partial and number.isdecimal() else None
+
+    def to_json(self) -> JsonObject:
+        """Return ADK's JSON form of the event."""
+        shown = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for asked in shown.get("actions", {}).get("requestedToolConfirmations", {}).values():
+            asked.setdefault("confirmed", False)  # which clients of ADK look for
+        return shown
+
+    def function_calls(self) -> list[JsonObject]:
+        """Return the function calls in the content, in order."""
+        return parts_of(self.content, "functionCall")
+
+    def function_responses(self) -> list[JsonObject]:
+        """Return the function responses in the content, in order."""
+        return parts_of(self.content, "functionResponse")
+
+    def is_final_response(self) -> bool:
+        """Whether nothing is expected to follow this event. Source: adk-semantics 13.2."""
+        if self.actions.skip_summarization or self.long_running_tool_ids:
+            return True
+        return not (self.function_calls() or self.function_responses() or self.partial)
+
+
+def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
+    """Return what the parts of `content` hold under `kind` (`functionCall`, `functionResponse`), in order."""
+    return [part[kind] for part in (content or {}).get("parts") or () if part.get(kind)]
+
+
+def texts_of(content: JsonObject | None) -> list[str]:
+    """Return the visible texts of a content, thoughts left out."""
+    parts = (content or {}).get("parts") or ()
+    return [part["text"] for part in parts if part.get("text") and not part.get("thought")]
+
+
+def text_of(content: JsonObject | None) -> str:
+    """Return the visible text of a content: its text parts without thoughts, joined."""
+    return "".join(texts_of(content))
+
+
+def merge_actions(batch: Sequence[EventActions]) -> EventActions:
+    """Merge the actions of one batch of calls, given in call order.
+
+    Later calls win over earlier ones, whichever finished last; dictionaries merge recursively. Source: ADK 2.13, see
+    adk-semantics 7.1.
+    """
+    batch = [actions for actions in batch if actions is not NO_ACTIONS]
+    if len(batch) < 2:
+        return batch[0] if batch else NO_ACTIONS
+    merged = EventActions()
+    state: JsonObject = {}
+    removed: dict[str, None] = {}
+    for actions in batch:
+        for key in actions.removed_keys:
+            state.pop(key, None)
+            removed[key] = None
+        for key in actions.state_delta:
+            removed.pop(key, None)
+        _deep_merge(state, actions.state_delta)
+        scalars = {
+            name: value
+            for name in ("skip_summarization", "transfer_to_agent", "transfer_reason", "escalate")
+            if (value := getattr(actions, name)) is not None
+        }
+        merged = merged.model_copy(
+            update={
+                **scalars,
+                "artifact_delta": {**merged.artifact_delta, **actions.artifact_delta},
+                "requested_tool_confirmations": {
+                    **merged.requested_tool_confirmations,
+                    **actions.requested_tool_confirmations,
+                },
+                "requested_auth_configs": {**merged.requested_auth_configs, **actions.requested_auth_configs},
+                "render_ui_widgets": (*merged.render_ui_widgets, *actions.render_ui_widgets),
+            }
+        )
+    return merged.model_copy(update={"state_delta": state, "removed_keys": tuple(removed)})
+
+
+def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
+    for key, value in delta.items():
+        present = target.get(key)
+        if isinstance(present, dict) and isinstance(value, dict):
+            target[key] = merged = dict(present)
+            _deep_merge(merged, value)
+        else:
+            target[key] = value
+
+
+def sees(branch: str | None, event_branch: str | None) -> bool:
+    """Whether an event is seen on a branch: it is where it happened, or further up. Without a branch all is seen."""
+    return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
+
+
+def content_problem(content: JsonObject) -> str | None:
+    """Return why an object cannot be what a user says; None when it can."""
+    parts = content.get("parts")
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        return "a content is an object with a list of `parts`, each an object."
+    if any("functionCall" in part or "function_call" in part for part in parts):
+        return "a user's message cannot contain function calls."
+    if any("functionResponse" in part or "function_response" in part for part in parts):
+        return "a user's message cannot contain function responses; send the signal `answer` instead."
+    return None
+
+
+def user_content(message: str | JsonObject) -> JsonObject:
+    """Return the message of an invocation as a genai Content in camelCase JSON."""
+    if isinstance(message, str):
+        return {"role": "user", "parts": [{"text": message}]}
+    return {"role": message.get("role") or "user", "parts": [camel_part(part) for part in message["parts"]]}
+
+
+def camel_part(part: JsonObject) -> JsonObject:
+    """Return a genai Part with camelCase keys; genai itself reads both forms."""
+
+    def camel(name: str) -> str:
+        head, *tail = name.split("_")
+        return head + "".join(word.title() for word in tail)
+
+    def shallow(value: Any) -> Any:
+        return (
+            {camel(key): item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
+        )
+
+    return {camel(key): shallow(value) for key, value in part.items() if value is not None}

@@ -1,0 +1,117 @@
+"""Begin the agents of a tree and note when they are done.
+
+Composite agents run as ADK's do (adk-semantics 9.2), except that an agent that waits for a person is not done: the
+next one of a sequence begins when the answer has arrived.
+"""
+
+from waystation.core.activity_io import AgentShape, Phase
+from waystation.core.log.invocation_state import AgentRun, InvocationState
+
+
+def begin_run(state: InvocationState, shape: AgentShape, parent: AgentRun | None, branch: str | None) -> AgentRun:
+    """Begin an agent."""
+    runs = state.runs
+    run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
+    # Nobody has told yet what the root is; it is entered by an activity in any case.
+    run.entered = parent is not None and shape.kind != "llm" and not shape.before
+    runs.by_index[run.index] = run
+    runs.active.append(run.index)
+    runs.begun += 1
+    if parent:
+        parent.children.append(run.index)
+    runs.llm_begun += shape.kind == "llm"
+    return run
+
+
+def is_busy(state: InvocationState, run: AgentRun) -> bool:
+    """Whether an activity is in flight for the agent, or a call of its latest reply is carried out."""
+    return run.in_flight is not None or any(call.performing for call in state.batch(run))
+
+
+def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
+    """Return what the next activity for the agent would do; None while there is none to schedule."""
+    if run.over or is_busy(state, run):
+        return None
+    if not run.entered:
+        return "enter"
+    if _exhausted(state, run):
+        return "leave" if run.shape.after and not run.left else None
+    return "turn" if run.unread and _responded(state, run) else None
+
+
+def subtree(state: InvocationState, run: AgentRun) -> list[AgentRun]:
+    """Return the runs below a run, children first, and the run itself."""
+    below = [state.runs[index] for index in run.children if index in state.runs.by_index]
+    return [*(each for child in below for each in subtree(state, child)), run]
+
+
+def drop_over(state: InvocationState) -> None:
+    """Remove the runs that are over from the active ones."""
+    state.runs.active = [index for index in state.runs.active if not state.runs.is_over(index)]
+
+
+def grow(state: InvocationState) -> None:
+    """Begin what is due and end what is done, until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for run in state.runs.at_work():
+            if run.over or run.phase_in_flight:
+                continue
+            if run.entered and not (run.finished or run.spoken_for) and run.shape.kind != "llm":
+                changed |= _begin_children(state, run)
+            complete = run.entered and not is_busy(state, run) and _exhausted(state, run)
+            if complete and (run.left or not run.shape.after):
+                run.over = changed = True
+        if changed:
+            drop_over(state)
+
+
+def _responded(state: InvocationState, run: AgentRun) -> bool:
+    return all(call.responded for call in state.batch(run))
+
+
+def _exhausted(state: InvocationState, run: AgentRun) -> bool:
+    """Whether nothing is left to do for an agent that is not busy."""
+    if not all(map(state.runs.is_over, run.children)):
+        return False
+    if run.spoken_for:
+        return True
+    if run.shape.kind != "llm":
+        return run.finished
+    waits = any(state.calls[call_id].waiting for call_id in run.open)
+    return not (waits or run.unread) and _responded(state, run)
+
+
+def _begin_children(state: InvocationState, run: AgentRun) -> bool:
+    """Begin the next children of a composite agent, or note that there is none; return whether anything changed."""
+    shape = run.shape
+    if shape.kind == "parallel":
+        for child in shape.children:
+            begin_run(state, child, run, ".".join(filter(None, (run.branch, shape.name, child.name))))
+        run.finished = True
+        return True
+    if not all(map(state.runs.is_over, run.children)):
+        return False
+    round_done = run.started == len(shape.children) or not run.rounds
+    if run.escalated or (round_done and not _begin_round(state, run)):
+        run.finished = True
+        return True
+    # Children of earlier rounds are done, and an endless loop must not keep them.
+    run.children = []
+    begin_run(state, shape.children[run.started], run, run.branch)
+    run.started += 1
+    return True
+
+
+def _begin_round(state: InvocationState, run: AgentRun) -> bool:
+    """Begin a round of a sequence or loop; False when there is none to begin."""
+    limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
+    # A round in which no model could say anything would be followed by others like it for ever.
+    idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun
+    if not run.shape.children or idle or (limit is not None and run.rounds >= limit):
+        return False
+    run.rounds += 1
+    run.started = 0
+    run.begun_before_round = state.runs.llm_begun
+    return True

@@ -1,0 +1,217 @@
+"""Apply answers to pending calls, missed deadlines, and the question for more budget.
+
+Whether an answer counts has been decided before, see `approval`.
+"""
+
+from waystation.core import ids, responses
+from waystation.core.activity_io import Call, Confirmation
+from waystation.core.approval.answer import Answer
+from waystation.core.approval.due_notifications import due
+from waystation.core.approval.notification import Occasion
+from waystation.core.approval.policy import Notice, Verified
+from waystation.core.approval.remembered import merge_remembered, standing_approval
+from waystation.core.budget import NOTHING, granted
+from waystation.core.call import CallState
+from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
+from waystation.core.log.entry import Failure
+from waystation.core.log.function_calls import credential_key, refuse, settle
+from waystation.core.log.invocation_state import InvocationState, emit
+from waystation.core.payload import JsonObject
+
+
+def apply_answer(
+    state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None = None
+) -> None:
+    """Apply an answer that counts."""
+    if ids.is_budget(call.id):
+        _answer_ask(state, now, call, answer)
+        return
+    run = state.runs[call.turn]
+    name = approver.subject if approver else answer.by
+    if answer.answer_id:
+        call.answer_ids[answer.answer_id] = None
+    match answer.action:
+        case "view":
+            call.viewed_by[name or ""] = None
+            return
+        case "claim" | "release":
+            call.claimed_by = name if answer.action == "claim" else None
+            _note(state, now, call, answer, approver)
+            return
+        case "approve" | "edit" if call.approvals_needed > 1:
+            # An approver who changes the arguments is the first to approve the changed call.
+            if answer.action == "edit":
+                call.args, call.approved_by = dict(answer.args or {}), {}
+            call.approved_by[name or ""] = None
+            if len(call.approved_by) < call.approvals_needed:
+                _note(state, now, call, answer, approver)
+                return
+    if answer.action != "progress":
+        call.decided_by = approver
+        notify(state, call, "decided")
+    if approver or answer.action in ("waive", "cancel"):
+        _note(state, now, call, answer, approver)
+    if answer.remember and (remembered := standing_approval(state.invocation_id, call, name or "", now)):
+        state.approvals.standing = merge_remembered(state.approvals.standing, [remembered])
+    if answer.action == "cancel":
+        call.answer, call.answered_at = answer, now
+        refuse(state, call, responses.withdrawn(answer))
+    elif call.gate == "waiting":
+        _answer_request(state, now, call, answer)
+    else:
+        call.response = responses.answered(answer)
+        if answer.action != "progress":
+            call.answer, call.answered_at, call.closed = answer, now, True
+        if answer.action != "progress" or answer.wake:
+            call.responded = run.unread = True
+        run.held.append(("user", [call.response_part(call.response)]))
+    settle(state, now, run)
+
+
+def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
+    """Refuse a call that nobody answered in time."""
+    call.expired = True
+    notify(state, call, "expired")
+    if ids.is_budget(call.id):
+        _deny(state, now, call)
+        return
+    if call.policy and call.policy.on_expiry == "fail":
+        text = f"Nobody answered the call of {call.name!r} before its deadline."
+        state.outcome.failure = Failure(kind="error", error_type="Expired", message=text)
+    refuse(state, call, responses.expired(call))
+    settle(state, now, state.runs[call.turn])
+
+
+def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
+    """Add a notification, unless nobody was notified of the present wait."""
+    found = due(call, occasion, state.approvals.channels, notice) if call.told == call.waits else None
+    if found:
+        state.approvals.due.append(found)
+
+
+def notify_of_waits(state: InvocationState) -> None:
+    """Add notifications of calls that have begun to wait."""
+    for call in state.open_calls():
+        if call.waiting and call.told < call.waits:
+            call.told = call.waits
+            notify(state, call, "asked")
+
+
+def _note(state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None) -> None:
+    """Emit what an approver did that no response of the call shows."""
+    name = approver.subject if approver else answer.by
+    note: JsonObject = {"function_call_id": call.id, "action": answer.action, "by": name}
+    if approver:
+        note["verified"] = approver.model_dump(mode="json", exclude_defaults=True)
+    if call.approvals_needed > 1 and answer.action in ("approve", "edit"):
+        note |= {"approved_by": [*call.approved_by], "needed": call.approvals_needed}
+    if answer.comment:
+        note["comment"] = answer.comment
+    emit(state, now, None, None, custom_metadata={"approval": note})
+
+
+def _answer_request(state: InvocationState, now: float, call: CallState, answer: Answer) -> None:
+    call.answer, call.answered_at = answer, now
+    part = call.request_response_part(answer)
+    emit(state, now, state.runs[call.turn], {"role": "user", "parts": [part]}, author="user")
+    if answer.action == "reject" and not (call.dynamic and call.asked == "confirmation"):
+        refuse(state, call, responses.rejected(answer))
+        return
+    if answer.action == "edit":
+        call.shown, call.args = call.args, dict(answer.args or {})
+    call.gate = "passed"
+    if not call.dynamic:
+        return
+    # One login is enough for all calls that wait for the same credential.
+    key = credential_key(call)
+    waiting = [other for other in state.open_calls() if other is not call and other.gate == "waiting"]
+    for again in (call, *(other for other in waiting if key and credential_key(other) == key)):
+        again.gate = "passed"
+        again.run_again()
+        run = state.runs[again.turn]
+        if again.id not in run.batch:
+            run.batch.append(again.id)
+
+
+# Asking for more budget.
+
+
+def ask_for_budget(state: InvocationState, now: float) -> None:
+    """Ask a person for more when something cannot continue without."""
+    use = state.budget_use
+    if state.input is None or state.input.budget.on_exhausted != "ask":
+        return
+    if use.ask and state.calls[use.ask].waiting:
+        return
+    found = {limit: reason for limit, reason in exhausted(state).items() if policy_of(state, limit) == "ask"}
+    if not found:
+        return
+    llm_runs = (run for run in state.runs.at_work() if run.shape.kind == "llm")
+    if held_calls(state) or any(next_phase(state, run) in ("enter", "turn") for run in llm_runs):
+        _open_ask(state, now, found)
+
+
+def asked_call(state: InvocationState, now: float, function_call_id: str) -> CallState:
+    """Return the call that an answer or a deadline is about.
+
+    Readers without the workflow's times learn only from the answer that the invocation asked for more time.
+    """
+    if ids.is_budget(function_call_id) and function_call_id not in state.calls:
+        limit = "max_wall_s"
+        return _open_ask(state, now, {limit: reason_of(limit, state.budget.limits().get(limit, 0))})
+    return state.calls[function_call_id]
+
+
+def close_ask(state: InvocationState) -> None:
+    """Close the question for more budget, if one is open."""
+    call = state.calls[state.budget_use.ask] if state.budget_use.ask else None
+    if call and call.waiting:
+        call.gate, call.closed = "refused", True
+
+
+def _open_ask(state: InvocationState, now: float, found: dict[str, str]) -> CallState:
+    use, budget, reason = state.budget_use, state.budget.limits(), "; ".join(found.values())
+    use.asks += 1
+    args: JsonObject = {"reason": reason, "limits": {limit: budget.get(limit, 0) for limit in found}}
+    hint = f"{reason}. Approve to allow as much again, or what `response` says; if rejected, the agent wraps up."
+    call = CallState(call=Call(id=ids.budget(use.asks)), name="budget", args=args, agent=state.agent)
+    call.ask(now, "budget", Confirmation(hint=hint))
+    state.calls[call.id] = call
+    use.ask = call.id
+    content = {"role": "model", "parts": [call.request_part()]}
+    emit(state, now, state.runs[0], content, long_running_tool_ids=(call.request_id,))
+    return call
+
+
+def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Answer) -> None:
+    notify(state, call, "decided")
+    call.answer, call.answered_at = answer, now
+    content = {"role": "user", "parts": [call.request_response_part(answer)]}
+    emit(state, now, state.runs[0], content, author="user")
+    if answer.action == "reject":
+        _deny(state, now, call)
+        return
+    call.gate, call.closed = "passed", True
+    try:
+        grant = granted(answer.response, state.budget, call.args["limits"])
+    except (ValueError, KeyError):  # it was checked; a log must be readable all the same
+        grant = NOTHING
+    state.budget_use.granted += grant
+    state.budget_use.turned_away = False
+    held = held_calls(state)
+    for each in held:
+        each.held = None
+    for run in state.runs.at_work():
+        if calls := [each for each in held if each.turn == run.index]:
+            admit(state, run, calls)
+            settle(state, now, run)
+
+
+def _deny(state: InvocationState, now: float, call: CallState) -> None:
+    held = held_calls(state)
+    call.gate, call.closed = "refused", True
+    state.budget_use.denied, state.budget_use.turned_away = True, bool(held)
+    for each in held:
+        turn_away(each, each.held or "")
+        settle(state, now, state.runs[each.turn])

@@ -1,0 +1,258 @@
+"""Count what an invocation uses, with the agents that it calls, and decide what an exhausted budget allows.
+
+Each reply, call and result counts once, when it is recorded. Only wall time depends on when entries were applied;
+nothing that a model sees follows from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from waystation.core import responses
+from waystation.core.activity_io import ModelReply, Phase, ToolOutcome
+from waystation.core.budget import MEASURES, NOTHING_SPENT, Grant, Policy, Spent, Usage, Used
+from waystation.core.call import CallState
+from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
+
+MIN_WALL_S = 0.001
+"""Wall time of an agent that is called when none is left: it makes one call and wraps up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an agent's model may be called."""
+
+    kind: Literal["go", "hold", "wrap_up", "stop"]
+    """`hold`: not now, or, when nothing else is in flight, not at all."""
+    reason: str | None = None
+
+
+def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdict:
+    """Return whether an agent that is due an activity in `phase` may have it; only models are bounded."""
+    if phase == "leave" or run.shape.kind != "llm":
+        return Verdict("go")
+    found = exhausted(state)
+    if not found:
+        return Verdict("hold" if state.budget_use.shares and exhausted(state, reserved=True) else "go")
+    policies = {limit: policy_of(state, limit) for limit in found}
+    for limit, policy in policies.items():
+        if policy == "stop":
+            return Verdict("stop", found[limit])
+    if "ask" in policies.values():
+        return Verdict("hold")
+    reason = next(iter(found.values()))
+    parent = state.runs[run.parent] if run.parent is not None else None
+    begins = not run.entered and not (parent and parent.shape.kind == "llm")
+    if begins or run.wrapped or any(state.calls[call_id].waiting for call_id in run.open):
+        return Verdict("hold", reason)
+    return Verdict("wrap_up", reason)
+
+
+def is_working(state: InvocationState) -> bool:
+    """Whether a model or a tool is at work, or about to be."""
+    for run in state.runs.at_work():
+        if run.in_flight is not None or any(call.performing and not call.held for call in state.batch(run)):
+            return True
+        if (phase := next_phase(state, run)) and verdict(state, run, phase).kind != "hold":
+            return True
+    return False
+
+
+def model_calls(state: InvocationState) -> int:
+    """Return how many model calls count against the budget, those in flight included."""
+    asked = map(state.runs.__getitem__, state.runs.asked.values())
+    in_flight = sum(run.shape.kind == "llm" and run.phase_in_flight != "leave" for run in asked)
+    return state.budget_use.spent.model_calls + in_flight
+
+
+# Exhausted limits.
+
+
+def policy_of(state: InvocationState, limit: str) -> Policy:
+    """Return what happens when a limit is reached."""
+    policy, use = state.budget.policy(limit), state.budget_use
+    unknown = limit == "max_cost" and use.spent.unpriced
+    # More money would not tell what a model costs.
+    return "wrap_up" if policy == "ask" and (use.denied or unknown) else policy
+
+
+def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
+    """Return the limits that are reached, each with its reason; `reserved` includes what called agents may use."""
+    limits, use, found = state.budget.limits(), state.budget_use, dict[str, str]()
+    for limit, value in limits.items():
+        if limit == "max_tool_calls":
+            reached = use.turned_away or any(call.held == reason_of(limit, value) for call in held_calls(state))
+        elif limit == "max_wall_s":
+            reached = use.timed and use.working_s >= value
+        else:
+            reached = _used(state, limit, reserved=reserved) >= value
+        if reached:
+            found[limit] = reason_of(limit, value)
+    if "max_cost" in limits and use.spent.unpriced:
+        names = ", ".join(map(repr, use.spent.unpriced))
+        found["max_cost"] = f"max_cost: what {names} costs is not known; give it a row in `prices`"
+    return found
+
+
+def held_calls(state: InvocationState) -> list[CallState]:
+    """Return the calls that are held while a person is asked for more."""
+    return [call for run in state.runs.at_work() for call in state.batch(run) if call.held and call.outcome is None]
+
+
+def reason_of(limit: str, value: float) -> str:
+    """Return why a limit stops an agent."""
+    return f"{limit}: the limit of {int(value) if value == int(value) else value} {MEASURES[limit][1]} is used up"
+
+
+def _used(state: InvocationState, limit: str, *, reserved: bool) -> float:
+    spent = state.budget_use.spent
+    used: float = model_calls(state) if limit == "max_llm_calls" else getattr(spent, MEASURES[limit][0])
+    if reserved and not _as_in_adk(state, limit):
+        used += sum(getattr(share.budget, limit) or 0 for share in state.budget_use.shares.values())
+    return used
+
+
+def _as_in_adk(state: InvocationState, limit: str) -> bool:
+    """Whether a limit stops only its own invocation, as ADK's does."""
+    return limit == "max_llm_calls" and state.budget.on_exhausted is None
+
+
+# Counting.
+
+
+def tick(state: InvocationState, now: float) -> None:
+    """Count the time up to `now` if something was in flight."""
+    use = state.budget_use
+    if use.working_since is not None:
+        use.working_s += max(now - use.working_since, 0.0)
+    use.working_since = now
+
+
+def rest(state: InvocationState, now: float) -> None:
+    """Note since when something is in flight; called agents count their own time."""
+    state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
+
+
+def _takes_time(state: InvocationState, run: AgentRun) -> bool:
+    # A call that performs does not wait at its gate.
+    shares = state.budget_use.shares
+    return run.in_flight is not None or any(
+        call.performing and not call.held and call.id not in shares for call in state.batch(run)
+    )
+
+
+def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, reply: ModelReply) -> None:
+    """Count what a model used."""
+    use, outcome = state.budget_use, state.outcome
+    called = run.asks_model(phase, reply) and not run.over
+    if run.wrapping:
+        use.wrapped_up = use.wrapped_up or reply.wrap_up or "the budget is used up"
+    calls = max(reply.attempt, 1) if called else reply.attempt
+    use.spent += Spent(model_calls=calls) + _tokens(state, reply.usage, reply.model, reply.model_version)
+    outcome.usage += reply.usage
+    if reply.compaction and reply.compaction.usage:
+        summary = reply.compaction
+        use.spent += Spent(model_calls=1) + _tokens(state, summary.usage, summary.model)
+        outcome.usage += summary.usage
+
+
+def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> Spent:
+    """Return what tokens of a model with these names add."""
+    total = usage.total if usage else 0
+    if not (usage and total):
+        return NOTHING_SPENT
+    if not state.budget.prices:
+        return Spent(total_tokens=total)
+    known = [name for name in names if name]
+    if price := state.budget.price(known):
+        return Spent(total_tokens=total, cost=price.of(usage))
+    return Spent(total_tokens=total, unpriced=(known[0] if known else "a model without a name",))
+
+
+def count_child(state: InvocationState, function_call_id: str, spent: Spent, granted: Grant) -> None:
+    """Count what a called agent used."""
+    use = state.budget_use
+    share = use.shares.pop(function_call_id, None)
+    use.spent += spent.model_copy(update={"working_s": 0.0})
+    if share:
+        # It may have worked beside others, whose time is counted already.
+        use.working_s += max(spent.working_s - (use.working_s - share.working_s), 0.0)
+    use.granted += granted
+
+
+def count_lost(state: InvocationState, function_call_id: str, used: Used | None) -> None:
+    """Count what a called agent used before it was lost: its whole share when nobody knows."""
+    if used:
+        count_child(state, function_call_id, used.spent, used.granted)
+    elif share := state.budget_use.shares.pop(function_call_id, None):
+        lost = {
+            MEASURES[limit][0]: value
+            for limit, value in share.budget.limits().items()
+            if limit != "max_wall_s" and not _as_in_adk(state, limit)
+        }
+        state.budget_use.spent += Spent.model_validate(lost)
+
+
+# Admitting calls.
+
+
+def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) -> None:
+    """Refuse the calls for which the budget has no room, or hold them while a person is asked; count the others."""
+    use = state.budget_use
+    if run.wrapping:
+        for call in called:
+            turn_away(call, "the agent was told to wrap up")
+        return
+    # Agents last: they share what is left.
+    agents = [call for call in called if call.call.kind == "agent"]
+    peers = (each for each in state.runs.at_work() if each is not run and each.shape.kind == "llm")
+    claimants = len(agents) + sum(not each.children for each in peers)
+    for call in (*(call for call in called if call.call.kind in ("function", "long_running")), *agents):
+        if room := _no_room(state, call):
+            limit, reason, for_good = room
+            if for_good and policy_of(state, limit) == "ask":
+                call.held = reason
+            else:
+                use.turned_away = use.turned_away or (for_good and limit == "max_tool_calls")
+                turn_away(call, reason)
+            continue
+        use.spent += Spent(tool_calls=1)
+        if call.call.kind == "agent":
+            _reserve(state, call, claimants - agents.index(call))
+
+
+def turn_away(call: CallState, reason: str) -> None:
+    """Close a call for which the budget has no room."""
+    call.held = None
+    if call.gate == "waiting":
+        call.gate = "refused"
+    response = responses.over_budget(call, reason)
+    call.close(response)
+    call.outcome = ToolOutcome(function_call_id=call.id, response=response, error_type="BudgetExhausted")
+
+
+def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] | None:
+    """Return the limit that has no room for a call, its reason, and whether no called agent can make room."""
+    tools = state.budget.limits().get("max_tool_calls")
+    if tools is not None and _used(state, "max_tool_calls", reserved=True) >= tools:
+        for_good = _used(state, "max_tool_calls", reserved=False) >= tools
+        return "max_tool_calls", reason_of("max_tool_calls", tools), for_good
+    if call.call.kind == "agent":
+        for limit, reason in exhausted(state, reserved=True).items():
+            if limit not in ("max_wall_s", "max_tool_calls") and not _as_in_adk(state, limit):
+                return limit, reason, limit in exhausted(state)
+    return None
+
+
+def _reserve(state: InvocationState, call: CallState, claimants: int) -> None:
+    """Reserve, for a called agent, its share of what is left."""
+    budget, use, share = state.budget, state.budget_use, dict[str, float | int]()
+    for limit, value in budget.limits().items():
+        if limit == "max_wall_s":
+            share[limit] = max(value - use.working_s, MIN_WALL_S)
+            continue
+        left = value - _used(state, limit, reserved=True)
+        least = 0 if limit == "max_tool_calls" else 1
+        share[limit] = left / claimants if limit == "max_cost" else max(int(left) // claimants, least)
+    use.shares[call.id] = Share(budget.model_copy(update=share), use.working_s)

@@ -1,0 +1,232 @@
+"""The activities of the engine, one row each: what they take and return, and which log entry follows.
+
+Workflows schedule by these rows, workers serve them, and readers turn results into the same entries as workflows do.
+Nothing here raises on what a history holds: an unreadable result counts as a loss.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
+from waystation.core.approval.notification import NoticeReport, NotifyInput
+from waystation.core.approval.verification import Review, ReviewInput
+from waystation.core.conversation.event import parts_of
+from waystation.core.log.entry import (
+    AnswerReviewed,
+    Body,
+    CallLost,
+    CallReturned,
+    ChildReturned,
+    Failure,
+    ForkRefused,
+    ModelLost,
+    ModelReplied,
+    Notified,
+    ScopesTold,
+)
+from waystation.core.log.entry_ref import (
+    CallRef,
+    EntryRef,
+    LifecycleRef,
+    ModelReplyRef,
+    NotificationRef,
+    ScopeFlushRef,
+    VerificationRef,
+)
+from waystation.core.log.fork import TakenOver
+from waystation.core.log.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
+from waystation.core.payload import Recorded, decode
+from waystation.core.scope import ScopeDelivery, ScopeReport
+from waystation.core.session import Collected, CollectInput, KeptTranscript, SessionArchiveInput
+from waystation.core.wire import InvocationResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultKind:
+    """How a result becomes a log entry."""
+
+    result: type[Recorded]
+    what: str
+    """Names the result in the error when it cannot be read."""
+    entry: Callable[[Any, Any], Body]
+    """Makes the entry from reference and result; raises ValueError when the result contradicts itself."""
+    lost: Callable[[Any, Failure], Body]
+    """Makes the entry when there is no result."""
+
+    def to_entry(self, ref: EntryRef, result: bytes | Failure) -> Body:
+        """Return the entry for a result, or for the failure that there is instead."""
+        if isinstance(result, Failure):
+            return self.lost(ref, result)
+        try:
+            return self.entry(ref, self.result.model_validate(decode(result)))
+        except ValueError:
+            message = f"The recorded {self.what} cannot be read."
+            return self.lost(ref, Failure(kind="error", error_type="EngineFault", message=message))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineActivity:
+    """One activity of the engine. Timeouts and retries are the field of `WorkflowSettings` with the same key."""
+
+    name: str
+    """The activity type; it never changes."""
+    input: type[Recorded]
+    result: type[Recorded]
+    settings: str
+    """Field of `WorkflowSettings`."""
+    abandoned: bool = False
+    """A cancelled workflow does not cancel it."""
+    entry: ResultKind | None = None
+    """None: its result is not part of the log."""
+
+
+def _model_reply(ref: ModelReplyRef, reply: ModelReply) -> ModelReplied:
+    if len(parts_of(reply.content, "functionCall")) != len(reply.calls):
+        raise ValueError("calls without annotation")
+    return ModelReplied(ref.number, reply)
+
+
+def _tool_outcome(ref: CallRef, outcome: ToolOutcome) -> CallReturned:
+    if outcome.function_call_id != ref.function_call_id:
+        outcome = outcome.model_copy(update={"function_call_id": ref.function_call_id})
+    return CallReturned(outcome, ref.run)
+
+
+def _child_outcome(ref: CallRef, outcome: ChildOutcome) -> ChildReturned | CallLost:
+    if outcome.failure:
+        return CallLost(ref.function_call_id, outcome.failure)
+    return ChildReturned(ref.function_call_id, InvocationResult.model_validate(outcome.result))
+
+
+def _lost_call(ref: CallRef, failure: Failure) -> CallLost:
+    return CallLost(ref.function_call_id, failure, ref.run)
+
+
+def _lost_verification(ref: VerificationRef, failure: Failure) -> AnswerReviewed:
+    why = f": {failure.message}" if failure.message else f" ({failure.error_type or failure.kind})."
+    message = f"The answer could not be looked into{why} It may be sent again."
+    return AnswerReviewed(str(ref.message), Review(refused="NotAllowed", message=message))
+
+
+def _notified(ref: NotificationRef, report: NoticeReport) -> Notified:
+    return Notified(ref.function_call_id, ref.occasion, report)
+
+
+MODEL_REPLY = ResultKind(
+    result=ModelReply,
+    what="reply of the model",
+    entry=_model_reply,
+    lost=lambda ref, failure: ModelLost(ref.number, failure),
+)
+TOOL_OUTCOME = ResultKind(result=ToolOutcome, what="outcome of the tool", entry=_tool_outcome, lost=_lost_call)
+CHILD_OUTCOME = ResultKind(result=ChildOutcome, what="result of the agent", entry=_child_outcome, lost=_lost_call)
+CHILD_RESULT = ResultKind(
+    result=InvocationResult,
+    what="result of the agent",
+    entry=lambda ref, result: ChildReturned(ref.function_call_id, result),
+    lost=_lost_call,
+)
+SCOPE_REPORT = ResultKind(
+    result=ScopeReport,
+    what="report on state",
+    entry=lambda ref, report: ScopesTold(ref.last, report.refused),
+    lost=lambda ref, failure: ScopesTold(ref.last, failure=failure),
+)
+VERIFICATION = ResultKind(
+    result=Review,
+    what="review of the answer",
+    entry=lambda ref, review: AnswerReviewed(str(ref.message), review),
+    lost=_lost_verification,
+)
+NOTICE_REPORT = ResultKind(
+    result=NoticeReport,
+    what="report on a notice",
+    entry=_notified,
+    lost=lambda ref, failure: _notified(ref, NoticeReport(failed={"": failure.error_type or failure.kind})),
+)
+TAKE_OVER_RESULT = ResultKind(
+    result=TakenOver,
+    what="history of the source",
+    # What is taken over is the next run's; an entry is made only of what cannot be.
+    entry=lambda ref, taken: ForkRefused(Failure(kind="error", error_type="EngineFault")),
+    lost=lambda ref, failure: ForkRefused(failure),
+)
+
+MODEL = EngineActivity(name="call_model", input=ModelCallInput, result=ModelReply, settings="model", entry=MODEL_REPLY)
+FLUSH_SCOPES = EngineActivity(
+    name="apply_scopes", input=ScopeDelivery, result=ScopeReport, settings="deliver_scopes", entry=SCOPE_REPORT
+)
+CHILD = EngineActivity(
+    name="child_outcome", input=ChildInput, result=ChildOutcome, settings="child_outcome", entry=CHILD_OUTCOME
+)
+VERIFY = EngineActivity(name="review_answer", input=ReviewInput, result=Review, settings="review", entry=VERIFICATION)
+# Approvers should learn of the end of an invocation, too.
+NOTIFY = EngineActivity(
+    name="notify", input=NotifyInput, result=NoticeReport, settings="notify", abandoned=True, entry=NOTICE_REPORT
+)
+TAKE_OVER = EngineActivity(
+    name="take_over",
+    input=Position,
+    result=TakenOver,
+    settings="take_over",
+    abandoned=True,
+    entry=TAKE_OVER_RESULT,
+)
+ARCHIVE = EngineActivity(name="archive", input=ArchiveInput, result=Archived, settings="archive", abandoned=True)
+COLLECT = EngineActivity(name="collect", input=CollectInput, result=Collected, settings="collect")
+ARCHIVE_SESSION = EngineActivity(
+    name="archive_session", input=SessionArchiveInput, result=KeptTranscript, settings="archive_session"
+)
+ENGINE_ACTIVITIES = {
+    activity.name: activity
+    for activity in (MODEL, FLUSH_SCOPES, CHILD, VERIFY, NOTIFY, TAKE_OVER, ARCHIVE, COLLECT, ARCHIVE_SESSION)
+}
+"""By activity type. Every other type is a tool's, named `<agent>.<tool>`, with `ToolCallInput` and `ToolOutcome`."""
+
+
+def io_types(activity_type: str) -> tuple[type[Recorded], type[Recorded]]:
+    """Return the types of an activity's input and result."""
+    row = ENGINE_ACTIVITIES.get(activity_type)
+    return (row.input, row.result) if row else (ToolCallInput, ToolOutcome)
+
+
+def kind_of(ref: EntryRef) -> ResultKind:
+    """Return the kind of the result that a reference names; for a call, that of a tool.
+
+    Raises:
+        ValueError: It names no result.
+    """
+    match ref:
+        case ModelReplyRef():
+            return MODEL_REPLY
+        case CallRef():
+            return TOOL_OUTCOME
+        case ScopeFlushRef():
+            return SCOPE_REPORT
+        case VerificationRef():
+            return VERIFICATION
+        case NotificationRef():
+            return NOTICE_REPORT
+        case LifecycleRef("fork"):
+            return TAKE_OVER_RESULT
+        case _:
+            raise ValueError(f"{str(ref)!r} does not name a result.")
+
+
+def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
+    """Return the reference of a result with the attempt that made it.
+
+    A process that made another attempt's result must not take its own for it.
+    """
+    match ref, body:
+        case ModelReplyRef(), ModelReplied():
+            return replace(ref, attempt=body.reply.mark)
+        case CallRef(), CallReturned():
+            return replace(ref, attempt=body.outcome.mark)
+        case VerificationRef(), AnswerReviewed():
+            return replace(ref, attempt=body.review.mark, refused=body.refused is not None)
+        case NotificationRef(), Notified():
+            return replace(ref, attempt=body.report.mark)
+        case _:
+            return ref

@@ -1,0 +1,207 @@
+"""References to log entries: they name where in the history an entry originated.
+
+Commands list the references of the entries that were applied before them, never content. A reference without its
+attempt is the id of the activity whose result it names.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleRef:
+    """The input, a request to cancel, the end, or what a fork takes over."""
+
+    name: Literal["start", "cancel", "end", "fork"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+START, CANCEL, END, FORK = (LifecycleRef(name) for name in ("start", "cancel", "end", "fork"))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCallRef:
+    """A model activity was scheduled."""
+
+    number: int
+    turn: int = 0
+    """Index of the agent run."""
+    wrap_up: bool = False
+
+    def __str__(self) -> str:
+        return f">{self.number}{f'@{self.turn}' if self.turn else ''}{'^' if self.wrap_up else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplyRef:
+    """The result of a model activity."""
+
+    number: int
+    attempt: str = ""
+    """Tells the attempts of an activity apart, here and below."""
+
+    def __str__(self) -> str:
+        return _join(f"m{self.number}", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRef:
+    """The result of a tool activity or of a called agent."""
+
+    function_call_id: str
+    run: int = 0
+    """How often the call had returned before."""
+    attempt: str = ""
+
+    def __str__(self) -> str:
+        return _join(f"{self.function_call_id}~{self.run}" if self.run else self.function_call_id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRef:
+    """A signal, or an accepted update, counted separately in the order of arrival."""
+
+    channel: Literal["s", "u"]
+    number: int
+    verdict: Literal["", "!", "?"] = ""
+    """`!`: ignored, so that readers need not judge again; `?`: to be verified first."""
+
+    def __str__(self) -> str:
+        return f"{self.channel}{self.number}{self.verdict}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRef:
+    """The result of verifying the answer in a message."""
+
+    message: MessageRef
+    attempt: str = ""
+    refused: bool = False
+
+    def __str__(self) -> str:
+        return _join(f"r:{self.message}", self.attempt) + ("!" if self.refused else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineRef:
+    """A deadline passed without an answer."""
+
+    function_call_id: str
+
+    def __str__(self) -> str:
+        return f"x:{self.function_call_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderRef:
+    """A reminder or an escalation is due."""
+
+    function_call_id: str
+    wait: int
+    """Ordinal of the wait; a call can wait more than once."""
+    number: int
+
+    def __str__(self) -> str:
+        return f"n:{self.function_call_id}.{self.wait}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationRef:
+    """Approvers were notified."""
+
+    function_call_id: str
+    wait: int
+    occasion: str
+    attempt: str = ""
+
+    def __str__(self) -> str:
+        return _join(f"t:{self.function_call_id}.{self.wait}.{self.occasion}", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeFlushRef:
+    """Writes to `user:` and `app:` state, up to an event, were delivered."""
+
+    last: int
+
+    def __str__(self) -> str:
+        return f"d:{self.last}"
+
+
+EntryRef: TypeAlias = (
+    LifecycleRef
+    | ModelCallRef
+    | ModelReplyRef
+    | CallRef
+    | MessageRef
+    | VerificationRef
+    | DeadlineRef
+    | ReminderRef
+    | NotificationRef
+    | ScopeFlushRef
+)
+
+_ATTEMPT = r"(?:\.(?P<attempt>.+?))?"
+_WAIT = r"(?P<function_call_id>[^.]+)\.(?P<wait>\d+)\."
+_PATTERNS: dict[type[Any], re.Pattern[str]] = {
+    kind: re.compile(pattern, re.DOTALL)
+    for kind, pattern in {
+        LifecycleRef: r"(?P<name>start|cancel|end|fork)",
+        ModelCallRef: r">(?P<number>\d+)(?:@(?P<turn>\d+))?(?P<wrap_up>\^)?",
+        ModelReplyRef: rf"m(?P<number>\d+){_ATTEMPT}",
+        MessageRef: r"(?P<channel>[su])(?P<number>\d+)(?P<verdict>[!?])?",
+        VerificationRef: rf"r:(?P<message>[su]\d+){_ATTEMPT}(?P<refused>!)?",
+        DeadlineRef: r"x:(?P<function_call_id>.+)",
+        ReminderRef: rf"n:{_WAIT}(?P<number>\d+)",
+        NotificationRef: rf"t:{_WAIT}(?P<occasion>[^.]+){_ATTEMPT}",
+        ScopeFlushRef: r"d:(?P<last>-?\d+)",
+        CallRef: rf"(?P<function_call_id>[^.~:!?>]+)(?:~(?P<run>\d+))?{_ATTEMPT}",
+    }.items()
+}
+
+
+def parse_ref(text: str) -> EntryRef:
+    """Parse a reference, or the id of an activity whose result is an entry.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    for kind, pattern in _PATTERNS.items():
+        if match := pattern.fullmatch(text):
+            ref: EntryRef = kind(**{name: _FIELDS.get(name, str)(value) for name, value in match.groupdict("").items()})
+            return ref
+    raise ValueError(f"{text!r} is not a reference to a log entry.")
+
+
+def without_verdict(ref: EntryRef) -> EntryRef:
+    """Return the reference by which a source is known before its answer was judged."""
+    match ref:
+        case MessageRef(verdict="!" | "?"):
+            return replace(ref, verdict="")
+        case VerificationRef(refused=True):
+            return replace(ref, refused=False)
+        case _:
+            return ref
+
+
+def _int(text: str) -> int:
+    return int(text or 0)
+
+
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("number", "turn", "run", "wait", "last"), _int),
+    **dict.fromkeys(("wrap_up", "refused"), bool),
+    "message": parse_ref,
+}
+
+
+def _join(activity_id: str, attempt: str) -> str:
+    return f"{activity_id}.{attempt}" if attempt else activity_id
+
+
+def call_id_of(activity_id: str) -> str:
+    """Return the id of the function call that an activity carries out."""
+    return activity_id.partition(".")[0].partition("~")[0]

@@ -1,0 +1,205 @@
+"""What an invocation takes over of another one: the entries up to an event, made its own.
+
+Nothing that is taken over happens again, and nothing in it lets anything happen: what people decided on calls that had
+not run by then, and what they allowed to run unasked, was decided for the other invocation. Those calls wait again.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from waystation.core import ids
+from waystation.core.activity_io import ModelReply, ToolOutcome
+from waystation.core.errors import InvalidInput
+from waystation.core.log.entry import (
+    AnswerCounted,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    CallReturned,
+    CancelRequested,
+    ChildReturned,
+    DeadlinePassed,
+    Ended,
+    Entry,
+    ForkRefused,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    ScopesTold,
+)
+from waystation.core.log.entry_ref import CallRef, MessageRef, ScopeFlushRef, without_verdict
+from waystation.core.log.log import Log
+from waystation.core.log.snapshot import SegmentRef, Snapshot
+from waystation.core.payload import JsonObject, Recorded
+from waystation.core.wire import Fork, InvocationInput
+
+TAKE_OVER_ACTIVITY = "take_over"
+GIVEN = "given"
+"""Marks results that a fork was started with."""
+SAME = ("agent", "app", "user_id", "session_id")
+"""What a fork has in common with its source, so that nobody reads another's conversation by it."""
+
+
+class TakenOver(Recorded):
+    """What the activity reports that reads the source."""
+
+    input: JsonObject
+    """With which the invocation goes on: an `InvocationInput`."""
+    snapshot: Snapshot
+    segments: tuple[SegmentRef, ...] = ()
+    tail: tuple[JsonObject, ...] = ()
+    """The entries, when they are small; else they are in the segment."""
+    signals: int = 0
+    """How many signals the entries are numbered up to."""
+    updates: int = 0
+    search_attributes: bool = False
+
+
+def until(log: Log, event: int) -> Log:
+    """Return a whole log as it was right after an event.
+
+    Raises:
+        InvalidInput: There is no such event.
+    """
+    earlier = Log(log.invocation_id)
+    for entry in log.entries:
+        if earlier.state.event_count >= event:
+            break
+        earlier.append(entry.ref, entry.time, entry.body)
+    if earlier.state.event_count < event:
+        raise InvalidInput(f"{log.invocation_id!r} has {earlier.state.event_count} events; there is no event {event}.")
+    return earlier
+
+
+def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
+    """Return the entries of an invocation that was started as a fork with `given`.
+
+    Their times are moved, so that the last of them is now: what waits has as much time left as it had then.
+
+    Raises:
+        InvalidInput: It cannot be forked so.
+    """
+    if source.state.input is None:
+        raise InvalidInput(f"{source.invocation_id!r} never began; there is nothing to take over.")
+    for name in SAME:
+        theirs, asked = getattr(source.state.input, name), getattr(given, name)
+        if theirs != asked:
+            raise InvalidInput(f"The `{name}` of a fork is that of its source; {asked!r} is not.")
+    if given.state:
+        raise InvalidInput("A fork has the state of its source; leave `state` out.")
+    kept = list(_kept(until(source, fork.event)))
+    shift = now - kept[-1].time
+    entries = [replace(entry, time=entry.time + shift) for entry in kept]
+    started = _input(source.state.input, given)
+    entries[0] = replace(entries[0], body=Began(started))
+    log = Log("").extend(entries)
+    entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
+    if (last := log.state.unflushed()) is not None:
+        # The source tells them, or has told them.
+        entries.append(Entry(ScopeFlushRef(last), now, ScopesTold(last)))
+    home = source.state.input.family or fork.invocation_id
+    # The results are entries from here on.
+    lineage = fork.model_copy(update={"home": home, "entries": len(entries), "results": {}})
+    entries[0] = replace(entries[0], body=Began(started.model_copy(update={"fork": lineage})))
+    return entries
+
+
+def begun(source: Log, given: InvocationInput, now: float) -> Log:
+    """Return the log with which a fork begins that is started with `given`.
+
+    Raises:
+        InvalidInput: As for `taken`.
+    """
+    assert given.fork is not None
+    return Log("").extend(taken(source, given.fork, given, now))
+
+
+def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
+    own = ("message", "metadata", "requester", "streaming", "cut_after")
+    update = {name: getattr(given, name) for name in own} | {"standing": ()}
+    if given.budget != type(given.budget)():
+        update["budget"] = given.budget
+    return source.model_copy(update=update)
+
+
+def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
+    about_to_run = {call.id: call for call in log.state.performing()}
+    if call_id not in about_to_run:
+        those = ", ".join(about_to_run) or "none"
+        raise InvalidInput(f"Call {call_id!r} is not about to run at that event, as a result needs it; {those} is.")
+    run = about_to_run[call_id].run
+    outcome = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN)
+    return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))
+
+
+def _kept(log: Log) -> Iterator[Entry]:
+    """Yield the entries that count for another invocation, too."""
+    lasting = list(_without_end(log))
+    # Judged without the end, which closes whatever is open by then.
+    undecided = set(without_result(Log(log.invocation_id).extend(lasting)))
+    reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
+    submitted: set[str] = set()
+    for entry in lasting:
+        match entry.body:
+            case ModelReplied(number, reply):
+                yield replace(entry, body=ModelReplied(number, _unasked_no_more(reply, undecided)))
+            case AnswerCounted(call_id, answer):
+                if call_id not in undecided or answer.action == "progress":
+                    yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
+            case AnswerSubmitted(call_id, answer):
+                if call_id not in undecided and str(without_verdict(entry.ref)) in reviewed:
+                    submitted.add(str(without_verdict(entry.ref)))
+                    yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
+            case AnswerReviewed(ref) if ref not in submitted:
+                continue
+            case ChildReturned(call_id, result):
+                yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
+            case _:
+                yield entry
+
+
+def without_result(log: Log) -> Iterator[str]:
+    """Yield the ids of calls that have no result, and wait or run."""
+    for call in log.state.calls.values():
+        # What people were asked for more of the budget with is no call that runs.
+        if call.waiting or (call.performing and not ids.is_budget(call.id)):
+            yield call.id
+
+
+def _without_end(log: Log) -> Iterator[Entry]:
+    """Yield the entries without those that end, or fail, an invocation; what failed is tried again."""
+    replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
+    for entry in log.entries:
+        match entry.body:
+            case ModelCalled(number) if number not in replied:
+                continue
+            case CallReturned(outcome) if outcome.fatal:
+                continue
+            case DeadlinePassed(call_id) if _fails(log, call_id):
+                continue
+            case ModelLost() | CancelRequested() | Ended() | ForkRefused():
+                continue
+            case _:
+                yield entry
+
+
+def _fails(log: Log, call_id: str) -> bool:
+    call = log.state.calls.get(ids.requesting_call(call_id))
+    return bool(call and call.policy and call.policy.on_expiry == "fail")
+
+
+def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:
+    """Return a reply whose calls do not run under approvals that were given for calls of another invocation."""
+    if not any(call.standing and call.id in undecided for call in reply.calls):
+        return reply
+    calls = (c.model_copy(update={"standing": None}) if c.id in undecided else c for c in reply.calls)
+    return reply.model_copy(update={"calls": tuple(calls)})
+
+
+def counted(entries: Iterable[Entry]) -> tuple[int, int]:
+    """Return up to which numbers the signals and the updates in some entries are counted."""
+    numbers = {"s": 0, "u": 0}
+    for entry in entries:
+        if isinstance(entry.ref, MessageRef):
+            numbers[entry.ref.channel] = max(numbers[entry.ref.channel], entry.ref.number)
+    return numbers["s"], numbers["u"]

@@ -1,0 +1,199 @@
+"""Apply the results of function calls: performed, refused, closed, merged into events.
+
+Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from waystation.core import responses
+from waystation.core.activity_io import AgentShape, Confirmation, Said, ToolOutcome
+from waystation.core.call import Asked, CallState
+from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions
+from waystation.core.log.agent_runs import begin_run, drop_over, is_busy, subtree
+from waystation.core.log.entry import Failure
+from waystation.core.log.entry_ref import CallRef, ModelReplyRef
+from waystation.core.log.invocation_state import AgentRun, InvocationState, emit
+from waystation.core.payload import JsonObject
+
+
+def apply_outcome(
+    state: InvocationState, now: float, call: CallState | None, outcome: ToolOutcome | None, run_number: int = 0
+) -> None:
+    """Apply the outcome of a call's run; None, and outcomes of earlier runs, are ignored."""
+    if call is None or outcome is None or call.outcome is not None or call.run != run_number:
+        return
+    call.outcome = outcome
+    if outcome.fatal:
+        error_type = outcome.error_type or "ToolFailed"
+        state.outcome.failure = Failure(kind="error", error_type=error_type, message=f"The tool {call.name!r} raised.")
+    run = state.runs[call.turn]
+    if call.call.kind == "agent" and call.call.after and not call.run:
+        call.run_again()
+        return
+    if (asked := _asked(call.id, outcome)) and not call.closed:
+        call.args = call.args if outcome.args is None else outcome.args
+        call.ask(now, *asked)
+        call.response, call.responded = outcome.response, call.asked == "confirmation"
+        if call.id not in run.open:
+            run.open.append(call.id)
+    elif call.call.kind == "long_running" and not outcome.final:
+        call.wait(now)
+        if not call.closed and outcome.response is not None:
+            # Progress that came before the function had returned is newer than what it returned.
+            call.response = outcome.response if call.response is None else call.response
+            call.responded = True
+    elif not call.closed:
+        call.close(outcome.response or {})
+    settle(state, now, run)
+
+
+def refuse(state: InvocationState, call: CallState, response: JsonObject) -> None:
+    """Close a call that a person did not let through; one that has already run keeps its outcome."""
+    if call.gate == "waiting":
+        call.gate = "refused"
+    run = state.runs[call.turn]
+    run.unread = True
+    call.close(response)
+    if call.outcome is None:
+        call.outcome = ToolOutcome(function_call_id=call.id, response=response)
+        if call.id not in run.batch:
+            run.batch.append(call.id)
+    else:
+        run.held.append((call.agent, [call.response_part(response)]))
+
+
+def settle(state: InvocationState, now: float, run: AgentRun) -> None:
+    """Once nothing is carried out, merge new outcomes into one event, then emit held responses."""
+    if is_busy(state, run):
+        return
+    _flush(state, now, run)
+    for author, parts in run.held:
+        emit(state, now, run, {"role": "user", "parts": parts}, author=author)
+    run.held.clear()
+    run.open = [id for id in run.open if (call := state.calls[id]).answerable or call.waiting]
+    if run.closing and all(call.responded for call in state.batch(run)):
+        said, run.closing = run.closing, None
+        say(state, now, run, said)
+        run.unread = False
+
+
+def say(state: InvocationState, now: float, run: AgentRun, said: Said | None) -> None:
+    """Emit what callbacks around an agent said or changed."""
+    if said and (said.content or said.actions):
+        state.session.apply(said.actions)
+        emit_for(state, now, run, said.content, said.actions)
+
+
+def emit_for(
+    state: InvocationState,
+    now: float,
+    run: AgentRun,
+    content: JsonObject | None,
+    actions: EventActions | None,
+    **fields: Any,
+) -> None:
+    """Emit an event of an agent; when it escalates, end the loops around it and its siblings in a parallel agent."""
+    emit(state, now, run, content, actions, **fields)
+    if actions and actions.escalate:
+        _escalate(state, now, run)
+
+
+def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
+    """Ask for confirmations in one event, and for credentials, each of them once, in one more."""
+    for asked in ("credential", "confirmation"):
+        distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
+        asking = list(reversed(distinct.values()))
+        if asking:
+            role, parts = "model" if asked == "confirmation" else "user", [call.request_part() for call in asking]
+            request_ids = tuple(call.request_id for call in asking)
+            emit(state, now, run, {"role": role, "parts": parts}, long_running_tool_ids=request_ids)
+
+
+def seal(state: InvocationState, now: float, run: AgentRun) -> None:
+    """Close whatever is open in an agent run; nobody will answer it."""
+    for call_id in dict.fromkeys((*run.batch, *run.open)):
+        call = state.calls[call_id]
+        if not call.closed:
+            refuse(state, call, responses.sealed(call))
+        call.outcome = call.outcome or ToolOutcome(function_call_id=call.id)
+    run.in_flight = run.phase_in_flight = run.closing = None
+    settle(state, now, run)
+    run.unread = False
+
+
+def credential_key(call: CallState) -> str | None:
+    """Return the key of the credential that a call needs; None for a call that needs none."""
+    if call.asked != "credential" or call.asks is None or not isinstance(call.asks.payload, dict):
+        return None
+    key = call.asks.payload.get("credentialKey")
+    return key if isinstance(key, str) else None
+
+
+def _escalate(state: InvocationState, now: float, run: AgentRun) -> None:
+    child, parent = run, state.runs.by_index.get(-1 if run.parent is None else run.parent)
+    while parent:
+        if parent.shape.kind == "loop":
+            parent.escalated = True
+        elif parent.shape.kind == "parallel" and child is run:
+            for index in parent.children:
+                if index != child.index and not state.runs.is_over(index):
+                    _stop(state, now, state.runs[index])
+        child, parent = parent, state.runs.by_index.get(-1 if parent.parent is None else parent.parent)
+
+
+def _stop(state: InvocationState, now: float, run: AgentRun) -> None:
+    """End an agent run and all runs below it, with whatever is open in them."""
+    for each in subtree(state, run):
+        if each.over:
+            continue
+        if each.in_flight is not None:
+            state.runs.unwanted.add(str(ModelReplyRef(each.in_flight)))
+        performing = (call for call in state.batch(each) if call.performing)
+        state.runs.unwanted.update(str(CallRef(call.id, call.run)) for call in performing)
+        each.over = True  # before it is sealed: what its calls still bring about ends with it
+        seal(state, now, each)
+    drop_over(state)
+
+
+def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
+    fresh = [(call, call.outcome) for call in state.batch(run) if call.outcome is not None and not call.flushed]
+    if not fresh:
+        return
+    parts: list[JsonObject] = []
+    for call, outcome in fresh:
+        call.flushed = True
+        # An answer that came before the function had returned stands; the interim response is outdated.
+        if outcome.response is not None and not (call.answer and call.gate == "none"):
+            parts.append(call.response_part(outcome.response, outcome.parts))
+            parts.extend(outcome.beside)
+    actions = merge_actions([outcome.actions or NO_ACTIONS for _, outcome in fresh])
+    asking = [call for call, _ in fresh if call.gate == "waiting"]
+    first = [call for call in asking if call.asked == "credential" or len(asking) == len(fresh)]
+    state.session.apply(actions)
+    request(state, now, run, first)
+    if parts or actions != NO_ACTIONS:
+        emit_for(state, now, run, {"role": "user", "parts": parts} if parts else None, actions)
+    request(state, now, run, [call for call in asking if call not in first])
+    if actions.transfer_to_agent and not run.over:
+        # The agent that takes over sees the batch; an answer to an earlier call goes to the agent that made that.
+        run.unread = bool(run.held)
+        begin_run(state, _target(actions.transfer_to_agent, [outcome for _, outcome in fresh]), run, run.branch)
+    elif any(call.responded for call, _ in fresh):
+        run.unread = run.unread or not actions.skip_summarization
+
+
+def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
+    """Return what a tool asked for from inside, if it did."""
+    actions = outcome.actions or NO_ACTIONS
+    if config := actions.requested_auth_configs.get(call_id):
+        return "credential", Confirmation(payload=config)
+    if confirmation := actions.requested_tool_confirmations.get(call_id):
+        return "confirmation", Confirmation(hint=confirmation.hint, payload=confirmation.payload)
+    return None
+
+
+def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentShape:
+    """Return the shape of the agent that one of the calls transferred to."""
+    shapes = (outcome.transfer for outcome in reversed(outcomes))
+    return next((shape for shape in shapes if shape and shape.name == name), AgentShape(name=name))

@@ -1,0 +1,274 @@
+"""The log of one invocation: entries in the order in which the workflow applied them, and the state they add up to.
+
+The workflow, the activities and every reader outside build the same log from the same history. The state is a function
+of the entries; nothing is ever taken back, so a reader may follow a log from any index.
+"""
+
+from collections.abc import Iterable
+from typing import Self, assert_never
+
+from waystation.core import ids, responses
+from waystation.core.activity_io import AgentShape
+from waystation.core.approval.remembered import merge_remembered
+from waystation.core.budget import NOTHING, Spent
+from waystation.core.conversation.event import user_content
+from waystation.core.log.agent_runs import begin_run, grow
+from waystation.core.log.answers import (
+    apply_answer,
+    apply_deadline,
+    ask_for_budget,
+    asked_call,
+    close_ask,
+    notify,
+    notify_of_waits,
+)
+from waystation.core.log.budget_use import count_child, count_lost, rest, tick
+from waystation.core.log.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    Body,
+    CallLost,
+    CallReturned,
+    CancelRequested,
+    ChildReturned,
+    DeadlinePassed,
+    Ended,
+    Entry,
+    Failure,
+    ForkRefused,
+    MessageJoined,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    NoticeDue,
+    Notified,
+    Refused,
+    ScopesTold,
+)
+from waystation.core.log.entry_ref import DeadlineRef, EntryRef, ReminderRef, without_verdict
+from waystation.core.log.function_calls import apply_outcome, seal, settle
+from waystation.core.log.invocation_state import InvocationState, emit
+from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
+from waystation.core.payload import JsonObject
+from waystation.core.scope import is_scoped
+from waystation.core.wire import InvocationInput
+
+NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "What was reviewed is no answer to a call of this invocation.")
+MAX_IGNORED_EVENTS = 100
+"""Further ignored answers are counted but get no event of their own, so that a flood stays cheap."""
+
+
+class Log:
+    """Entries, and the state they add up to."""
+
+    def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
+        """`timed` says whether entries come with the workflow's times."""
+        self.state = InvocationState(invocation_id)
+        self.state.budget_use.timed = timed
+        self.entries: list[Entry] = []
+        """Those since `entries_before`."""
+        self.entries_before = 0
+        """How many entries precede them; none, unless the log was restored from a snapshot."""
+
+    @property
+    def invocation_id(self) -> str:
+        """Id of the invocation's workflow."""
+        return self.state.invocation_id
+
+    @property
+    def length(self) -> int:
+        """How many entries there are."""
+        return self.entries_before + len(self.entries)
+
+    def since(self, start: int) -> list[Entry]:
+        """Return the entries from index `start` on, which must not lie before those that the log still has."""
+        assert start >= self.entries_before
+        return self.entries[start - self.entries_before :]
+
+    def refs(self, start: int) -> tuple[str, ...]:
+        """Return the references of the entries from index `start` on."""
+        return tuple(str(entry.ref) for entry in self.since(start))
+
+    def advance(self, now: float) -> None:
+        """Apply every reminder and every deadline that is not after `now`.
+
+        Called before anything else is applied: a late answer is delivered before the timer that already fired.
+        """
+        state = self.state
+        while due := [(call.due, call.id) for call in state.open_calls() if call.due is not None and call.due <= now]:
+            call = state.calls[min(due)[1]]
+            if call.due == call.deadline:
+                self.append(DeadlineRef(call.id), now, DeadlinePassed(call.id))
+            else:
+                self.append(ReminderRef(call.id, call.waits, call.noticed), now, NoticeDue(call.id, call.noticed))
+
+    def record(self, ref: EntryRef, now: float, body: Body) -> None:
+        """Append an entry, after the deadlines that passed before it."""
+        self.advance(now)
+        self.append(ref, now, body)
+
+    def extend(self, entries: Iterable[Entry]) -> Self:
+        """Append entries of another log of the invocation, or of one that it takes over; return the log."""
+        for entry in entries:
+            self.append(entry.ref, entry.time, entry.body)
+        return self
+
+    def append(self, ref: EntryRef, now: float, body: Body) -> None:
+        """Append an entry unchanged."""
+        self.entries.append(Entry(ref, now, body))
+        apply(self.state, ref, now, body)
+
+
+def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None:
+    """Apply one entry to the state."""
+    tick(state, now)
+    _reduce(state, ref, now, body)
+    outcome = state.outcome
+    if not outcome.ended:
+        notify_of_waits(state)
+        grow(state)
+        rest(state, now)
+        if not (outcome.cancelled or outcome.failure or outcome.concluded):
+            ask_for_budget(state, now)
+
+
+def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None:
+    match body:
+        case Began():
+            _begin(state, now, body.input)
+        case Refused():
+            state.outcome.failure = Failure(kind="error", error_type="InvalidInput", message=body.message)
+        case ModelCalled():
+            apply_model_call(state, body)
+        case ModelReplied():
+            apply_reply(state, now, body.number, body.reply)
+        case ModelLost():
+            apply_model_loss(state, body)
+        case CallReturned():
+            apply_outcome(state, now, state.calls.get(body.outcome.function_call_id), body.outcome, body.run)
+        case ChildReturned():
+            _return_child(state, now, body)
+        case CallLost():
+            count_lost(state, body.function_call_id, body.failure.used)
+            call = state.calls.get(body.function_call_id)
+            apply_outcome(state, now, call, responses.lost(call, body.failure) if call else None, body.run)
+        case AnswerCounted():
+            apply_answer(state, now, asked_call(state, now, body.function_call_id), body.answer)
+        case AnswerIgnored():
+            _ignore(state, now, body)
+        case AnswerSubmitted():
+            state.approvals.submitted[str(without_verdict(ref))] = body.answer
+        case AnswerReviewed():
+            _apply_verification(state, now, body)
+        case NoticeDue():
+            _remind(state, body)
+        case Notified():
+            _note_failures(state, now, body)
+        case MessageJoined():
+            _join(state, now, body)
+        case DeadlinePassed():
+            apply_deadline(state, now, asked_call(state, now, body.function_call_id))
+        case ScopesTold():
+            _note_flush(state, now, body)
+        case ForkRefused():
+            state.outcome.failure = body.failure
+        case CancelRequested():
+            state.outcome.cancelled = True
+        case Ended():
+            _end(state, now, body)
+        case _:
+            assert_never(body)
+
+
+def _begin(state: InvocationState, now: float, started: InvocationInput) -> None:
+    state.input = started
+    state.approvals.standing = started.standing
+    state.session.values = dict(started.state)
+    if any(map(is_scoped, started.state)):
+        state.session.scope_writes.append(0)
+    emit(state, now, None, user_content(started.message))
+    begin_run(state, AgentShape(name=started.agent), None, None)
+
+
+def _return_child(state: InvocationState, now: float, body: ChildReturned) -> None:
+    result = body.result
+    state.approvals.standing = merge_remembered(state.approvals.standing, result.standing)
+    state.outcome.usage += result.usage
+    spent = result.spent or Spent(total_tokens=result.usage.total)
+    count_child(state, body.function_call_id, spent, result.granted or NOTHING)
+    call = state.calls.get(body.function_call_id)
+    apply_outcome(state, now, call, responses.of_child(call, result) if call else None)
+
+
+def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
+    state.ignored += 1
+    if state.ignored <= MAX_IGNORED_EVENTS:
+        facts = {"reason": body.reason, "message": body.message}
+        named = {"function_call_id": body.function_call_id, "by": body.by}
+        facts.update({key: value for key, value in named.items() if value})
+        emit(state, now, None, None, custom_metadata={"ignored_answer": facts})
+
+
+def _apply_verification(state: InvocationState, now: float, body: AnswerReviewed) -> None:
+    answer, review = state.approvals.submitted.pop(body.ref, None), body.review
+    if body.refused or answer is None:
+        _ignore(state, now, body.refused or NOT_SUBMITTED)
+        return
+    call = state.calls[ids.requesting_call(answer.function_call_id)]
+    if review.nonce:
+        call.answer_ids[review.nonce] = None
+    apply_answer(state, now, call, review.applied_to(answer), review.who)
+
+
+def _remind(state: InvocationState, body: NoticeDue) -> None:
+    call = state.calls[body.function_call_id]
+    call.noticed = body.number + 1
+    if call.policy:
+        notice = call.policy.notices()[body.number]
+        notify(state, call, "escalation" if notice.escalates else "reminder", notice)
+
+
+def _note_failures(state: InvocationState, now: float, body: Notified) -> None:
+    if body.report.failed:
+        failed: JsonObject = {"function_call_id": body.function_call_id, "occasion": body.occasion}
+        emit(state, now, None, None, custom_metadata={"not_notified": failed | {"channels": body.report.failed}})
+
+
+def _note_flush(state: InvocationState, now: float, flushed: ScopesTold) -> None:
+    state.session.scopes_flushed = max(state.session.scopes_flushed, flushed.last)
+    problems: list[JsonObject] = [refused.model_dump(include={"id", "reason"}) for refused in flushed.refused]
+    if flushed.failure:
+        problems.append({"reason": f"Nobody knows whether it was stored: {flushed.failure.error_type}."})
+    if problems:
+        emit(state, now, None, None, custom_metadata={"state_not_stored": problems})
+
+
+def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
+    parts = user_content(body.message)["parts"]
+    active = reversed(state.runs.at_work())
+    run = next((each for each in active if each.shape.kind == "llm" and not each.spoken_for), None)
+    if run is None:
+        emit(state, now, None, {"role": "user", "parts": parts})
+        return
+    # After what the agent is saying or doing now, which does not take the message into account.
+    run.held.append(("user", parts))
+    run.unread = True
+    settle(state, now, run)
+
+
+def _end(state: InvocationState, now: float, ended: Ended) -> None:
+    outcome, status = state.outcome, ended.status
+    outcome.ended = status
+    close_ask(state)
+    for run in state.runs.at_work():
+        seal(state, now, run)
+    if status == "failed" and outcome.failure:
+        error = outcome.failure.error_type, outcome.failure.message
+    elif status not in ("completed", "failed"):
+        error = f"INVOCATION_{status.upper()}", f"The invocation was {status.replace('_', ' ')}."
+    else:
+        return
+    emit(state, now, None, None, author=state.agent, error_code=error[0], error_message=error[1])

@@ -1,0 +1,123 @@
+"""Apply model calls and their replies."""
+
+from waystation.core.activity_io import Call, ModelReply, ToolOutcome
+from waystation.core.call import CallState
+from waystation.core.conversation.event import parts_of
+from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.budget_use import admit, count_reply
+from waystation.core.log.entry import ModelCalled, ModelLost
+from waystation.core.log.function_calls import emit_for, request, say, settle
+from waystation.core.log.invocation_state import AgentRun, InvocationState, emit
+from waystation.core.payload import JsonObject
+
+
+def apply_model_call(state: InvocationState, called: ModelCalled) -> None:
+    """Note that a model activity was scheduled."""
+    state.steps = max(state.steps, called.number)
+    run = state.runs[called.turn]
+    run.phase_in_flight = next_phase(state, run) or "turn"
+    run.in_flight, run.unread, run.wrapping = called.number, False, called.wrap_up
+    state.runs.asked[called.number] = run.index
+
+
+def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
+    """Fail the invocation, unless the agent was stopped."""
+    index = state.runs.asked.pop(lost.number, None)
+    if index is not None and not state.runs.is_over(index):
+        run = state.runs[index]
+        run.in_flight = run.phase_in_flight = None
+        state.outcome.failure = lost.failure
+
+
+def apply_reply(state: InvocationState, now: float, number: int, reply: ModelReply) -> None:
+    """Apply a model's reply: count it, emit its events and take up its calls."""
+    if (index := state.runs.asked.pop(number, None)) is None:
+        return
+    run, runs, outcome = state.runs[index], state.runs, state.outcome
+    phase, run.in_flight, run.phase_in_flight = run.phase_in_flight, None, None
+    count_reply(state, run, phase, reply)
+    state.approvals.channels = reply.notify or state.approvals.channels
+    if run.over:  # it was stopped in the meantime
+        return
+    if phase == "leave":
+        run.left = True
+        say(state, now, run, reply.after)
+        return
+    if reply.scopes:
+        state.session.underlay(reply.scopes)
+    run.shape = reply.shape or run.shape
+    run.entered = True
+    say(state, now, run, reply.before)
+    run.spoken_for = reply.skipped
+    outcome.concluded = outcome.concluded or reply.ends_invocation
+    if reply.skipped or run.shape.kind != "llm":
+        run.unread = False
+        runs.spoken_for += reply.skipped and run.shape.kind == "llm"
+        return
+    outcome.output = reply.output
+    if run.shape.keeps_turn:
+        runs.next_turn = run.agent
+    run.closing = reply.closing
+    _take_up(state, now, run, number, reply)
+    if run.wrapping:
+        run.wrapping, run.wrapped, run.unread = False, True, False
+
+
+def _take_up(state: InvocationState, now: float, run: AgentRun, number: int, reply: ModelReply) -> None:
+    """Emit the reply and open its calls."""
+    parts = parts_of(reply.content, "functionCall")
+    called = [_call(call, part, now, number, run) for call, part in zip(reply.calls, parts, strict=True)]
+    run.batch = [*(call.id for call in state.batch(run) if call.performing), *(call.id for call in called)]
+    run.calls_made += len(called)
+    state.calls.update((call.id, call) for call in called)
+    admit(state, run, called)
+    run.open.extend(call.id for call in called if call.answerable)
+    _emit_reply(state, now, run, reply, called)
+    request(state, now, run, [call for call in called if call.gate == "waiting"])
+    for call in called:
+        if call.call.standing:
+            under: JsonObject = {"function_call_id": call.id, "action": "standing", "origin": call.call.standing}
+            emit(state, now, None, None, custom_metadata={"approval": under})
+        if call.call.kind == "answered" and not call.closed:
+            call.close(call.call.response or {})
+            call.outcome = ToolOutcome(
+                function_call_id=call.id,
+                response=call.call.response,
+                actions=call.call.actions,
+                transfer=call.call.transfer,
+            )
+    settle(state, now, run)
+
+
+def _emit_reply(state: InvocationState, now: float, run: AgentRun, reply: ModelReply, called: list[CallState]) -> None:
+    state.session.apply(reply.actions)
+    compaction = reply.compaction
+    if compaction and (actions := compaction.actions()):
+        emit(state, now, run, None, actions, author="user", **compaction.fields())
+    long_running = tuple(call.id for call in called if call.call.kind == "long_running" and not call.closed)
+    emit_for(
+        state,
+        now,
+        run,
+        reply.content,
+        reply.actions,
+        long_running_tool_ids=long_running if called else None,
+        finish_reason=reply.finish_reason,
+        error_code=reply.error_code,
+        error_message=reply.error_message,
+        usage_metadata=reply.usage.model_dump(exclude_defaults=True) if reply.usage else None,
+        model_version=reply.model_version,
+        grounding_metadata=reply.grounding_metadata,
+        citation_metadata=reply.citation_metadata,
+        custom_metadata=compaction.failed() if compaction else None,
+    )
+
+
+def _call(call: Call, part: JsonObject, now: float, number: int, run: AgentRun) -> CallState:
+    args = part.get("args") or {} if call.args is None else call.args
+    state = CallState(call=call, name=part.get("name") or "", args=args, agent=run.agent, reply=number, turn=run.index)
+    if call.standing:
+        state.gate = "passed"
+    elif call.confirmation:
+        state.ask(now, "confirmation", call.confirmation)
+    return state

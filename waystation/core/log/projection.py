@@ -1,0 +1,393 @@
+"""Rebuild an invocation's log from its history.
+
+One projection serves the prompt builder, live streams, readers of closed and exported histories, and the debugger. What
+it builds equals what the workflow holds; tests compare the two for every kept history.
+
+A workflow does not apply what arrives in the order of the history: within one workflow task it is given signals and
+updates before results. Every command says explicitly which entries were applied before it (`Position`); only for what
+came after the last command is that rule applied here.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from pydantic import ValidationError
+
+from waystation.core import ids
+from waystation.core.activity_io import Position
+from waystation.core.approval import decision
+from waystation.core.approval.answer import parse_answer
+from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
+from waystation.core.log import incoming
+from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, kind_of, with_attempt
+from waystation.core.log.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Body,
+    CancelRequested,
+    DeadlinePassed,
+    Ended,
+    Failure,
+    ModelCalled,
+    NoticeDue,
+)
+from waystation.core.log.entry_ref import (
+    CANCEL,
+    END,
+    START,
+    CallRef,
+    DeadlineRef,
+    EntryRef,
+    MessageRef,
+    ModelCallRef,
+    ModelReplyRef,
+    ReminderRef,
+    VerificationRef,
+    parse_ref,
+    without_verdict,
+)
+from waystation.core.log.facts import (
+    Abandoned,
+    CancelAsked,
+    Closed,
+    Fact,
+    Lost,
+    NotFound,
+    Returned,
+    Scheduled,
+    Signalled,
+    Started,
+    TaskCompleted,
+    TimerFired,
+    UpdateAccepted,
+)
+from waystation.core.log.incoming import NOT_FOUND, begin_entry, joined
+from waystation.core.log.log import Log
+from waystation.core.log.snapshot import Carried
+from waystation.core.payload import decode
+from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
+
+Message: TypeAlias = Signalled | UpdateAccepted | NotFound
+Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
+"""Makes an entry, with its reference, when it is applied by rule; None only lets deadlines pass."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """One workflow task: when it ran, what it was given, which commands it issued."""
+
+    time: float
+    messages: list[Source]
+    results: list[Source]
+    updates: list[Source] = field(default_factory=list)
+    scheduled: list[Scheduled] = field(default_factory=list)
+    closed: Closed | None = None
+
+
+class Sources:
+    """Entries by reference, as far as a history, or this process, has provided them."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[EntryRef, Body] = {}
+        self._messages: dict[EntryRef, Message] = {}
+        self._counts = {"s": 0, "u": 0}
+
+    def continue_from(self, carried: Carried) -> None:
+        """Count on from where an earlier run ended."""
+        self._counts = {"s": carried.signals, "u": carried.updates}
+
+    def learn(self, fact: Fact) -> EntryRef | None:
+        """Remember what `fact` is the source of; return its reference."""
+        match fact:
+            case Started() if not fact.carried():
+                return self.put(START, begin_entry(fact.payloads, child=fact.child))
+            case Signalled() | UpdateAccepted():
+                channel: Literal["s", "u"] = "s" if isinstance(fact, Signalled) else "u"
+                self._counts[channel] += 1
+                self._messages[message := MessageRef(channel, self._counts[channel])] = fact
+                return message
+            case NotFound(number):
+                self._messages[message := MessageRef("s", number)] = fact
+                return message
+            case Returned() | Lost():
+                ref, body = result_entry(fact)
+                return self.put(with_attempt(ref, body), body)
+            case Abandoned():
+                ref, body = result_entry(Lost(fact.ref, Failure(kind="cancelled")))
+                return self.put(ref, body)
+            case CancelAsked():
+                return self.put(CANCEL, CancelRequested())
+            case _:
+                return None
+
+    def put(self, ref: EntryRef, body: Body) -> EntryRef:
+        """Remember an entry."""
+        self._bodies[ref] = body
+        return ref
+
+    def take(self, ref: EntryRef) -> Body | None:
+        """Return the entry of a reference that a command names; it is not needed again."""
+        if body := self._bodies.pop(ref, None):
+            return body
+        match ref:
+            case VerificationRef():
+                found = self._bodies.pop(without_verdict(ref), None)
+                refused = AnswerIgnored("ignored", "An answer was refused when it was looked into.")
+                return replace(found, refused=refused) if isinstance(found, AnswerReviewed) else None
+            case ModelCallRef():
+                return ModelCalled(ref.number, ref.turn, ref.wrap_up)
+            case DeadlineRef():
+                return DeadlinePassed(ref.function_call_id)
+            case ReminderRef():
+                return NoticeDue(ref.function_call_id, ref.number)
+            case MessageRef() if fact := self._messages.pop(without_verdict(ref), None):
+                if ref.verdict == "!":
+                    return AnswerIgnored("ignored", f"An answer was ignored; {type(fact).__name__}.")
+                return _counted(fact, submitted=ref.verdict == "?")
+            case _:
+                return None
+
+    def decide(self, ref: EntryRef, log: Log, now: float) -> tuple[EntryRef, Body]:
+        """Return the entry for a message of which no command has told yet whether it counted."""
+        assert isinstance(ref, MessageRef)
+        body: Body
+        match fact := self._messages.pop(ref):
+            case UpdateAccepted():
+                body = _counted(fact)
+                call = log.state.calls.get(body.function_call_id) if isinstance(body, AnswerCounted) else None
+                if isinstance(body, AnswerCounted) and call and decision.needs_review(call, body.answer):
+                    body = AnswerSubmitted(call.id, body.answer)
+            case NotFound():
+                body = NOT_FOUND
+            case Signalled():
+                _check_content(fact)
+                body = incoming.decide_signal(log, fact.name, fact.payloads, now)
+        return incoming.judged_ref(ref, body), body
+
+
+def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
+    """Append the entries up to `position`, exactly as the workflow said it applied them; False when a source lacks."""
+    known = log.length - position.at
+    if known < 0:
+        return False
+    for ref in refs_of(position)[known:]:
+        body = sources.take(ref)
+        if body is None:
+            return False
+        log.append(ref, now, body)
+    return True
+
+
+class Projection:
+    """Builds a log from facts, as they come, also beyond the last command."""
+
+    def __init__(self, invocation_id: str, log: Log | None = None) -> None:
+        """`log` holds what earlier runs did, when the facts are those of a run that continues them."""
+        self.log = log or Log(invocation_id)
+        self._sources = Sources()
+        self._applied: set[EntryRef] = set()
+        self._messages: list[Source] = []
+        self._results: list[Source] = []
+        self._task: _Task | None = None
+
+    @property
+    def sources(self) -> Sources:
+        """What is not applied yet."""
+        return self._sources
+
+    def feed(self, facts: Iterable[Fact]) -> None:
+        """Take further facts, in the order of the history.
+
+        Raises:
+            ForeignHistory: They are not Waystation's, or some are missing.
+        """
+        for fact in facts:
+            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Abandoned | Closed):
+                self.flush()
+            ref = self._sources.learn(fact)
+            match fact:
+                case Started() if given := fact.carried():
+                    self._continue(*given)
+                case TaskCompleted():
+                    self._start_task(fact.time)
+                case Scheduled():
+                    self._open_task().scheduled.append(fact)
+                case UpdateAccepted():
+                    self._open_task().updates.append(self._message(ref))
+                case Signalled():
+                    self._messages.append(self._message(ref))
+                case NotFound() | Abandoned():
+                    pass
+                case TimerFired():
+                    self._results.append(lambda _log, _now: None)
+                case Closed():
+                    if self._task is None:  # ended from outside: terminated or timed out
+                        self._start_task(fact.time)
+                    self._open_task().closed = fact
+                    self.flush()
+                case _:
+                    self._results.append(self._entry(ref))
+
+    def _continue(self, started: InvocationInput, carried: Carried) -> None:
+        """Go on with the log of the run before, or, when that was not read, with what is left of it."""
+        self._sources.continue_from(carried)
+        if not self.log.length or (carried.forked and self.log.length != carried.snapshot.entries):
+            self.log = carried.snapshot.restored(self.log.invocation_id, started)
+        elif self.log.length != carried.snapshot.entries:
+            raise ForeignHistory(
+                f"A run of {self.log.invocation_id!r} goes on from entry {carried.snapshot.entries}; the one before it "
+                f"ended at {self.log.length}."
+            )
+
+    def flush(self) -> None:
+        """Apply what the last workflow task did. Call it where the known part of the history ends."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        for scheduled in task.scheduled:
+            self._follow(scheduled, task.time)
+        for source in (*task.messages, *task.updates, *task.results):
+            self._advance(task.time)
+            if made := source(self.log, task.time):
+                self._append(made[0], task.time, made[1])
+        if task.closed and task.closed.status != "continued":
+            self.log.record(END, task.time, Ended(task.closed.status))
+
+    def _start_task(self, time: float) -> None:
+        self._task = _Task(time, self._messages, self._results)
+        self._messages, self._results = [], []
+
+    def _open_task(self) -> _Task:
+        if self._task is None:
+            raise ForeignHistory("The history has a command that no workflow task issued; it is truncated.")
+        return self._task
+
+    def _follow(self, scheduled: Scheduled, now: float) -> None:
+        """Apply what a command says was applied before it."""
+        position = position_of(scheduled)
+        # Those applied by rule may stand in another order, or not be named at all. A worker that replays while it takes
+        # an update is given results of earlier, empty workflow tasks after the update, and what the update brings about
+        # is scheduled in between; on the next replay, and so here, they come before it.
+        for ref in refs_of(position):
+            if without_verdict(ref) in self._applied:
+                continue
+            if isinstance(ref, MessageRef) and ref.verdict == "!":
+                _, body = self._sources.decide(without_verdict(ref), self.log, now)
+            elif (taken := self._sources.take(ref)) is not None:
+                body = _worded(taken, self.log, now)
+            else:
+                raise ForeignHistory(
+                    f"The history lacks the source of {str(ref)!r}; it is truncated, damaged or a newer version's."
+                )
+            self._append(ref, now, body)
+        if scheduled.model:
+            called = _model_call(scheduled)
+            self._advance(now)
+            self._append(ModelCallRef(called.number, called.turn, called.wrap_up), now, called)
+
+    def _advance(self, now: float) -> None:
+        before = self.log.length
+        self.log.advance(now)
+        self._applied.update(entry.ref for entry in self.log.since(before))
+
+    def _append(self, ref: EntryRef, now: float, body: Body) -> None:
+        self._applied.add(without_verdict(ref))
+        self.log.append(ref, now, body)
+
+    def _message(self, ref: EntryRef | None) -> Source:
+        assert ref is not None
+        return lambda log, now: None if ref in self._applied else self._sources.decide(ref, log, now)
+
+    def _entry(self, ref: EntryRef | None) -> Source:
+        assert ref is not None
+
+        def source(log: Log, now: float) -> tuple[EntryRef, Body] | None:
+            body = None if ref in self._applied else self._sources.take(ref)
+            if isinstance(body, AnswerReviewed):
+                body = decision.judge(log, body.ref, body.review, now)
+                return with_attempt(ref, body), body
+            return (ref, body) if body else None
+
+        return source
+
+
+def _worded(body: Body, log: Log, now: float) -> Body:
+    """Return the entry of a refused answer with the reason; a command says only that it was refused."""
+    if isinstance(body, AnswerReviewed) and body.refused:
+        judged = decision.judge(log, body.ref, body.review, now)
+        return judged if judged.refused else body
+    return body
+
+
+def position_of(scheduled: Scheduled) -> Position:
+    """Return what a command says was applied before it.
+
+    Raises:
+        ForeignHistory: The command is not Waystation's.
+    """
+    try:
+        return Position.model_validate(decode(scheduled.data))
+    except (ValidationError, ValueError):
+        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.") from None
+
+
+def refs_of(position: Position) -> list[EntryRef]:
+    """Return the references that a position names.
+
+    Raises:
+        ForeignHistory: One of them is not a reference.
+    """
+    try:
+        return list(map(parse_ref, position.new))
+    except ValueError as error:
+        raise ForeignHistory(f"{error} The history is damaged or a newer version's.") from None
+
+
+def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
+    """Return the entry for the result of an activity or a child, with its reference but for the attempt.
+
+    Raises:
+        ForeignHistory: It is the result of something that Waystation does not schedule.
+    """
+    try:
+        ref = parse_ref(fact.ref)
+        kind = kind_of(ref)
+    except ValueError as error:
+        raise ForeignHistory(f"{error} The history is damaged or a newer version's.") from None
+    if isinstance(fact, Lost):
+        return ref, kind.to_entry(ref, fact.failure)
+    if isinstance(ref, CallRef) and (fact.child or fact.followed):
+        kind = CHILD_OUTCOME if fact.followed else CHILD_RESULT
+    return ref, kind.to_entry(ref, fact.data)
+
+
+def _model_call(scheduled: Scheduled) -> ModelCalled:
+    """Return which model call a command schedules."""
+    params, ref = decode(scheduled.data), parse_ref(scheduled.ref)
+    turn = params.get("turn", 0)
+    if not (isinstance(turn, int) and isinstance(ref, ModelReplyRef)):
+        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.")
+    return ModelCalled(ref.number, turn, params.get("wrap_up") is not None)
+
+
+def _check_content(fact: Signalled) -> None:
+    if fact.lacking:
+        raise StoreFailed("which large payloads are kept", fact.lacking)
+
+
+def _counted(fact: Message, *, submitted: bool = False) -> Body:
+    if isinstance(fact, NotFound):
+        raise ForeignHistory(f"The history says that signal {fact.number} counted, and that it was not found.")
+    if isinstance(fact, Signalled):
+        _check_content(fact)
+    try:
+        if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
+            return joined(fact.payloads)
+        answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
+    except InvalidAnswer as error:
+        raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
+    kind = AnswerSubmitted if submitted else AnswerCounted
+    return kind(ids.requesting_call(answer.function_call_id), answer)

@@ -1,0 +1,208 @@
+"""When a run of an invocation continues as new, and what the next run starts with; how a fork begins.
+
+A run that grows long has its log archived by an activity, in parallel to everything else. Once that is done, the run
+continues as new at the first moment at which no activity is in flight; people and called agents may be waited for. Only
+when it grows much longer is nothing new begun until then. A store that fails costs nothing but a later attempt.
+"""
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from waystation.core import (
+    ARCHIVE,
+    FORK,
+    MAX_IGNORED_EVENTS,
+    MEMO_FORK,
+    TAKE_OVER,
+    AnswerIgnored,
+    Archived,
+    ArchiveInput,
+    CallModel,
+    Carried,
+    Failure,
+    ForkRefused,
+    InvocationInput,
+    JsonObject,
+    MessageRef,
+    Perform,
+    Position,
+    SegmentRef,
+    Snapshot,
+    Step,
+    TakenOver,
+    Wait,
+    decode,
+    encode,
+    entries_to_json,
+    ids,
+)
+from waystation.workflows.engine_activity import execute_engine_activity
+from waystation.workflows.ports import failure_of, raw
+from waystation.workflows.scheduler import LogWriter, Scheduler
+from waystation.workflows.visibility import Visibility
+
+EVENTS = 1_500
+BYTES = 2_000_000
+SIGNALS = 2_000
+UPDATES = 1_000
+"""After so much a run is archived and continues as new. The server ends a run with 51,200 events or 50 MB, and takes no
+more than 10,000 signals or 2,000 updates."""
+PRESSING = 1.5
+"""Times so much, and nothing new is begun before that."""
+AGAIN = 0.25
+"""Times so much, and what was not possible is tried again."""
+INLINE = 64_000
+"""Up to this size, in bytes, the log of a run is carried inline, so that a short one needs no store."""
+MAX_TAIL = 256_000
+"""And what came after the rest was archived."""
+MAX_CARRIED = 1_500_000
+"""The server takes inputs of 2 MB; larger ones would stick the workflow."""
+
+
+class ContinueAsNew:
+    """Decides when a run ends and what the next one starts with."""
+
+    def __init__(
+        self, carried: Carried | None, writer: LogWriter, scheduler: Scheduler, visibility: Visibility
+    ) -> None:
+        self._carried, self._writer, self._scheduler, self._visibility = carried, writer, scheduler, visibility
+        self._before = (carried.signals, carried.updates) if carried else (0, 0)
+        self._segments: tuple[SegmentRef, ...] = carried.segments if carried else ()
+        self._archives = 0
+        self._archiving: asyncio.Task[None] | None = None
+        self._upto: int | None = None
+        """Up to where the log was archived, or found small enough, for the run that is due."""
+        self._not_before = 0.0
+
+    def due(self, step: Step, messages: tuple[int, int], *, complete: bool) -> bool:
+        """Continue as new when the run has grown long enough; return whether nothing new may be begun before that.
+
+        Args:
+            step: What the invocation would do next.
+            messages: How many signals and updates have arrived.
+            complete: Results have arrived, which come last in a workflow task: everything that it brings is there.
+        """
+        state = self._writer.log.state
+        if not isinstance(step, CallModel | Perform | Wait) or state.input is None:
+            return False
+        urgency = self._urgency(state.input, *messages)
+        if not urgency or self._archiving or self._scheduler.background:
+            return False
+        if self._upto is None:
+            self._archiving = asyncio.create_task(self._archive(self._writer.position(), urgency))
+            return False
+        if complete and self._scheduler.only_children():
+            self._continue(state.input, messages, urgency)
+            return False
+        # A called agent that would not outlive the run may take for ever.
+        waits = any(call.call.kind == "agent" and not call.call.detached for call in state.performing())
+        return urgency >= PRESSING and not waits
+
+    def _urgency(self, started: InvocationInput, signals: int, updates: int) -> float:
+        """Return how much of its share of history the run has used up; 0 while it need not continue as new."""
+        info = workflow.info()
+        used = max(
+            info.get_current_history_length() / (started.cut_after or EVENTS),
+            info.get_current_history_size() / BYTES,
+            (signals - self._before[0]) / SIGNALS,
+            (updates - self._before[1]) / UPDATES,
+            PRESSING if info.is_continue_as_new_suggested() else 0.0,
+        )
+        return used if used >= max(1.0, self._not_before) else 0.0
+
+    @property
+    def _since(self) -> int:
+        return sum(each.entries for each in self._segments)
+
+    async def _archive(self, position: Position, urgency: float) -> None:
+        """Put the log into the store; when that fails, it is tried again later."""
+        self._archives += 1
+        params = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
+        with self._writer.guard():
+            try:
+                result = await execute_engine_activity(
+                    ARCHIVE,
+                    params,
+                    activity_id=ids.archive(self._archives),
+                    summary="archives the log before this run is continued as new",
+                )
+                done = Archived.model_validate(decode(result))
+            except ActivityError as error:
+                self._put_off(urgency, failure_of(error).message or type(error).__name__)
+            except ValueError as error:
+                self._put_off(urgency, type(error).__name__)
+            else:
+                self._segments = (*self._segments, done.segment) if done.segment else self._segments
+                self._upto = done.upto
+        self._archiving = None
+        self._scheduler.arrivals += 1
+
+    def _put_off(self, urgency: float, reason: str) -> None:
+        self._upto = None
+        self._not_before = urgency + AGAIN
+        workflow.logger.warning("invocation.not_continued: %s", reason)
+
+    def _continue(self, started: InvocationInput, messages: tuple[int, int], urgency: float) -> None:
+        """End this run and begin the next one; return only when that is not possible now."""
+        tail = self._tail()
+        if len(encode(tail)) > MAX_TAIL:
+            self._upto = None  # too much came since; it is archived, too
+            return
+        carried = Carried(
+            run_id=workflow.info().run_id,
+            snapshot=Snapshot.of(self._writer.log),
+            signals=messages[0],
+            updates=messages[1],
+            segments=self._segments,
+            tail=tuple(tail),
+            children=self._scheduler.children,
+            search_attributes=self._visibility.registered,
+            posted=self._visibility.published,
+        )
+        data = carried.input(started)
+        if len(data) > MAX_CARRIED:
+            text = f"state and open calls are {len(data)} bytes; at most {MAX_CARRIED} can be carried over."
+            self._put_off(urgency, text)
+            return
+        workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
+
+    def _tail(self) -> list[JsonObject]:
+        """Return the entries after the last segment; those of earlier runs, if any, were carried inline."""
+        log, since = self._writer.log, self._since
+        own = entries_to_json(log.since(max(since, log.entries_before)))
+        return [*self._carried.tail, *own] if self._carried and since < log.entries_before else own
+
+
+async def take_over(writer: LogWriter) -> ForkRefused:
+    """Continue a fork as new with what it takes over of its source; return only when that cannot be had.
+
+    The log holds only what strangers have sent in the meantime; as much of it as is shown is taken along.
+    """
+    try:
+        result = await execute_engine_activity(
+            TAKE_OVER, writer.position(), activity_id=str(FORK), summary="reads what this fork takes over"
+        )
+        taken = TakenOver.model_validate(decode(result))
+        started = InvocationInput.model_validate(taken.input)
+    except ActivityError as error:
+        return ForkRefused(failure_of(error))
+    except ValueError:
+        return ForkRefused(Failure(kind="error", error_type="EngineFault"))
+    info = workflow.info()
+    own = taken.snapshot.restored(info.workflow_id, started)
+    sent = [entry for entry in writer.log.entries if isinstance(entry.body, AnswerIgnored)]
+    for number, entry in enumerate(sent[:MAX_IGNORED_EVENTS], taken.signals + 1):
+        own.append(MessageRef("s", number, "!"), entry.time, entry.body)
+    carried = Carried(
+        run_id=info.run_id,
+        snapshot=Snapshot.of(own),
+        signals=taken.signals + len(sent),
+        updates=taken.updates,
+        segments=taken.segments,
+        tail=(*taken.tail, *entries_to_json(own.entries)),
+        search_attributes=taken.search_attributes,
+        forked=True,
+    )
+    workflow.continue_as_new(raw(carried.input(started)), memo={MEMO_FORK: started.fork.memo()} if started.fork else {})

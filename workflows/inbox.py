@@ -1,0 +1,138 @@
+"""Messages on their way in, and refusals on their way out."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from waystation.core import (
+    NOT_FOUND,
+    AnswerCounted,
+    AnswerRefused,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    Carried,
+    InvalidAnswer,
+    InvalidInput,
+    JsonObject,
+    MessageRef,
+    Refused,
+    SessionMessage,
+    SessionRefused,
+    ids,
+    parse_answer,
+    parse_message,
+)
+from waystation.core.approval import decision
+from waystation.core.log import incoming
+from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, result_of, signal_data
+from waystation.workflows.scheduler import LogWriter, Scheduler
+
+NEXT_TASK_S = 0.001
+Refusal = TypeVar("Refusal", AnswerRefused, SessionRefused, InvalidInput)
+
+
+class Inbox:
+    """Turns the signals and updates of an invocation into log entries."""
+
+    def __init__(self, writer: LogWriter, scheduler: Scheduler, carried: Carried | None) -> None:
+        self._writer, self._scheduler = writer, scheduler
+        self.signals, self.updates = (carried.signals, carried.updates) if carried else (0, 0)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many signals and updates have arrived in the invocation."""
+        return self.signals, self.updates
+
+    def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
+        """Record any signal. What is not a good answer is recorded as ignored."""
+        with self._writer.guard():
+            self.signals += 1
+            log = self._writer.log
+            log.advance(now())
+            data = signal_data(values, self.signals)
+            body = NOT_FOUND if data is None else incoming.decide_signal(log, name, data, now())
+            message = MessageRef("s", self.signals)
+            ref = incoming.judged_ref(message, body)
+            self._writer.record(ref, body)
+            hand_over(ref, body, sum(map(len, data or ())))
+            if isinstance(body, AnswerSubmitted):
+                self._scheduler.verify(message)
+
+    async def take_answer(self, params: RawValue) -> JsonObject:
+        """Record the answer of an accepted update; return the receipt.
+
+        Raises:
+            ApplicationError: Verification refused it.
+            ResultElsewhere: The worker that accepted it found it in the store, and this worker does not.
+        """
+        answer = parse_answer(result_of(params.payload))
+        call = self._writer.log.state.calls[ids.requesting_call(answer.function_call_id)]
+        with self._writer.guard():
+            self.updates += 1
+            message = MessageRef("u", self.updates)
+            if not decision.needs_review(call, answer):
+                self._writer.record(message, AnswerCounted(call.id, answer))
+                return decision.receipt(call, answer)
+            submitted = AnswerSubmitted(call.id, answer)
+            self._writer.record(incoming.judged_ref(message, submitted), submitted)
+        # Shielded, since the answer is verified whether or not anybody still waits for the result.
+        judged = await asyncio.shield(self._scheduler.verify(message))
+        if isinstance(judged, AnswerReviewed) and judged.refused:
+            raise typed(decision.refusal(judged.refused.reason, judged.refused.message))
+        return decision.receipt(call, answer)
+
+    def check_answer(self, params: RawValue) -> None:
+        """Refuse an update whose answer does not count.
+
+        Raises:
+            ApplicationError: Its type says why.
+        """
+        try:
+            answer = parse_answer(_sent(params, InvalidAnswer))
+            decision.accept(self._writer.log, answer, now())
+        except AnswerRefused as refused:
+            raise typed(refused) from None
+
+
+def begin_entry(params: RawValue, data: bytes) -> Began | Refused:
+    """Return the first entry of an invocation that was started with `data`."""
+    if is_elsewhere(params):
+        return Refused(NOT_FOUND.message)
+    return incoming.begin_entry([data], child=workflow.info().parent is not None)
+
+
+def sent_message(params: RawValue) -> SessionMessage:
+    """Return the message in the argument of an update.
+
+    Raises:
+        ApplicationError: It is not a message; its type says why.
+    """
+    try:
+        return parse_message(_sent(params, InvalidInput))
+    except InvalidInput as error:
+        raise typed(error) from None
+
+
+def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
+    """Return a refusal as the error with which an update fails."""
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
+
+
+async def next_workflow_task() -> None:
+    """Wait for the next workflow task, in which everything is known that came with this one.
+
+    A worker with the workflow in memory knew of a turn's end before the message. One without may receive both at once,
+    the message first; and a replay may receive them one after the other again.
+    """
+    await workflow.sleep(NEXT_TASK_S, summary="settles")
+
+
+def _sent(params: RawValue, refusal: type[Refusal]) -> bytes:
+    if is_elsewhere(params):
+        raise refusal(NOT_FOUND.message)
+    return data_of(params.payload)

@@ -1,0 +1,410 @@
+"""What an invocation has in flight: models, tools, called agents, verifications, notifications, flushes of state.
+
+Each gives exactly one log entry.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from temporalio import workflow
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
+from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
+
+from waystation.core import (
+    CHILD,
+    CHILD_OUTCOME,
+    CHILD_RESULT,
+    FLUSH_SCOPES,
+    MODEL,
+    NOTIFY,
+    TOOL_OUTCOME,
+    VERIFY,
+    AnswerReviewed,
+    Body,
+    CallLost,
+    CallModel,
+    CallRef,
+    CallState,
+    ChildInput,
+    Due,
+    EntryRef,
+    Failure,
+    InvocationInput,
+    Log,
+    MessageRef,
+    ModelCalled,
+    ModelCallInput,
+    ModelCallRef,
+    ModelReplied,
+    ModelReplyRef,
+    NotificationRef,
+    NotifyInput,
+    Position,
+    ReviewInput,
+    ScopeDelivery,
+    ScopeFlushRef,
+    StandingApproval,
+    ToolCallInput,
+    VerificationRef,
+    encode,
+    ids,
+    responses,
+    summary,
+    used_in,
+    with_attempt,
+    worth_sending,
+)
+from waystation.core.approval import decision
+from waystation.core.wire import WORKFLOW
+from waystation.workflows.engine_activity import entry_of, execute_engine_activity, settings
+from waystation.workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.visibility import Visibility, at_start
+
+MAX_INLINE_ARGS = 4_096
+"""Arguments up to this size, in bytes, are repeated in the activity's input, where people look for them; and so is what
+an approver added. The activity reads what is larger from the log."""
+LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
+"""How long an end waits for people to be notified of what caused it."""
+InFlight: TypeAlias = "asyncio.Task[Body | None]"
+
+
+class LogWriter:
+    """Records entries by the workflow's clock, and counts which of them commands have named."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.fault: Exception | None = None
+        """What failed outside the main loop, which raises it."""
+        self._named = log.length
+
+    def record(self, ref: EntryRef, body: Body) -> None:
+        """Append an entry."""
+        self.log.record(ref, now(), body)
+
+    def advance(self) -> None:
+        """Apply the reminders and deadlines that have passed."""
+        with self.guard():
+            self.log.advance(now())
+
+    def position(self) -> Position:
+        """Return the entries that no command has named yet; the next command must name them."""
+        start, self._named = self._named, self.log.length
+        return Position(at=start, new=self.log.refs(start))
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Hand an exception to the main loop, which fails the invocation; elsewhere it would stick or be lost."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # the main loop raises it again
+            self.fault = error
+
+
+class Scheduler:
+    """Schedules activities and child workflows, and records their results."""
+
+    def __init__(self, writer: LogWriter, visibility: Visibility, carried_children: dict[str, str]) -> None:
+        """`carried_children` are called agents of earlier runs: ids of the calls, and of the agents' first runs."""
+        self._writer, self._visibility, self._carried = writer, visibility, carried_children
+        self.in_flight: dict[EntryRef, InFlight] = {}
+        self.background: dict[EntryRef, InFlight] = {}
+        """Notifications and flushes, which neither an end nor a cancellation stops."""
+        self.children: dict[str, str] = {}
+        """Called agents at work that outlive this run: ids of the calls, and of their first runs."""
+        self.arrivals = 0
+        """Results so far; they arrive after the messages of a workflow task."""
+        self.stopped: set[EntryRef] = set()
+        """What was cancelled in flight because its agent was stopped."""
+        self._notified_at = -1
+
+    def call_model(self, step: CallModel) -> None:
+        """Call an agent's model, or run the agent's callbacks."""
+        log, state = self._writer.log, self._writer.log.state
+        number, agent = state.steps + 1, state.runs[step.turn].agent
+        position = self._writer.position()
+        called = ModelCalled(number, step.turn, step.wrap_up is not None)
+        self._writer.record(ModelCallRef(number, step.turn, called.wrap_up), called)
+        params = ModelCallInput(
+            agent=agent,
+            root=state.root,
+            number=number,
+            turn=step.turn,
+            phase=step.phase,
+            wrap_up=step.wrap_up,
+            standing=tuple(remembered.origin for remembered in _in_force(log)),
+            at=position.at,
+            new=position.new,
+        )
+        about = f"{agent}, callbacks" if step.phase == "leave" else f"{agent}, model call {number}"
+        self._begin(ref := ModelReplyRef(number), entry_of(MODEL, ref, params, summary=about))
+
+    def perform(self, calls: Sequence[str]) -> None:
+        """Carry out calls; those in flight stay in flight."""
+        for call_id in calls:
+            call = self._writer.log.state.calls[call_id]
+            if (ref := CallRef(call_id, call.run)) not in self.in_flight:
+                self._begin(ref, self._perform(call, ref))
+
+    def verify(self, message: MessageRef) -> InFlight:
+        """Verify a submitted answer; then it counts, or is recorded as ignored."""
+        ref = VerificationRef(message)
+        return self._begin(ref, _verify(self._writer.log, ref, self._writer.position()))
+
+    def notify(self) -> None:
+        """Send the notifications that are due."""
+        approvals = self._writer.log.state.approvals
+        for due in worth_sending(approvals.due):
+            params = _notification(self._writer.log, due, self._writer.position())
+            about = f"tells {', '.join(due.channels)}: {due.occasion} {due.function_call_id}"
+            self._begin(due.ref, entry_of(NOTIFY, due.ref, params, summary=about), self.background)
+            self._notified_at = workflow.info().get_current_history_length()
+        approvals.due.clear()
+
+    async def wait_for_notifications(self) -> bool:
+        """Wait for notifications that began in this very workflow task; return whether that took any time.
+
+        The server drops activities that begin together with the end of their workflow.
+        """
+        if workflow.info().get_current_history_length() != self._notified_at:
+            return False
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: not self._in_background(NotificationRef), timeout=LAST_NOTIFICATIONS_LIMIT
+            )
+        return True
+
+    def flush_scopes(self) -> bool:
+        """Deliver writes to `user:` and `app:` state, one flush at a time; return whether one is in flight."""
+        state = self._writer.log.state
+        last = state.unflushed()
+        in_flight = self._in_background(ScopeFlushRef)
+        if in_flight or last is None:
+            return in_flight
+        position = self._writer.position()
+        params = ScopeDelivery(after=state.session.scopes_flushed, last=last, at=position.at, new=position.new)
+        ref = ScopeFlushRef(last)
+        self._begin(ref, entry_of(FLUSH_SCOPES, ref, params, summary="user: and app: state"), self.background)
+        return True
+
+    async def wait_for_flush(self) -> None:
+        """Wait for the flush in flight."""
+        await workflow.wait_condition(lambda: not self._in_background(ScopeFlushRef))
+
+    def stop(self, activity_ids: Collection[str] | None = None) -> list[InFlight]:
+        """Cancel what is in flight: everything, or what is named."""
+        running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
+        for task in running:
+            task.cancel()
+        return running
+
+    def stop_unwanted(self) -> None:
+        """Cancel what is in flight for agents that were stopped."""
+        unwanted = self._writer.log.state.runs.unwanted
+        for ref, task in self.in_flight.items():
+            if str(ref) in unwanted and ref not in self.stopped:
+                self.stopped.add(ref)
+                task.cancel()
+
+    def only_children(self) -> bool:
+        """Whether only called agents that outlive this run are in flight."""
+        return all(str(ref) in self.children and ref not in self.stopped for ref in self.in_flight)
+
+    def _in_background(self, kind: type[NotificationRef | ScopeFlushRef]) -> bool:
+        return any(isinstance(ref, kind) for ref in self.background)
+
+    def _begin(
+        self, ref: EntryRef, step: Coroutine[Any, Any, Body], tasks: dict[EntryRef, InFlight] | None = None
+    ) -> InFlight:
+        tasks = self.in_flight if tasks is None else tasks
+
+        async def record() -> Body | None:
+            body: Body | None = None
+            with self._writer.guard():
+                body = await step
+                self.arrivals += 1
+                if isinstance(body, ModelReplied) and body.reply.search_attributes:
+                    self._visibility.registered = True
+                self._writer.record(with_attempt(ref, body), body)
+            self.children.pop(str(ref), None)
+            del tasks[ref]
+            return body
+
+        tasks[ref] = asyncio.create_task(record())
+        return tasks[ref]
+
+    def _perform(self, call: CallState, ref: CallRef) -> Coroutine[Any, Any, Body]:
+        log = self._writer.log
+        # Only an activity's input says how far the log had grown: taking a position for a child would leave a gap.
+        if call.call.kind == "agent" and not call.run:
+            if run_id := self._carried.get(call.id):
+                self.children[call.id] = run_id
+                return _follow_agent(log, call, run_id, self._writer.position())
+            return _call_agent(log, call, self._child_started, findable=self._visibility.registered)
+        return _call_tool(log, call, ref, self._writer.position())
+
+    def _child_started(self, call: CallState, run_id: str) -> None:
+        if call.call.detached:
+            self.children[call.id] = run_id
+            self.arrivals += 1
+
+
+async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position) -> Body:
+    plan = call.call
+    inline = len(encode(call.args)) <= MAX_INLINE_ARGS
+    confirmation = call.tool_confirmation()
+    params = ToolCallInput(
+        function_call_id=call.id,
+        at=position.at,
+        new=position.new,
+        args=call.args if inline else None,
+        confirmation=confirmation if len(encode(confirmation)) <= MAX_INLINE_ARGS else None,
+        root=log.state.root,
+        run=call.run,
+        effect=plan.effect,
+        timeout_s=plan.timeout_s,
+        retries=plan.retries,
+        digest=call.approved_digest,
+    )
+    options = settings().tool
+    once = plan.effect == "once"
+    attempts = 1 if once else 1 + plan.retries + options.lost_worker_attempts
+    tries = 1 + plan.retries if once else 1  # a call that is never repeated is retried within its one attempt
+    timeout = timedelta(seconds=plan.timeout_s) if plan.timeout_s else options.timeout
+    heartbeat = timedelta(seconds=plan.heartbeat_timeout_s) if plan.heartbeat_timeout_s else options.heartbeat
+    try:
+        outcome = await workflow.execute_activity(
+            f"{call.agent}.{call.name}",
+            raw(params.encode()),
+            activity_id=str(ref),
+            task_queue=plan.task_queue or workflow.info().task_queue,
+            result_type=RawValue,
+            start_to_close_timeout=tries * (timeout + options.grace),
+            schedule_to_start_timeout=options.schedule_to_start,
+            heartbeat_timeout=heartbeat,
+            retry_policy=RetryPolicy(maximum_attempts=attempts),
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=summary.call(call.name, call.args),
+        )
+    except ActivityError as error:
+        return TOOL_OUTCOME.to_entry(ref, failure_of(error))
+    return TOOL_OUTCOME.to_entry(ref, result_of(outcome.payload))
+
+
+async def _call_agent(
+    log: Log, call: CallState, started_as: Callable[[CallState, str], None], *, findable: bool
+) -> Body:
+    """Run another agent in an invocation of its own.
+
+    `started_as` receives the id of the child's run; `findable` says whether the search attributes exist.
+    """
+    state, started = log.state, log.state.input
+    assert started is not None
+    child = InvocationInput(
+        agent=call.call.agent or call.name,
+        message=call.call.message if call.call.message is not None else str(call.args.get("request", "")),
+        state=responses.inherited_state(state.session.values),
+        user_id=started.user_id,
+        session_id=started.session_id,
+        app=started.app,
+        budget=state.budget_use.shares[call.id].budget,
+        root=state.root,
+        depth=started.depth + 1,
+        origin=started.family or log.invocation_id,
+        requester=started.requester,
+        standing=_in_force(log),
+    )
+    ref = CallRef(call.id)
+    try:
+        running = await workflow.start_child_workflow(
+            WORKFLOW,
+            raw(child.encode()),
+            id=ids.child_invocation(log.invocation_id, call.id),
+            result_type=RawValue,
+            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            # Not terminated: the child seals its own open calls and tells its running tools.
+            # The server closes the children of a run that continues as new, too; one that may live to see that has
+            # to be left alone, and is told by the workflow.
+            parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=summary.call(call.name, call.args),
+            search_attributes=at_start(child) if findable else None,
+        )
+        started_as(call, running.first_execution_run_id or "")
+        result = await running
+    except WorkflowAlreadyStartedError as error:
+        return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
+    except ChildWorkflowError as error:
+        used = used_in(error.cause.details) if isinstance(error.cause, ApplicationError) else None
+        return CallLost(call.id, failure_of(error).model_copy(update={"used": used}))
+    return CHILD_RESULT.to_entry(ref, result_of(result.payload))
+
+
+async def _follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
+    """Wait for an agent that an earlier run of this invocation called.
+
+    The server tells only the run that started a child of its end, so an activity polls it.
+    """
+    child_id = ids.child_invocation(log.invocation_id, call.id)
+
+    async def outcome(position: Position, *, stopping: bool) -> bytes:
+        return await execute_engine_activity(
+            CHILD,
+            ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id),
+            options=settings().stopped_child_outcome if stopping else None,
+            # The server may still hold the first one, which is cancelled, when the other one is scheduled.
+            activity_id=ids.child_watch(call.id, stopping),
+            summary=f"waits for {call.name}",
+        )
+
+    ref = CallRef(call.id)
+    try:
+        return CHILD_OUTCOME.to_entry(ref, await outcome(position, stopping=False))
+    except ActivityError as error:
+        if not isinstance(error.cause, CancelledError):
+            return CHILD_OUTCOME.to_entry(ref, failure_of(error))
+    with suppress(ApplicationError):  # it is over already
+        await workflow.get_external_workflow_handle(child_id).cancel()
+    try:
+        # It names no entries: what is cancelled before it was scheduled leaves no trace in the history.
+        return CHILD_OUTCOME.to_entry(ref, await outcome(Position(at=log.length, new=()), stopping=True))
+    except ActivityError as error:
+        return CHILD_OUTCOME.to_entry(ref, failure_of(error))
+
+
+async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
+    message = str(ref.message)
+    answer = log.state.approvals.submitted[message]
+    call_id = ids.requesting_call(answer.function_call_id)
+    params = ReviewInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
+    found = await entry_of(VERIFY, ref, params, summary=f"looks into: {answer.action} {call_id}")
+    assert isinstance(found, AnswerReviewed)
+    log.advance(now())
+    return decision.judge(log, message, found.review, now())
+
+
+def _notification(log: Log, due: Due, position: Position) -> NotifyInput:
+    call = log.state.calls[due.function_call_id]
+    return NotifyInput(
+        at=position.at,
+        new=position.new,
+        function_call_id=due.function_call_id,
+        occasion=due.occasion,
+        number=due.number,
+        channels=due.channels,
+        requested_at=call.requested_at,
+        deadline=call.deadline,
+    )
+
+
+def _in_force(log: Log) -> tuple[StandingApproval, ...]:
+    standing = log.state.approvals.standing
+    return tuple(remembered for remembered in standing if remembered.until > now()) if standing else ()

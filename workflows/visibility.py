@@ -1,0 +1,128 @@
+"""What can be seen of a running invocation or session without a worker: search attributes, memo, Web UI details."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
+
+from waystation.core import (
+    MEMO_FORK,
+    MEMO_PENDING,
+    MEMO_SESSION,
+    RUNNING,
+    SEARCH_AGENT,
+    SEARCH_PENDING,
+    SEARCH_STATUS,
+    Carried,
+    InvocationInput,
+    InvocationState,
+    JsonObject,
+    PendingCall,
+    SessionLog,
+    encode,
+    found_at_start,
+    found_by,
+    summary,
+)
+
+MAX_MEMO_ARGS = 2_048
+MAX_MEMO_CALLS = 50
+
+AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
+STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
+PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+
+
+def at_start(started: InvocationInput) -> TypedSearchAttributes:
+    """Return the search attributes with which a called agent, or the invocation of a session, is started."""
+    return TypedSearchAttributes(_pairs(found_at_start(started)))
+
+
+class Visibility:
+    """Publishes what changed about an invocation, and only that: each change is an event or two of history."""
+
+    def __init__(self, carried: Carried | None = None) -> None:
+        attributes = workflow.info().typed_search_attributes
+        self.registered = attributes.get(AGENT) is not None
+        """Whether the search attributes exist; an upsert of others would stick the workflow for ever."""
+        self._identified = self.registered
+        self.published: tuple[JsonObject, ...] = ()
+        """The pending calls in the memo."""
+        if carried:
+            self.registered, self.published = carried.search_attributes, carried.posted
+
+    def memo(self, started: InvocationInput) -> JsonObject:
+        """Return the memo as it is, for the run that continues this one."""
+        lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
+        return {MEMO_PENDING: list(self.published) or None, **lineage}
+
+    def publish(self, state: InvocationState) -> None:
+        """Publish the pending calls."""
+        pending = state.pending()[:MAX_MEMO_CALLS]
+        before, self.published = self.published, tuple(map(_for_memo, pending))
+        if self.published != before:
+            # Once the attribute says that nothing waits, wiping the memo too would only cost an event, and a tenth of
+            # the time from an approval to its result.
+            if self.published or not self.registered:
+                workflow.upsert_memo({MEMO_PENDING: list(self.published) or None})
+            workflow.set_current_details(summary.waiting(pending))
+        if self.registered and state.input:
+            self._publish_attributes(state.input, _ids(before))
+
+    def _publish_attributes(self, started: InvocationInput, before: list[str]) -> None:
+        waiting = _ids(self.published)
+        if self._identified and waiting == before:
+            return
+        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set("waiting" if waiting else RUNNING)]
+        if not self._identified:
+            changes.extend(_identity(started.agent, started.user_id, started.session_id))
+            self._identified = True
+        if waiting != before:
+            changes.append(PENDING.value_set(waiting))
+        workflow.upsert_search_attributes(changes)
+
+
+class SessionVisibility:
+    """Publishes the status of a session."""
+
+    def __init__(self) -> None:
+        self._status: str | None = None
+        self._attributes: str | None = None
+
+    def publish(self, log: SessionLog) -> None:
+        """Publish the status if it changed."""
+        status, started = log.status, log.given
+        if status != self._status:
+            self._status = status
+            about = started.model_dump(include={"agent", "app", "user_id", "session_id"})
+            workflow.upsert_memo({MEMO_SESSION: {**about, "status": status}})
+        if log.attributes and status != self._attributes:
+            changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
+            if self._attributes is None:
+                changes.extend(_identity(started.agent, started.user_id, started.session_id))
+            self._attributes = status
+            workflow.upsert_search_attributes(changes)
+
+
+def _identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAttributeUpdate[str]]:
+    """Return the search attributes that never change."""
+    return [pair.key.value_set(pair.value) for pair in _pairs(found_by(agent, user_id, session_id))]
+
+
+def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:
+    return [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]
+
+
+def _ids(published: tuple[JsonObject, ...]) -> list[str]:
+    return [call["function_call_id"] for call in published]
+
+
+def _for_memo(call: PendingCall) -> JsonObject:
+    """Return a pending call for the memo, large parts replaced by their size."""
+    fields = call.model_dump(mode="json", exclude_none=True)
+    for name in ("args", "interim", "payload", "response_schema"):
+        size = len(encode(fields.get(name)))
+        if size > MAX_MEMO_ARGS:
+            fields[name] = {"omitted_bytes": size}
+    return fields
