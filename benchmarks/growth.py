@@ -12,8 +12,8 @@ from benchmarks.scenario import ONE, Scenario
 from benchmarks.sides import sides
 from benchmarks.table import Row, shown
 from waystation.client.agent_client import AgentClient
+from waystation.core.log.engine_activities import MODEL
 from waystation.core.payload import encode
-from waystation.core.wire import MODEL_ACTIVITY
 from waystation.history import log_of
 
 STEPS = Scenario(steps=203, size=1_000)
@@ -125,7 +125,7 @@ def steps(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
     """Yield the events of each step: from one scheduled model call to the next."""
     step: list[HistoryEvent] = []
     for event in events:
-        if event.activity_task_scheduled_event_attributes.activity_type.name == MODEL_ACTIVITY:
+        if event.activity_task_scheduled_event_attributes.activity_type.name == MODEL.name:
             if step:
                 yield step
             step = []

@@ -11,9 +11,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.common import RetryPolicy
 
 from waystation.core.activity_io import Call, ModelCallInput, ModelReply, ToolCallInput, ToolOutcome
+from waystation.core.log.engine_activities import MODEL
 from waystation.core.payload import Recorded
 from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import MODEL_ACTIVITY, WORKFLOW, InvocationInput
+from waystation.core.wire import WORKFLOW, InvocationInput
 from waystation.workflows.engine_activity import retry_policy
 
 AGENT = "bench_agent"
@@ -88,7 +89,7 @@ def long_history(events: int, *, size: int) -> WorkflowHistory:
         reply = ModelReply(
             content={"role": "model", "parts": [part]}, calls=(Call(id=id),), finish_reason="STOP", mark=mark
         )
-        writing.activity(task, MODEL_ACTIVITY, f"m{number}", asked, reply, _MODEL)
+        writing.activity(task, MODEL.name, f"m{number}", asked, reply, _MODEL)
         task = writing.task()
         at += len(new)
         new = [f">{number}", f"m{number}.{mark}"]

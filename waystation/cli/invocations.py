@@ -30,10 +30,10 @@ from waystation.core.budget import Budget, Policy
 from waystation.core.conversation.event import Event, text_of
 from waystation.core.conversation.partial_text import PARTIAL
 from waystation.core.log.budget_use import is_working
+from waystation.core.log.engine_activities import MODEL
 from waystation.core.log.entry_ref import ModelReplyRef, call_id_of
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, faults
-from waystation.core.wire import MODEL_ACTIVITY
 from waystation.history import Retry, fetch_retries
 from waystation.presentation import terminal
 
@@ -570,7 +570,7 @@ def describe_retry(retry: Retry, log: Log | None, now: float) -> str:
         return f"{_what(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Of a tool's some are kept for when workers are lost.
-    most = f" ({retry.most} tries at most)" if retry.type == MODEL_ACTIVITY and retry.most else ""
+    most = f" ({retry.most} tries at most)" if retry.type == MODEL.name and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
         then = f"next try at {terminal.clock(retry.next_at, now=now)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
@@ -592,7 +592,7 @@ def _what(retry: Retry, log: Log | None) -> str:
     agent, dot, tool = retry.type.partition(".")
     if dot:
         return f"{terminal.safe(agent)}'s call {terminal.safe(tool)} [{call_id_of(retry.activity)}]"
-    if retry.type != MODEL_ACTIVITY:
+    if retry.type != MODEL.name:
         return f"The activity {retry.type} of {terminal.safe(retry.workflow_id)}"
     works = log.state.models_at_work if log else {}
     asking = next((work.agent for number, work in works.items() if str(ModelReplyRef(number)) == retry.activity), None)

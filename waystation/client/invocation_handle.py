@@ -36,6 +36,7 @@ from waystation.core.approval.answer import Action, PendingCall, check_size, par
 from waystation.core.conversation.event import Event
 from waystation.core.conversation.partial_text import PartialText, PartialTexts, Piece
 from waystation.core.errors import InvalidInput, StoreFailed
+from waystation.core.log.engine_activities import MODEL
 from waystation.core.log.entry import ModelReplied
 from waystation.core.log.entry_ref import ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun
@@ -45,7 +46,6 @@ from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
     MEMO_PENDING,
-    MODEL_ACTIVITY,
     WORKFLOW,
     InvocationInput,
     InvocationResult,
@@ -520,7 +520,7 @@ class PartialTextReader:
         described = await self._invocation.handle.describe()
         at_work = log.state.models_at_work
         for activity in described.raw_description.pending_activities:
-            if activity.activity_type.name != MODEL_ACTIVITY:
+            if activity.activity_type.name != MODEL.name:
                 continue
             number = _number(activity)
             # What the log does not know yet, or any more, has its turn when it is recorded.

@@ -18,7 +18,6 @@ from waystation.core.payload import JsonObject, Recorded, decode_foreign, encode
 
 WORKFLOW = "AgentScope"
 APPLY_SIGNAL = "apply"
-DELIVERY_ACTIVITY = "apply_scopes"
 
 USER = "user:"
 APP = "app:"

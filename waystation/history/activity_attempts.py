@@ -7,8 +7,9 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 
+from waystation.core.log.engine_activities import CHILD
 from waystation.core.log.entry import Failure
-from waystation.core.wire import CHILD_ACTIVITY, WORKFLOW
+from waystation.core.wire import WORKFLOW
 from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of
 from waystation.history.history_fetch import describe_workflow
 
@@ -100,7 +101,7 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], 
         at_work = at_work or bool(told.pending_activities or told.pending_children)
         left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
         # The activity that looks at a called agent fails for as long as that agent runs.
-        looked = [each for each in told.pending_activities if each.activity_type.name != CHILD_ACTIVITY]
+        looked = [each for each in told.pending_activities if each.activity_type.name != CHILD.name]
         found += [_retry(id, each) for each in looked if each.attempt > 1 or _waits(each)]
     return found, at_work
 

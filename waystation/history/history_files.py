@@ -14,20 +14,12 @@ from typing import Any
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from waystation.core.approval.notification import NOTIFY_ACTIVITY
-from waystation.core.approval.verification import REVIEW_ACTIVITY
 from waystation.core.errors import ForeignHistory
 from waystation.core.ids import signal_not_found
-from waystation.core.log.fork import TAKE_OVER_ACTIVITY
+from waystation.core.log.engine_activities import ENGINE_ACTIVITIES
 from waystation.core.payload import JsonObject
-from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
 from waystation.core.wire import (
-    ARCHIVE_ACTIVITY,
-    CHILD_ACTIVITY,
-    COLLECT_ACTIVITY,
-    MODEL_ACTIVITY,
-    SESSION_ARCHIVE_ACTIVITY,
     SESSION_WORKFLOW,
     WORKFLOW,
 )
@@ -260,22 +252,6 @@ def _base64(text: str) -> str:
 
 # What this version would misread: histories encoded by an unknown codec, or recorded by a newer version.
 
-MARKS = frozenset({"continue-as-new", "heard", "last-notices", "one-reading", "read-out", "settled", "scopes"})
-"""Patch ids of `workflow.patched`, except those for signals whose content was not found."""
-ACTIVITIES = frozenset(
-    {
-        MODEL_ACTIVITY,
-        ARCHIVE_ACTIVITY,
-        CHILD_ACTIVITY,
-        COLLECT_ACTIVITY,
-        SESSION_ARCHIVE_ACTIVITY,
-        NOTIFY_ACTIVITY,
-        REVIEW_ACTIVITY,
-        DELIVERY_ACTIVITY,
-        TAKE_OVER_ACTIVITY,
-    }
-)
-"""The engine's own; those of tools have a dot in their names."""
 WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
 _MADE_BY_WORKERS = frozenset(
     {
@@ -343,11 +319,11 @@ def _unknown(events: Iterable[HistoryEvent]) -> Iterator[str]:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 mark = patch_of(event)
-                if mark and mark not in MARKS and not signal_not_found(mark):
+                if mark and not signal_not_found(mark):
                     yield f"the mark {mark!r}"
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 name = event.activity_task_scheduled_event_attributes.activity_type.name
-                if "." not in name and name not in ACTIVITIES:
+                if "." not in name and name not in ENGINE_ACTIVITIES:
                     yield f"the activity {name!r}"
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 name = event.start_child_workflow_execution_initiated_event_attributes.workflow_type.name

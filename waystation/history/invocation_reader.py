@@ -14,13 +14,14 @@ from temporalio.converter import DataConverter
 from waystation.core import ids
 from waystation.core.errors import ForeignHistory, WaystationError
 from waystation.core.log import facts
+from waystation.core.log.engine_activities import CHILD, MODEL
 from waystation.core.log.entry import EndStatus
 from waystation.core.log.entry_ref import FORK
 from waystation.core.log.facts import Fact
 from waystation.core.log.log import Log
 from waystation.core.log.projection import Projection
 from waystation.core.log.snapshot import Carried, Fetch, extend_log
-from waystation.core.wire import ANSWER_UPDATE, CHILD_ACTIVITY, MODEL_ACTIVITY, WORKFLOW, InvocationInput
+from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, InvocationInput
 from waystation.history.history_events import (
     COMMANDS,
     SILENT,
@@ -61,6 +62,7 @@ class HistoryReader:
         self.last_event_id = 0
         self._scheduled: dict[int, str] = {}
         self._followed: set[int] = set()
+        self._tools: set[int] = set()
         self._admitted: dict[int, Request] = {}
         self._task = (0, 0.0)
         """Event id and time of the latest start of a workflow task."""
@@ -157,14 +159,18 @@ class HistoryReader:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 kind, ref = attributes.activity_type.name, attributes.activity_id
                 self._scheduled[event.event_id] = ref
-                if kind == CHILD_ACTIVITY:
+                if kind == CHILD.name:
                     self._scheduled[event.event_id] = ids.watched_call(ref)
                     self._followed.add(event.event_id)
-                yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL_ACTIVITY)
+                if "." in kind:
+                    self._tools.add(event.event_id)
+                yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
                 # Whatever it still says, the workflow does not hear; how the child ended is told by a further look.
                 if attributes.scheduled_event_id in self._followed:
                     self._scheduled[attributes.scheduled_event_id] = ids.archive(0)
+                elif attributes.scheduled_event_id not in self._tools:
+                    yield facts.Abandoned(self._scheduled[attributes.scheduled_event_id])
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 number = attributes.scheduled_event_id
                 content = read_content(attributes.result.payloads)

@@ -7,11 +7,11 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from waystation.core.conversation.transcript import Transcript
 from waystation.core.errors import ForeignHistory
+from waystation.core.log.engine_activities import COLLECT
 from waystation.core.log.snapshot import entries_to_json, unpack_entries
 from waystation.core.payload import JsonObject, decode
 from waystation.core.session import Collected, SessionInput, as_started
 from waystation.core.wire import (
-    COLLECT_ACTIVITY,
     SESSION_WORKFLOW,
     WORKFLOW,
     InvocationInput,
@@ -74,7 +74,7 @@ class SessionReader:
                 if result.report:
                     self._tell(self._children[attributes.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                if attributes.activity_type.name == COLLECT_ACTIVITY:
+                if attributes.activity_type.name == COLLECT.name:
                     self._collecting.add(event.event_id)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 if attributes.scheduled_event_id in self._collecting:

@@ -30,12 +30,13 @@ from waystation.core.call import CallState
 from waystation.core.conversation.compaction import Compaction
 from waystation.core.conversation.conversation import Conversation
 from waystation.core.errors import NoPrompt, WaystationError
+from waystation.core.log.engine_activities import MODEL
 from waystation.core.log.entry import Body, Failure
 from waystation.core.log.entry_ref import EntryRef, ModelReplyRef
 from waystation.core.log.log import Log
 from waystation.core.naming import a
 from waystation.core.payload import JsonObject, decode, encode
-from waystation.core.wire import MODEL_ACTIVITY, InvocationInput
+from waystation.core.wire import InvocationInput
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.prompt import Agents, Prompt, PromptContext
 from waystation.replay.recorded_activities import (
@@ -353,7 +354,7 @@ class Workshop:
             seen=lambda request, definition: declared.append((request, definition)),
         )
         try:
-            data = await self._run(step.log, step.scheduled, MODEL_ACTIVITY, caller.call, step.given)
+            data = await self._run(step.log, step.scheduled, MODEL.name, caller.call, step.given)
         except _StopBeforeModel:
             reply = ModelReply()
         else:

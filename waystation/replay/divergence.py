@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from temporalio.client import WorkflowHistory
 
 from waystation.core import ids, summary
-from waystation.core.approval.notification import NOTIFY_ACTIVITY
-from waystation.core.approval.verification import REVIEW_ACTIVITY
 from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log.engine_activities import ARCHIVE_SESSION, COLLECT, ENGINE_ACTIVITIES, FLUSH_SCOPES, MODEL
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -25,17 +24,10 @@ from waystation.core.log.entry import (
     ModelLost,
     ModelReplied,
 )
-from waystation.core.log.fork import TAKE_OVER_ACTIVITY
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
-from waystation.core.scope import DELIVERY_ACTIVITY
 from waystation.core.wire import (
-    ARCHIVE_ACTIVITY,
-    CHILD_ACTIVITY,
-    COLLECT_ACTIVITY,
     MEMO_PENDING,
-    MODEL_ACTIVITY,
-    SESSION_ARCHIVE_ACTIVITY,
     WORKFLOW,
 )
 from waystation.history import carried_log, log_of, own_runs, run_ids_of, type_of
@@ -46,28 +38,17 @@ DIFFERENCES = 5
 """Of the parts in which two commands differ, how many are named."""
 _CONSEQUENCES = {"memo": 1, "timer": 2, "accept": 2, "attributes": 3}
 """Commands that only follow from others, the least interesting last."""
-_ENGINE_ACTIVITIES = {
-    MODEL_ACTIVITY: "model call {number} of {agent}",
-    DELIVERY_ACTIVITY: "tell user: and app: state",
-    REVIEW_ACTIVITY: "look into an answer to {call}",
-    NOTIFY_ACTIVITY: "tell people: {occasion} {function_call_id}",
-    CHILD_ACTIVITY: "ask what became of {workflow_id}",
-    TAKE_OVER_ACTIVITY: "take over what happened before the fork",
-    COLLECT_ACTIVITY: "read what invocation {number} did",
-    ARCHIVE_ACTIVITY: "archive the log",
-    SESSION_ARCHIVE_ACTIVITY: "archive the log",
-}
 _OLDER_CORPUS: Sequence[tuple[str, str, Any]] = (
     ("", "result.spent", ABSENT),
     ("", "details", []),
     (WORKFLOW, "input.budget", ABSENT),
     (WORKFLOW, "search_attributes.Waystation", ABSENT),
-    (DELIVERY_ACTIVITY, "heartbeat_timeout", 0.0),
-    (COLLECT_ACTIVITY, "heartbeat_timeout", 0.0),
-    (COLLECT_ACTIVITY, "input.ended", True),
-    (SESSION_ARCHIVE_ACTIVITY, "heartbeat_timeout", 0.0),
-    (SESSION_ARCHIVE_ACTIVITY, "retry.maximum_attempts", 20),
-    (SESSION_ARCHIVE_ACTIVITY, "retry.maximum_interval", 60.0),
+    (FLUSH_SCOPES.name, "heartbeat_timeout", 0.0),
+    (COLLECT.name, "heartbeat_timeout", 0.0),
+    (COLLECT.name, "input.ended", True),
+    (ARCHIVE_SESSION.name, "heartbeat_timeout", 0.0),
+    (ARCHIVE_SESSION.name, "retry.maximum_attempts", 20),
+    (ARCHIVE_SESSION.name, "retry.maximum_interval", 60.0),
 )
 """What histories in tests/corpus hold otherwise: name of a command, part and value. Delete it with the next recording
 of them."""
@@ -356,10 +337,10 @@ def describe_command(command: Command | None, log: Log | None) -> str:
 
 
 def _describe_activity(name: str, params: JsonObject, log: Log | None) -> str:
-    if name == MODEL_ACTIVITY and params.get("phase") == "leave":
+    if name == MODEL.name and params.get("phase") == "leave":
         return f"callbacks of {params.get('agent')}"
-    if name in _ENGINE_ACTIVITIES:
-        return _ENGINE_ACTIVITIES[name].format_map(_Params(params))
+    if name in ENGINE_ACTIVITIES:
+        return ENGINE_ACTIVITIES[name].description.format_map(_Params(params))
     if "." not in name or "function_call_id" not in params:
         return f"run activity {name}"
     args = params.get("args")

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RawValue
@@ -22,21 +21,20 @@ from waystation.activities.session_history import Sessions
 from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
-from waystation.core.activity_io import ModelCallInput, Position, ToolCallInput
-from waystation.core.approval.notification import NOTIFY_ACTIVITY, NotifyInput
-from waystation.core.approval.verification import REVIEW_ACTIVITY, ReviewInput
-from waystation.core.log.fork import TAKE_OVER_ACTIVITY
-from waystation.core.log.snapshot import ArchiveInput, ChildInput
-from waystation.core.scope import DELIVERY_ACTIVITY, ScopeDelivery
-from waystation.core.session import CollectInput, SessionArchiveInput
-from waystation.core.settings import Settings
-from waystation.core.wire import (
-    ARCHIVE_ACTIVITY,
-    CHILD_ACTIVITY,
-    COLLECT_ACTIVITY,
-    MODEL_ACTIVITY,
-    SESSION_ARCHIVE_ACTIVITY,
+from waystation.core.activity_io import ToolCallInput
+from waystation.core.log.engine_activities import (
+    ARCHIVE,
+    ARCHIVE_SESSION,
+    CHILD,
+    COLLECT,
+    FLUSH_SCOPES,
+    MODEL,
+    NOTIFY,
+    TAKE_OVER,
+    VERIFY,
+    EngineActivity,
 )
+from waystation.core.settings import Settings
 from waystation.storage import Blobs
 from waystation.tools.services import Services
 from waystation.workflows.ports import data_of, raw
@@ -86,16 +84,16 @@ class EngineActivities:
         )
         carry_over = CarryOver(client, use.registry, self.logs, use.blobs, overrides=settings.allow_overrides)
         self.served: Sequence[Activity] = [
-            _engine_activity(MODEL_ACTIVITY, ModelCallInput, self._models.call),
-            _engine_activity(ARCHIVE_ACTIVITY, ArchiveInput, carry_over.archive),
-            _engine_activity(CHILD_ACTIVITY, ChildInput, carry_over.child_outcome),
-            _engine_activity(TAKE_OVER_ACTIVITY, Position, carry_over.take_over),
-            _engine_activity(NOTIFY_ACTIVITY, NotifyInput, Notifier(self.logs, use.channels, use.sign_link).notify),
-            _engine_activity(REVIEW_ACTIVITY, ReviewInput, reviewer.review),
+            _engine_activity(MODEL, self._models.call),
+            _engine_activity(ARCHIVE, carry_over.archive),
+            _engine_activity(CHILD, carry_over.child_outcome),
+            _engine_activity(TAKE_OVER, carry_over.take_over),
+            _engine_activity(NOTIFY, Notifier(self.logs, use.channels, use.sign_link).notify),
+            _engine_activity(VERIFY, reviewer.review),
             _tool_activity(self._tools.call),
-            _engine_activity(DELIVERY_ACTIVITY, ScopeDelivery, scopes.apply),
-            _engine_activity(COLLECT_ACTIVITY, CollectInput, sessions.collect),
-            _engine_activity(SESSION_ARCHIVE_ACTIVITY, SessionArchiveInput, sessions.archive),
+            _engine_activity(FLUSH_SCOPES, scopes.apply),
+            _engine_activity(COLLECT, sessions.collect),
+            _engine_activity(ARCHIVE_SESSION, sessions.archive),
         ]
 
     async def start(self) -> None:
@@ -103,10 +101,10 @@ class EngineActivities:
         self._models.search_attributes = await has_search_attributes(self._client)
 
 
-def _engine_activity(name: str, params_type: type[BaseModel], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
-    @activity.defn(name=name)
+def _engine_activity(row: EngineActivity, handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
+    @activity.defn(name=row.name)
     async def run(params: RawValue) -> RawValue:
-        return raw(await handler(params_type.model_validate_json(data_of(params.payload))))
+        return raw(await handler(row.input.model_validate_json(data_of(params.payload))))
 
     return run
 

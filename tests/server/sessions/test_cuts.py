@@ -18,9 +18,9 @@ from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
 from waystation.client import Session
+from waystation.core.log.engine_activities import COLLECT
 from waystation.core.session import Busy, SessionInput
 from waystation.core.settings import Retries, Settings, WorkflowSettings
-from waystation.core.wire import COLLECT_ACTIVITY
 from waystation.history import read_arguments
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
@@ -219,7 +219,7 @@ async def test_many_forged_nudges_have_an_invocation_read_a_few_times(serve: Ser
 async def readings_in(session: Session) -> int:
     """How often the present run of a session has had invocations read."""
     events = (await session.handle.fetch_history()).events
-    return sum(e.activity_task_scheduled_event_attributes.activity_type.name == COLLECT_ACTIVITY for e in events)
+    return sum(e.activity_task_scheduled_event_attributes.activity_type.name == COLLECT.name for e in events)
 
 
 PAGE = "x" * 250_000

@@ -21,7 +21,7 @@ from temporalio.worker import (
 
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
-from waystation.core.wire import COLLECT_ACTIVITY
+from waystation.core.log.engine_activities import COLLECT
 
 
 class Turnstile(CustomSlotSupplier):
@@ -92,7 +92,7 @@ class HeldReadings(Interceptor):
 
         class Held(ActivityInboundInterceptor):
             async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-                if activity.info().activity_type == COLLECT_ACTIVITY and held.gate:
+                if activity.info().activity_type == COLLECT.name and held.gate:
                     await held.gate.passed()
                 return await super().execute_activity(input)
 

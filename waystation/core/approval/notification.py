@@ -8,8 +8,6 @@ from pydantic import Field
 from waystation.core.activity_io import Position
 from waystation.core.payload import Recorded
 
-NOTIFY_ACTIVITY = "notify"
-
 Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 
 

@@ -10,8 +10,6 @@ from waystation.core.approval.answer import Answer
 from waystation.core.approval.policy import Verified
 from waystation.core.payload import JsonObject, Recorded, decode
 
-REVIEW_ACTIVITY = "review_answer"
-
 
 class ReviewInput(Position):
     """Input of the activity that looks at an answer. The answer is read from the log."""

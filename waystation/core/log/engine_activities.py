@@ -75,6 +75,8 @@ class EngineActivity:
     result: type[Recorded]
     settings: str
     """Field of `WorkflowSettings`."""
+    description: str
+    """For people, with fields of the input in braces."""
     abandoned: bool = False
     """A cancelled workflow does not cancel it."""
     entry: ResultKind | None = None
@@ -153,30 +155,78 @@ TAKE_OVER_RESULT = ResultKind(
     lost=lambda ref, failure: ForkRefused(failure),
 )
 
-MODEL = EngineActivity(name="call_model", input=ModelCallInput, result=ModelReply, settings="model", entry=MODEL_REPLY)
+MODEL = EngineActivity(
+    name="call_model",
+    description="model call {number} of {agent}",
+    input=ModelCallInput,
+    result=ModelReply,
+    settings="model",
+    entry=MODEL_REPLY,
+)
 FLUSH_SCOPES = EngineActivity(
-    name="apply_scopes", input=ScopeDelivery, result=ScopeReport, settings="deliver_scopes", entry=SCOPE_REPORT
+    name="apply_scopes",
+    description="tell user: and app: state",
+    input=ScopeDelivery,
+    result=ScopeReport,
+    settings="deliver_scopes",
+    entry=SCOPE_REPORT,
 )
 CHILD = EngineActivity(
-    name="child_outcome", input=ChildInput, result=ChildOutcome, settings="child_outcome", entry=CHILD_OUTCOME
+    name="child_outcome",
+    description="ask what became of {workflow_id}",
+    input=ChildInput,
+    result=ChildOutcome,
+    settings="child_outcome",
+    entry=CHILD_OUTCOME,
 )
-VERIFY = EngineActivity(name="review_answer", input=ReviewInput, result=Review, settings="review", entry=VERIFICATION)
+VERIFY = EngineActivity(
+    name="review_answer",
+    description="look into an answer to {call}",
+    input=ReviewInput,
+    result=Review,
+    settings="review",
+    entry=VERIFICATION,
+)
 # Approvers should learn of the end of an invocation, too.
 NOTIFY = EngineActivity(
-    name="notify", input=NotifyInput, result=NoticeReport, settings="notify", abandoned=True, entry=NOTICE_REPORT
+    name="notify",
+    description="tell people: {occasion} {function_call_id}",
+    input=NotifyInput,
+    result=NoticeReport,
+    settings="notify",
+    abandoned=True,
+    entry=NOTICE_REPORT,
 )
 TAKE_OVER = EngineActivity(
     name="take_over",
+    description="take over what happened before the fork",
     input=Position,
     result=TakenOver,
     settings="take_over",
     abandoned=True,
     entry=TAKE_OVER_RESULT,
 )
-ARCHIVE = EngineActivity(name="archive", input=ArchiveInput, result=Archived, settings="archive", abandoned=True)
-COLLECT = EngineActivity(name="collect", input=CollectInput, result=Collected, settings="collect")
+ARCHIVE = EngineActivity(
+    name="archive",
+    description="archive the log",
+    input=ArchiveInput,
+    result=Archived,
+    settings="archive",
+    abandoned=True,
+)
+COLLECT = EngineActivity(
+    name="collect",
+    description="read what invocation {number} did",
+    input=CollectInput,
+    result=Collected,
+    settings="collect",
+)
 ARCHIVE_SESSION = EngineActivity(
-    name="archive_session", input=SessionArchiveInput, result=KeptTranscript, settings="archive_session"
+    name="archive_session",
+    description="archive the log",
+    input=SessionArchiveInput,
+    result=KeptTranscript,
+    settings="archive_session",
 )
 ENGINE_ACTIVITIES = {
     activity.name: activity

@@ -33,7 +33,6 @@ from waystation.core.log.snapshot import SegmentRef, Snapshot
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.wire import Fork, InvocationInput
 
-TAKE_OVER_ACTIVITY = "take_over"
 GIVEN = "given"
 """Marks results that a fork was started with."""
 SAME = ("agent", "app", "user_id", "session_id")
