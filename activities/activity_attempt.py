@@ -13,7 +13,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core import ForeignHistory, StoreFailed
 
 events = structlog.get_logger("waystation.activities")
 

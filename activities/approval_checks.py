@@ -22,27 +22,34 @@ from waystation.activities.log_cache import LogCache
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core import ids, responses
-from waystation.core.activity_io import ToolCallInput, ToolOutcome
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.decision import check_authority
-from waystation.core.approval.policy import Verified, call_digest
-from waystation.core.approval.verification import Review, ReviewInput
-from waystation.core.call import CallState
-from waystation.core.errors import (
+from waystation.core import (
+    MAX_VALUE_BYTES,
+    ActivitySettings,
+    Answer,
     AnswerRefused,
+    CallState,
     DigestMismatch,
     IdentityUnavailable,
     InvalidAnswer,
+    JsonObject,
+    Log,
     NotAllowed,
     NotJson,
+    Review,
+    ReviewInput,
     StoreFailed,
+    ToolCallInput,
+    ToolOutcome,
     UnknownAgent,
     UnknownCall,
+    Verified,
+    call_digest,
+    check_authority,
+    encode,
+    ids,
+    plain,
+    responses,
 )
-from waystation.core.log.log import Log
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
-from waystation.core.settings import ActivitySettings
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.json_schema import mistakes

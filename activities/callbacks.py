@@ -19,12 +19,22 @@ from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import listed
 from waystation.agents.llm_agent import CALLBACKS
 from waystation.agents.tree import shape_of, transfer_target
-from waystation.core.activity_io import AgentShape, ModelReply, Said, ToolOutcome
-from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions, text_of
-from waystation.core.errors import NotJson, StoreFailed, WaystationError
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.payload import JsonObject
-from waystation.core.settings import ActivitySettings
+from waystation.core import (
+    NO_ACTIONS,
+    ActivitySettings,
+    AgentRun,
+    AgentShape,
+    EventActions,
+    JsonObject,
+    ModelReply,
+    NotJson,
+    Said,
+    StoreFailed,
+    ToolOutcome,
+    WaystationError,
+    merge_actions,
+    text_of,
+)
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides
 from waystation.tools import BaseTool, CallbackContext, ToolContext

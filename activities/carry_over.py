@@ -13,25 +13,30 @@ from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core.activity_io import Position
-from waystation.core.errors import ForeignHistory, InvalidInput, StoreFailed
-from waystation.core.log import fork
-from waystation.core.log.entry import Entry, Failure, ModelReplied
-from waystation.core.log.facts import Started
-from waystation.core.log.log import Log
-from waystation.core.log.projection import Projection
-from waystation.core.log.snapshot import (
+from waystation.core import (
     Archived,
     ArchiveInput,
     ChildInput,
     ChildOutcome,
+    Entry,
+    Failure,
+    ForeignHistory,
+    Fork,
+    InvalidInput,
+    InvocationInput,
+    Log,
+    ModelReplied,
+    Position,
+    Projection,
     SegmentRef,
     Snapshot,
+    Started,
+    StoreFailed,
     entries_from_json,
     entries_to_json,
     pack_entries,
 )
-from waystation.core.wire import Fork, InvocationInput
+from waystation.core.log import fork
 from waystation.history import (
     HistoryReader,
     continued_as,

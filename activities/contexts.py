@@ -7,16 +7,21 @@ from dataclasses import dataclass, field, replace
 from waystation.activities.activity_attempt import Heart
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
-from waystation.core import ids
-from waystation.core.activity_io import ToolCallInput
-from waystation.core.call import CallState
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.conversation.event import EventActions, ToolConfirmation
-from waystation.core.log.invocation_state import AgentRun, SessionState
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, copy_json
-from waystation.core.settings import ActivitySettings
-from waystation.core.wire import InvocationInput
+from waystation.core import (
+    ActivitySettings,
+    AgentRun,
+    CallState,
+    Conversation,
+    EventActions,
+    InvocationInput,
+    JsonObject,
+    Log,
+    SessionState,
+    ToolCallInput,
+    ToolConfirmation,
+    copy_json,
+    ids,
+)
 from waystation.tools.services import Services
 from waystation.tools.session import Session
 from waystation.tools.state import State

@@ -13,14 +13,22 @@ from typing import Protocol
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core.activity_io import Position
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.log.entry import Body
-from waystation.core.log.entry_ref import EntryRef
-from waystation.core.log.facts import Scheduled, Started
-from waystation.core.log.log import Log
-from waystation.core.log.projection import Projection, Sources, catch_up, position_of
-from waystation.core.log.snapshot import Carried, extend_log
+from waystation.core import (
+    Body,
+    Carried,
+    EntryRef,
+    ForeignHistory,
+    Log,
+    Position,
+    Projection,
+    Scheduled,
+    Sources,
+    Started,
+    StoreFailed,
+    catch_up,
+    extend_log,
+    position_of,
+)
 from waystation.history import HistoryReader, fetch_events_after
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw

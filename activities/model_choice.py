@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Problem, Registry, Root
 from waystation.apps import LlmEventSummarizer
-from waystation.core.errors import InvalidAgent, ModelRefused
+from waystation.core import InvalidAgent, ModelRefused
 from waystation.models import BaseLlm
 from waystation.models.google_llm import Gemini
 from waystation.plugins.base_plugin import BasePlugin

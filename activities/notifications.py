@@ -23,13 +23,24 @@ from temporalio import activity
 from waystation.activities.activity_attempt import Heart, activity_failure, beating, failing_as
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, Section, read_configuration, read_secret
-from waystation.core import ids, summary
-from waystation.core.approval.notification import NoticeReport, NotifyInput, Occasion, address
-from waystation.core.call import CallState
-from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall, WaystationError
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, digest, encode
-from waystation.core.urls import trusted
+from waystation.core import (
+    CallState,
+    ForeignHistory,
+    InvalidConfiguration,
+    JsonObject,
+    Log,
+    NoticeReport,
+    NotifyInput,
+    Occasion,
+    UnknownCall,
+    WaystationError,
+    address,
+    digest,
+    encode,
+    ids,
+    summary,
+    trusted,
+)
 
 if TYPE_CHECKING:
     from apprise import Apprise

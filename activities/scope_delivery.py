@@ -11,22 +11,25 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import activity_failure, beating, failing_as
 from waystation.activities.log_cache import LogCache
-from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, encode
-from waystation.core.scope import (
+from waystation.core import (
     APPLY_SIGNAL,
     MAX_SCOPE_BYTES,
+    SCOPE_WORKFLOW,
     USER,
-    WORKFLOW,
+    ForeignHistory,
+    InvocationInput,
+    JsonObject,
+    Log,
     RefusedDelta,
     ScopeDelivery,
     ScopeDelta,
+    ScopeNameTooLong,
     ScopeReport,
+    StoreFailed,
     app_scope,
+    encode,
     user_scope,
 )
-from waystation.core.wire import InvocationInput
 from waystation.history import ScopeReader
 from waystation.storage.driver import inline
 
@@ -125,7 +128,7 @@ class ScopeKeeper:
     async def _send(self, scope_id: str, deltas: Sequence[ScopeDelta]) -> None:
         try:
             await self._client.start_workflow(
-                WORKFLOW,
+                SCOPE_WORKFLOW,
                 id=scope_id,
                 task_queue=activity.info().task_queue,
                 start_signal=APPLY_SIGNAL,

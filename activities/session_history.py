@@ -16,17 +16,34 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import beating, failing_as
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.core import ids
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.entry import Entry, MessageJoined, ModelReplied
-from waystation.core.log.log import Log
-from waystation.core.log.projection import Projection
-from waystation.core.log.snapshot import Fetch, SegmentRef, entries_to_json
-from waystation.core.payload import JsonObject, encode
-from waystation.core.session import OPEN, Collected, CollectInput, KeptTranscript, SessionArchiveInput, TurnStatus
-from waystation.core.wire import CHILD_ENDED_SIGNAL, MAX_REPORT_BYTES, Report, SessionLink, changes
+from waystation.core import (
+    CHILD_ENDED_SIGNAL,
+    MAX_REPORT_BYTES,
+    Collected,
+    CollectInput,
+    Conversation,
+    Entry,
+    Fetch,
+    ForeignHistory,
+    JsonObject,
+    KeptTranscript,
+    Log,
+    MessageJoined,
+    ModelReplied,
+    Projection,
+    Report,
+    SegmentRef,
+    SessionArchiveInput,
+    SessionLink,
+    StoreFailed,
+    TurnStatus,
+    changes,
+    encode,
+    entries_to_json,
+    ids,
+    is_working,
+)
+from waystation.core.session import OPEN
 from waystation.history import (
     HistoryReader,
     SessionReader,

@@ -35,16 +35,23 @@ from waystation.activities.log_cache import Logs
 from waystation.activities.session_history import Conversations
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
-from waystation.core.activity_io import ToolCallInput, ToolOutcome
-from waystation.core.call import CallState
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.errors import ForeignHistory, StoreFailed, UnknownAgent
-from waystation.core.log.entry import CallReturned
-from waystation.core.log.entry_ref import CallRef
-from waystation.core.log.log import Log
-from waystation.core.naming import a
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
-from waystation.core.settings import ActivitySettings
+from waystation.core import (
+    MAX_VALUE_BYTES,
+    ActivitySettings,
+    CallRef,
+    CallReturned,
+    CallState,
+    Conversation,
+    ForeignHistory,
+    JsonObject,
+    Log,
+    StoreFailed,
+    ToolCallInput,
+    ToolOutcome,
+    UnknownAgent,
+    a,
+    copy_json,
+)
 from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.outcome import not_kept
 from waystation.tools.places import place_of

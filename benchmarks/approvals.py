@@ -20,9 +20,7 @@ from benchmarks.sides import sides
 from benchmarks.table import Row, ratio
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, UnknownCall
-from waystation.core.log.entry import AnswerCounted
-from waystation.core.wire import SEARCH_STATUS
+from waystation.core import SEARCH_STATUS, AlreadyAnswered, AnswerCounted, AnswerUnconfirmed, UnknownCall
 from waystation.embedded import EmbeddedServer
 
 PARKED = 10_000

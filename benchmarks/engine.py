@@ -16,8 +16,7 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.budget import Budget
-from waystation.core.log.entry import Body
+from waystation.core import Body, Budget
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
 from waystation.tools.function_tool import FunctionTool

@@ -22,8 +22,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from benchmarks.process import run_until_orphaned
 from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
-from waystation.core.settings import Settings
-from waystation.core.wire import SEARCH_PENDING, SEARCH_STATUS
+from waystation.core import SEARCH_PENDING, SEARCH_STATUS, Settings
 from waystation.worker import WORKER_OPTIONS
 
 QUEUE = "floor"

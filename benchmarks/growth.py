@@ -12,8 +12,7 @@ from benchmarks.scenario import ONE, Scenario
 from benchmarks.sides import sides
 from benchmarks.table import Row, shown
 from waystation.client.agent_client import AgentClient
-from waystation.core.log.engine_activities import MODEL
-from waystation.core.payload import encode
+from waystation.core import MODEL, encode
 from waystation.history import log_of
 
 STEPS = Scenario(steps=203, size=1_000)

@@ -10,11 +10,18 @@ from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, Hist
 from temporalio.client import WorkflowHistory
 from temporalio.common import RetryPolicy
 
-from waystation.core.activity_io import Call, ModelCallInput, ModelReply, ToolCallInput, ToolOutcome
-from waystation.core.log.engine_activities import MODEL
-from waystation.core.payload import Recorded
-from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import WORKFLOW, InvocationInput
+from waystation.core import (
+    MODEL,
+    WORKFLOW,
+    Call,
+    InvocationInput,
+    ModelCallInput,
+    ModelReply,
+    Recorded,
+    ToolCallInput,
+    ToolOutcome,
+    WorkflowSettings,
+)
 from waystation.workflows.engine_activity import retry_policy
 
 AGENT = "bench_agent"

@@ -10,7 +10,7 @@ from benchmarks.plan import Plan
 from benchmarks.process import WorkerProcess
 from benchmarks.table import Row
 from waystation.client import connect
-from waystation.core.log.entry import AnswerCounted
+from waystation.core import AnswerCounted
 from waystation.embedded import EmbeddedServer
 
 WAITING = 100

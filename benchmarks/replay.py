@@ -22,7 +22,7 @@ from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Recording, gate
-from waystation.replay.gate import OPEN
+from waystation.replay.deployment_gate import OPEN
 from waystation.workflows.invocation import AgentInvocation
 
 PROCESSES = 2

@@ -21,7 +21,7 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.conversation.event import text_of
+from waystation.core import text_of
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import says

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ValidationError
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.memoize import memoize
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject, plain
+from waystation.core import InvalidTool, JsonObject, plain
 from waystation.tools.base_tool import BaseTool, declaration
 from waystation.tools.function_tool import ArgumentsRefused
 from waystation.tools.tool_context import ToolContext

@@ -11,11 +11,7 @@ import structlog
 
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.memoize import memoize
-from waystation.core.activity_io import Confirmation
-from waystation.core.approval.answer import usual_hint
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject, copy_json, digest, plain
+from waystation.core import ApprovalPolicy, Confirmation, InvalidTool, JsonObject, copy_json, digest, plain, usual_hint
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare, declared_by
 from waystation.tools.exit_loop_tool import exit_loop

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_authenticated_tool import ToolCredential
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
 from waystation.tools.functions import Signature, invoke

@@ -11,8 +11,7 @@ from waystation.agents.base_agent import BaseAgent, listed
 from waystation.agents.llm_agent import CALLBACKS, LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.tree import kind_of
-from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool
-from waystation.core.naming import a, mistakes
+from waystation.core import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool, a, mistakes
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.errors import InvalidTool
+from waystation.core import InvalidTool
 
 if TYPE_CHECKING:
     from waystation.auth import AuthConfig, AuthCredential, AuthScheme, CredentialManager, HttpAuth

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from waystation.core.errors import InvalidTool
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject
+from waystation.core import InvalidTool, JsonObject, a
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.tool_context import ToolContext
 

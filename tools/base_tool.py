@@ -13,11 +13,22 @@ from typing import Any, Literal, TypeVar, get_args
 import structlog
 
 from waystation.agents.memoize import memoize
-from waystation.core.activity_io import Confirmation, Effect
-from waystation.core.approval.answer import usual_hint
-from waystation.core.approval.policy import LONGEST, ApprovalPolicy, Decision
-from waystation.core.errors import AuthoringError, InvalidTool, NotJson
-from waystation.core.payload import JsonObject, copy_json, decode, encode, plain
+from waystation.core import (
+    LONGEST,
+    ApprovalPolicy,
+    AuthoringError,
+    Confirmation,
+    Decision,
+    Effect,
+    InvalidTool,
+    JsonObject,
+    NotJson,
+    copy_json,
+    decode,
+    encode,
+    plain,
+    usual_hint,
+)
 from waystation.tools.functions import call_predicate
 from waystation.tools.json_schema import json_schema, mistakes, schema_problem
 from waystation.tools.places import place_of

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.errors import InvalidTool
-from waystation.core.naming import a
+from waystation.core import InvalidTool, a
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

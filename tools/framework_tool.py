@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
 from waystation.tools.functions import explained, invoke

@@ -7,10 +7,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from waystation.core.activity_io import Effect
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
 from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
 from waystation.tools.functions import Signature, doc_of, explained, invoke, name_of
 from waystation.tools.tool_context import ToolContext

@@ -22,9 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
-from waystation.core.conversation.event import Event
-from waystation.core.errors import InvalidTool, NotJson
-from waystation.core.payload import JsonObject, plain
+from waystation.core import Event, InvalidTool, JsonObject, NotJson, plain
 from waystation.tools.tool_context import ToolContext
 
 EMPTY = inspect.Parameter.empty

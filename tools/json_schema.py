@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from waystation.core.payload import JsonObject, plain
+from waystation.core import JsonObject, plain
 
 MAX_MISTAKES = 5
 MAX_MISTAKE_CHARS = 200

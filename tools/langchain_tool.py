@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.framework_tool import FrameworkTool
 from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
 from waystation.tools.functions import invoke

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_tool import BaseTool, declaration
 from waystation.tools.tool_context import ToolContext
 

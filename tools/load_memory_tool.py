@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_tool import declaration
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

@@ -4,10 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from waystation.core.activity_io import Effect
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
 from waystation.tools.base_tool import OnError, settled
 from waystation.tools.function_tool import FunctionTool
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.tool_context import ToolContext
 

@@ -9,12 +9,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from waystation.core.activity_io import ToolOutcome
-from waystation.core.conversation.event import NO_ACTIONS
-from waystation.core.errors import NotJson
-from waystation.core.naming import mistakes
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, plain
-from waystation.core.secrets import masked
+from waystation.core import (
+    MAX_VALUE_BYTES,
+    NO_ACTIONS,
+    JsonObject,
+    NotJson,
+    ToolOutcome,
+    decode,
+    encode,
+    masked,
+    mistakes,
+    plain,
+)
 from waystation.tools.function_tool import ArgumentsRefused
 from waystation.tools.tool_context import ToolContext
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from waystation.core.payload import JsonObject, plain
+from waystation.core import JsonObject, plain
 from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.functions import Signature
 from waystation.tools.tool_context import ToolContext

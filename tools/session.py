@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject, copy_json
+from waystation.core import Event, JsonObject, copy_json
 
 
 class Session:

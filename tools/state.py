@@ -4,10 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar
 
-from waystation.core.errors import NotJson, ScopesNotRead
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, copy_json, encode, plain
-from waystation.core.scope import is_scoped
+from waystation.core import JsonObject, NotJson, ScopesNotRead, a, copy_json, encode, is_scoped, plain
 
 _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact"
 

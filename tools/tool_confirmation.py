@@ -3,6 +3,6 @@
 ADK's `google.adk.tools.tool_confirmation`.
 """
 
-from waystation.core.conversation.event import ToolConfirmation
+from waystation.core import ToolConfirmation
 
 __all__ = ["ToolConfirmation"]

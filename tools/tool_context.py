@@ -18,10 +18,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.conversation.event import NO_ACTIONS, EventActions, ToolConfirmation
-from waystation.core.errors import WaystationError
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, plain
+from waystation.core import NO_ACTIONS, EventActions, JsonObject, ToolConfirmation, WaystationError, a, plain
 from waystation.tools.state import State
 
 if TYPE_CHECKING:
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from waystation.auth import AuthConfig, AuthCredential
     from waystation.auth.credential_service.base_credential_service import BaseCredentialService
     from waystation.auth.credential_store import CredentialStore
-    from waystation.core.conversation.event import Event
+    from waystation.core import Event
     from waystation.memory.base_memory_service import BaseMemoryService
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
 

@@ -13,9 +13,7 @@ import structlog
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.errors import AuthoringError, InvalidTool, ToolNameTaken, WaystationError
-from waystation.core.naming import a
-from waystation.core.settings import ActivitySettings
+from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, a
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.base_tool import settled
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

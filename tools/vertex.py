@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject, plain
+from waystation.core import Event, JsonObject, plain
 from waystation.tools.functions import Schema, Signature, namespace_of, resolved
 
 _GENERATORS = (collections.abc.Generator, collections.abc.AsyncGenerator)

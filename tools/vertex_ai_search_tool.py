@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.tools.native_tool import NativeTool, refuse_bypass
 
 if TYPE_CHECKING:

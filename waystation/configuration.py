@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from waystation.core.errors import InvalidConfiguration
+from waystation.core import InvalidConfiguration
 
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"

@@ -32,8 +32,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
-from waystation.core.errors import WaystationError
-from waystation.core.wire import SEARCH_ATTRIBUTES
+from waystation.core import SEARCH_ATTRIBUTES, WaystationError
 
 if sys.platform != "win32":
     import fcntl

@@ -16,9 +16,10 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
 
     Args:
         package: The package's `__name__`.
-        file: Its `__file__`; the stub lies beside it and consists of `from module import name, other as alias`.
+        file: Its `__file__`; the stub lies beside it, with `from module import name, other as alias` and `__all__`.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    exported: list[str] = next(ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))
     sources = {
         alias.asname or alias.name: (node.module or "", alias.name)
         for node in stub.body
@@ -37,4 +38,4 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *sources})
 
-    return get_attribute, list_names, sorted(sources)
+    return get_attribute, list_names, exported

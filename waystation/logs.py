@@ -8,7 +8,7 @@ from typing import Literal, TextIO, cast
 
 import structlog
 
-from waystation.core.secrets import HIDDEN, Secret
+from waystation.core import HIDDEN, Secret
 
 
 def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:

@@ -15,6 +15,7 @@ from waystation.core import (
     CANCEL,
     FORK,
     START,
+    WORKFLOW,
     CallModel,
     Cancel,
     CancelRequested,
@@ -33,7 +34,6 @@ from waystation.core import (
     next_step,
 )
 from waystation.core.log.entry_ref import END
-from waystation.core.wire import WORKFLOW
 from waystation.workflows.continue_as_new import ContinueAsNew, take_over
 from waystation.workflows.inbox import Inbox, begin_entry
 from waystation.workflows.ports import (

@@ -29,6 +29,7 @@ from waystation.core import (
     NOTIFY,
     TOOL_OUTCOME,
     VERIFY,
+    WORKFLOW,
     AnswerReviewed,
     Body,
     CallLost,
@@ -65,7 +66,6 @@ from waystation.core import (
     worth_sending,
 )
 from waystation.core.approval import decision
-from waystation.core.wire import WORKFLOW
 from waystation.workflows.engine_activity import entry_of, execute_engine_activity, settings
 from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.visibility import Visibility, at_start

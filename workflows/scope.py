@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from waystation.core import JsonObject, ScopeFold, decode, fold_from, prefix_of
-from waystation.core.scope import WORKFLOW
+from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, decode, fold_from, prefix_of
 from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
@@ -20,7 +19,7 @@ MAX_BYTES = 4_000_000
 
 
 # Whoever starts one with several arguments gets a failed workflow, not one that sticks.
-@workflow.defn(name=WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
+@workflow.defn(name=SCOPE_WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
     """State that outlives a conversation. Signal and query: see the wire contract."""
 

@@ -13,6 +13,7 @@ from waystation.core import (
     ARCHIVE_SESSION,
     COLLECT,
     MESSAGE_SIGNAL,
+    WORKFLOW,
     Collected,
     CollectInput,
     EngineActivity,
@@ -30,7 +31,6 @@ from waystation.core import (
     summary,
 )
 from waystation.core.session import OPEN
-from waystation.core.wire import WORKFLOW
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.visibility import at_start

@@ -21,13 +21,21 @@ from waystation.activities.callbacks import (
 )
 from waystation.activities.contexts import Contexts
 from waystation.agents.approval_rule import ApprovalRule
-from waystation.core import ids, responses
-from waystation.core.activity_io import Call, ToolOutcome
-from waystation.core.approval.policy import StandingApproval
-from waystation.core.approval.remembered import covering
-from waystation.core.conversation.event import EventActions, merge_actions
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
+from waystation.core import (
+    MAX_VALUE_BYTES,
+    AgentRun,
+    Call,
+    EventActions,
+    JsonObject,
+    StandingApproval,
+    ToolOutcome,
+    copy_json,
+    covering,
+    encode,
+    ids,
+    merge_actions,
+    responses,
+)
 from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.approval import judged, parameters_digest
 from waystation.tools.outcome import outcome_of

@@ -17,17 +17,25 @@ from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core.budget import Usage
+from waystation.core import (
+    ActivitySettings,
+    AgentRun,
+    Compaction,
+    Conversation,
+    Conversed,
+    Event,
+    JsonObject,
+    ModelError,
+    NotJson,
+    Range,
+    Usage,
+    WaystationError,
+    a,
+    encode,
+    estimate,
+    plain,
+)
 from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import Compaction
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.conversation.event import Event
-from waystation.core.conversation.summary_range import Conversed, Range, estimate
-from waystation.core.errors import ModelError, NotJson, WaystationError
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, encode, plain
-from waystation.core.settings import ActivitySettings
 from waystation.tools.places import place_of
 
 events = structlog.get_logger("waystation.activities")

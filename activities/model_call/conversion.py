@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from waystation.core.budget import Usage
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, copy_json, plain
+from waystation.core import JsonObject, Usage, a, copy_json, plain
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.tools.base_tool import BaseTool

@@ -11,10 +11,7 @@ from typing import Any
 from waystation.activities.contexts import Contexts
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.tree import transfer_targets
-from waystation.core.errors import ScopesNotRead, WaystationError
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject
-from waystation.core.scope import is_scoped
+from waystation.core import JsonObject, ScopesNotRead, WaystationError, a, is_scoped
 from waystation.models.llm_request import joined, split_instruction
 from waystation.tools.load_artifacts_tool import shown
 from waystation.tools.places import place_of

@@ -39,27 +39,35 @@ from waystation.activities.scope_delivery import ReadsScopes
 from waystation.activities.session_history import Conversations
 from waystation.agents import LlmAgent
 from waystation.agents.registry import Registry, Root
-from waystation.core import summary
-from waystation.core.activity_io import ModelCallInput, ModelReply, Said
-from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions, text_of
-from waystation.core.conversation.partial_text import TextWindow
-from waystation.core.errors import (
+from waystation.core import (
+    MAX_VALUE_BYTES,
+    NO_ACTIONS,
+    ActivitySettings,
+    AgentRun,
+    EventActions,
     ForeignHistory,
+    JsonObject,
+    Log,
+    ModelCallInput,
     ModelOverloaded,
     ModelRefused,
+    ModelReplied,
+    ModelReply,
+    ModelReplyRef,
     NotJson,
+    Said,
     ScopeNameTooLong,
     StoreFailed,
+    TextWindow,
     UnknownAgent,
     WaystationError,
+    a,
+    encode,
+    merge_actions,
+    plain,
+    summary,
+    text_of,
 )
-from waystation.core.log.entry import ModelReplied
-from waystation.core.log.entry_ref import ModelReplyRef
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
-from waystation.core.naming import a
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, plain
-from waystation.core.settings import ActivitySettings
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed

@@ -12,10 +12,8 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.instructions import InstructionFailed, instructions_of
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.memoize import memoize
+from waystation.core import AgentRun, Compaction, JsonObject, decode, digest, encode
 from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import Compaction
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.payload import JsonObject, decode, digest, encode
 from waystation.models import LlmRequest
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.base_tool import declare

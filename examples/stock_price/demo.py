@@ -5,7 +5,7 @@ It is no language model and does not pretend to be one: every text begins with i
 
 import re
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 

@@ -15,7 +15,7 @@ from tests.corpus import conversations
 from tests.corpus.machine import without_machine
 from tests.corpus.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.history import run_id_of
 from waystation.storage import Blobs

@@ -16,9 +16,7 @@ from tests.corpus import approvals, trees
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core.budget import Usage
-from waystation.core.errors import ModelRefused
-from waystation.core.log.budget_use import is_working
+from waystation.core import ModelRefused, Usage, is_working
 from waystation.models import LlmResponse
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says

@@ -8,8 +8,7 @@ import pytest
 from temporalio.client import WorkflowHistory
 
 from tests.corpus.scenarios import SCENARIOS
-from waystation.core.approval.answer import PendingCall
-from waystation.core.errors import ForeignHistory
+from waystation.core import ForeignHistory, PendingCall
 from waystation.history import decode_events, log_of
 from waystation.replay import replay
 from waystation.storage import Blobs

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core.budget import Usage
-from waystation.core.errors import ModelRefused
+from waystation.core import ModelRefused, Usage
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import Reply
 from waystation.tools.agent_tool import AgentTool

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing.fake_oauth import FakeOAuth
 
 

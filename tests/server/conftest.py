@@ -9,7 +9,7 @@ import pytest
 
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.settings import WorkflowSettings
+from waystation.core import WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, serving
 

@@ -11,7 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
 from waystation import Agent, FunctionTool
 from waystation.client.agent_client import Invocation
-from waystation.core.log.log import Log
+from waystation.core import Log
 from waystation.testing import (
     Replays,
     ScriptedModel,

@@ -8,7 +8,7 @@ from tests.paths import ROOT
 from tests.server.conftest import Serve
 from waystation.agents.registry import discover
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
-from waystation.core.conversation.event import text_of
+from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls, says
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "compaction.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -14,9 +14,7 @@ from tests.server.workflows.outside import waiting
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core.conversation.event import Event
-from waystation.core.errors import NotAllowed
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, NotAllowed
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedHuman, ScriptedModel, calls, says

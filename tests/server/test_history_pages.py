@@ -23,8 +23,7 @@ from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core.log.facts import Fact, Signalled, Started
-from waystation.core.wire import ANSWER_SIGNAL
+from waystation.core import ANSWER_SIGNAL, Fact, Signalled, Started
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, run_id_of
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says

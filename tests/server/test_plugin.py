@@ -11,8 +11,7 @@ from temporalio.worker import Worker
 from tests.server.user_workflow import InSandbox
 from waystation import AgentClient
 from waystation.agents import Agent
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.settings import Settings, Stores, WorkflowSettings
+from waystation.core import InvalidConfiguration, Settings, Stores, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs import logged, run
 from tests.server.processes.workers import AGENTS
-from waystation.core.settings import Stores
+from waystation.core import Stores
 from waystation.worker.services import StoreUnusable, check_stores
 
 KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."

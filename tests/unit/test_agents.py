@@ -12,8 +12,7 @@ from waystation.agents.registry import Registry
 from waystation.agents.tree import keeps_turn, shape_of, transfer_target, transfer_targets
 from waystation.apps import App
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core.activity_io import AgentShape
-from waystation.core.budget import Budget
+from waystation.core import AgentShape, Budget
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 from waystation.plugins.base_plugin import overrides
 from waystation.tools.agent_tool import AgentTool

@@ -1,8 +1,6 @@
 """What stand-ins for models go by: the latest turn of a request."""
 
-from waystation.core.conversation.event import Event
-from waystation.core.conversation.prompt import quoted_content
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, quoted_content
 from waystation.models import LlmRequest
 from waystation.testing import latest_turn
 

@@ -175,3 +175,15 @@ def test_tools_and_callbacks_share_one_context_as_in_adk() -> None:
     from waystation.agents.context import Context
 
     assert Context is CallbackContext is waystation.ToolContext
+
+
+def test_no_exported_name_is_a_module_of_its_package() -> None:
+    """Importing the module would put it in the place of the name."""
+    for stub in sorted(ROOT.rglob("__init__.pyi")):
+        names = {
+            alias.asname or alias.name
+            for node in ast.parse(stub.read_text()).body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert {path.stem for path in stub.parent.iterdir()} & names == set(), stub

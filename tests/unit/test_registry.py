@@ -10,7 +10,7 @@ import pytest
 
 from waystation.agents import Agent
 from waystation.agents.registry import Registry, discover
-from waystation.core.errors import AgentNameTaken, InvalidAgent, UnknownAgent
+from waystation.core import AgentNameTaken, InvalidAgent, UnknownAgent
 from waystation.testing import ScriptedModel
 from waystation.tools.agent_tool import AgentTool
 

@@ -29,8 +29,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CONNECTION_CLOSED
 from pydantic import BaseModel, Field
 
-from waystation.core.errors import WaystationError
-from waystation.core.naming import a
+from waystation.core import WaystationError, a
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,7 @@ from mcp.types import CallToolResult, Tool
 from pydantic import BaseModel
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.activity_io import Effect
-from waystation.core.payload import JsonObject
+from waystation.core import Effect, JsonObject
 from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
 from waystation.tools.tool_context import ToolContext

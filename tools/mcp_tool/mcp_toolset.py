@@ -14,9 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.activity_io import Effect
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools.authorization import authentication_problem, authorized
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate

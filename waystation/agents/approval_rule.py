@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
-from waystation.core.activity_io import Effect
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy, Effect
 
 
 def _several(given: Any) -> Any:

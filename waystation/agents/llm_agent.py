@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent, Callbacks
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core.naming import a
+from waystation.core import a
 from waystation.models import BaseLlm
 
 _CONFIG_BELONGS_ELSEWHERE = {

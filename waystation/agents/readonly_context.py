@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from waystation.core.payload import JsonObject, copy_json
+from waystation.core import JsonObject, copy_json
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session import Session
 from waystation.tools.state import State

@@ -28,8 +28,7 @@ from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
 from waystation.agents.sequential_agent import SequentialAgent
 from waystation.apps.app import App, EventsCompactionConfig
-from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent
-from waystation.core.naming import a, mistakes
+from waystation.core import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent, a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.tools.authoring import authoring_problems

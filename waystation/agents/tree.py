@@ -7,7 +7,7 @@ from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
 from waystation.agents.sequential_agent import SequentialAgent
-from waystation.core.activity_io import AgentKind, AgentShape
+from waystation.core import AgentKind, AgentShape
 from waystation.plugins.base_plugin import BasePlugin, overrides
 
 _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (

@@ -2,7 +2,7 @@
 
 import abc
 
-from waystation.core.conversation.event import Event
+from waystation.core import Event
 
 
 class BaseEventsSummarizer(abc.ABC):

@@ -4,10 +4,7 @@ import copy
 from typing import Any, Self
 
 from waystation.apps.base_events_summarizer import BaseEventsSummarizer
-from waystation.core.conversation.event import Event, EventActions, EventCompaction
-from waystation.core.errors import ModelError, ModelRefused
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject
+from waystation.core import Event, EventActions, EventCompaction, JsonObject, ModelError, ModelRefused, a
 from waystation.models import BaseLlm, LlmRequest
 
 CREDENTIAL_REQUEST = "adk_request_credential"

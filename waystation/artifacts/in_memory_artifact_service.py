@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from waystation.artifacts.base_artifact_service import ArtifactVersion
 from waystation.artifacts.keyed_artifact_service import ArtifactContent, ArtifactKey, KeyedArtifactService, Scope
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 
 class _Version(NamedTuple):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
-from waystation.core.errors import InputValidationError, NotJson
-from waystation.core.payload import JsonObject, encode, plain
+from waystation.core import InputValidationError, JsonObject, NotJson, encode, plain
 
 if TYPE_CHECKING:
     from google.genai.types import Part

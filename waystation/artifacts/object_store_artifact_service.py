@@ -27,7 +27,7 @@ from waystation.artifacts.keyed_artifact_service import (
     Scope,
     scope_of,
 )
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.storage.object_files import ObjectFiles
 
 MAX_SEGMENT_CHARS = 120

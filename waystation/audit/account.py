@@ -17,13 +17,9 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
-from waystation.core import ids
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import Verified
-from waystation.core.approval.remembered import covering
-from waystation.core.call import CallState
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.entry import (
+from waystation.core import (
+    SESSION_WORKFLOW,
+    Answer,
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
@@ -32,12 +28,17 @@ from waystation.core.log.entry import (
     Body,
     CallLost,
     CallReturned,
+    CallState,
     CancelRequested,
     ChildReturned,
     DeadlinePassed,
     Ended,
     Entry,
+    Fetch,
+    ForeignHistory,
     ForkRefused,
+    JsonObject,
+    Log,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -46,11 +47,11 @@ from waystation.core.log.entry import (
     Notified,
     Refused,
     ScopesTold,
+    Verified,
+    covering,
+    digest,
+    ids,
 )
-from waystation.core.log.log import Log
-from waystation.core.log.snapshot import Fetch
-from waystation.core.payload import JsonObject, digest
-from waystation.core.wire import SESSION_WORKFLOW
 from waystation.history import (
     check_readable,
     decode_histories,

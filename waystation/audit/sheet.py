@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waystation.core.errors import WaystationError
-from waystation.core.payload import JsonObject, decode
+from waystation.core import JsonObject, WaystationError, decode
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeyFlexible

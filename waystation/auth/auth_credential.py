@@ -22,8 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from waystation.core.payload import JsonObject
-from waystation.core.secrets import Secret
+from waystation.core import JsonObject, Secret
 
 _EXPOSE = "expose_secrets"
 

@@ -22,8 +22,7 @@ from waystation.auth.auth_credential import (
 from waystation.auth.auth_schemes import CustomAuthScheme, OAuthGrantType
 from waystation.auth.auth_tool import AuthConfig
 from waystation.auth.credential_store import Bucket, CredentialStore
-from waystation.core.errors import AuthorizationFailed
-from waystation.core.payload import digest
+from waystation.core import AuthorizationFailed, digest
 
 if TYPE_CHECKING:
     from waystation.tools.tool_context import ToolContext

@@ -34,9 +34,7 @@ from waystation.auth.auth_credential import (
 from waystation.auth.auth_schemes import APIKey, HTTPBase
 from waystation.auth.auth_tool import AuthConfig
 from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-from waystation.core.errors import AuthorizationFailed
-from waystation.core.payload import JsonObject
-from waystation.core.wire import DEFAULT_APP
+from waystation.core import DEFAULT_APP, AuthorizationFailed, JsonObject
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext

@@ -23,7 +23,7 @@ from waystation.auth.auth_schemes import (
     OpenIdConnectWithConfig,
 )
 from waystation.auth.auth_tool import AuthConfig
-from waystation.core.errors import AuthorizationFailed
+from waystation.core import AuthorizationFailed
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types

@@ -26,10 +26,7 @@ from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
 from waystation.cli.terminal_input import NOTHING_SENT, Person, login_name, present
 from waystation.client import AgentClient
-from waystation.core import ids, summary
-from waystation.core.approval.answer import Action, PendingCall
-from waystation.core.payload import JsonObject, decode
-from waystation.core.settings import Stores
+from waystation.core import Action, JsonObject, PendingCall, Stores, decode, ids, summary
 from waystation.presentation import policy_terms, terminal
 
 T = TypeVar("T")

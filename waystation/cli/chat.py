@@ -18,11 +18,7 @@ from waystation.cli.sessions import open_session
 from waystation.cli.target import Target
 from waystation.cli.terminal_input import Lines, login_name
 from waystation.client import AgentClient, Session, StartedInvocations, count_events, stream_session
-from waystation.core import errors
-from waystation.core.approval.answer import Action, PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
-from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION
+from waystation.core import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, Action, Event, JsonObject, PendingCall, errors
 from waystation.history import describe_workflow
 from waystation.presentation import terminal
 

@@ -19,9 +19,7 @@ from waystation.cli.exit_codes import Exit, Problem, problem_of
 from waystation.cli.output import Output, error
 from waystation.cli.target import Target
 from waystation.client import AgentClient
-from waystation.core.errors import WaystationError
-from waystation.core.payload import JsonObject, decode
-from waystation.core.summary import clip
+from waystation.core import JsonObject, WaystationError, clip, decode
 from waystation.logs import configure_logs
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]

@@ -19,7 +19,7 @@ from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
-from waystation.core.errors import WaystationError
+from waystation.core import WaystationError
 from waystation.presentation import terminal
 from waystation.presentation.cursor import Walk
 from waystation.replay.prompt import Prompt

@@ -26,9 +26,7 @@ from waystation.cli.output import Output, error
 from waystation.cli.target import Target, program_name, temporal_name
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
-from waystation.core.approval.answer import Action, PendingCall
-from waystation.core.log.budget_use import is_working
-from waystation.core.payload import JsonObject
+from waystation.core import Action, JsonObject, PendingCall, is_working
 from waystation.embedded import EmbeddedServer, bound_to_this_process
 from waystation.history import attempts_of
 from waystation.presentation import terminal

@@ -14,10 +14,7 @@ from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
 from waystation.cli.terminal_input import login_name, present
 from waystation.client import Invocation
-from waystation.core import summary
-from waystation.core.approval.answer import Action
-from waystation.core.call import CallState
-from waystation.core.log.log import Log
+from waystation.core import Action, CallState, Log, summary
 from waystation.presentation import terminal
 
 T = TypeVar("T")

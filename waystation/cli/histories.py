@@ -17,12 +17,12 @@ from waystation.cli.command_context import AsJson, CommandContext, Source
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output, error
 from waystation.cli.recordings import is_file, read_source, source_problems
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import terminal
 from waystation.replay import redaction
+from waystation.replay.deployment_gate import BREAKS, GateReport, Verdict, gate
 from waystation.replay.divergence import Divergence, format_value
-from waystation.replay.gate import BREAKS, GateReport, Verdict, gate
 from waystation.replay.recording import Recording
 from waystation.replay.redaction import InvalidRule
 from waystation.replay.replayer import divergence_of

@@ -24,16 +24,22 @@ from waystation.cli.command_context import AgentName, AsJson, CommandContext, De
 from waystation.cli.exit_codes import Exit, file_problems
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
-from waystation.core import summary
-from waystation.core.approval.answer import PendingCall
-from waystation.core.budget import Budget, Policy
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.conversation.partial_text import PARTIAL
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.engine_activities import MODEL
-from waystation.core.log.entry_ref import ModelReplyRef, call_id_of
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, faults
+from waystation.core import (
+    MODEL,
+    PARTIAL,
+    Budget,
+    Event,
+    JsonObject,
+    Log,
+    ModelReplyRef,
+    PendingCall,
+    Policy,
+    call_id_of,
+    faults,
+    is_working,
+    summary,
+    text_of,
+)
 from waystation.history import Retry, fetch_retries
 from waystation.presentation import terminal
 

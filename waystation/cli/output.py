@@ -11,8 +11,7 @@ from rich.text import Text
 from temporalio.converter import DataConverter
 
 from waystation.cli.target import Target
-from waystation.core.approval.answer import PendingCall
-from waystation.core.conversation.event import Event
+from waystation.core import Event, PendingCall
 from waystation.presentation import policy_terms, terminal
 from waystation.storage.driver import shortened
 

@@ -28,11 +28,10 @@ from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.core.errors import ForeignHistory, WaystationError
-from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.core import SESSION_WORKFLOW, WORKFLOW, ForeignHistory, WaystationError
 from waystation.presentation import recording_views, terminal
 from waystation.presentation import report as invocation_report
-from waystation.replay.difference import difference
+from waystation.replay.comparison import difference
 from waystation.replay.prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Moment, Recording

@@ -19,8 +19,7 @@ from waystation.cli.output import Output
 from waystation.cli.recordings import is_file, read_invocation
 from waystation.cli.terminal_input import present
 from waystation.client import AgentClient
-from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
-from waystation.core.settings import Stores
+from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent
 from waystation.presentation import terminal
 from waystation.replay.activity_replay import NotApproved, NotAPrompt, NotAsked, PlannedCall, Workshop, parse_prompt
 from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number

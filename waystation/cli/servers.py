@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, command_group
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
-from waystation.core.wire import SEARCH_ATTRIBUTES
+from waystation.core import SEARCH_ATTRIBUTES
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
 identity = command_group("Set up who may answer, and how they prove it.")

@@ -14,9 +14,7 @@ from waystation.cli.command_context import App, AsJson, AsyncCommand, CommandCon
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
 from waystation.client import DeletedSession, Session
-from waystation.core import errors
-from waystation.core.settings import Stores
-from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
+from waystation.core import DEFAULT_APP, DEFAULT_USER, Stores, errors
 from waystation.presentation import terminal
 
 STORES = Stores()

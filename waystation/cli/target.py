@@ -10,10 +10,15 @@ from pathlib import Path
 
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.client import AgentClient, connect, connection_problem, connection_settings
-from waystation.core.approval.answer import PendingCall
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.payload import JsonObject
-from waystation.core.wire import ANSWER_SIGNAL, DEFAULT_APP, DEFAULT_USER, TASK_QUEUE
+from waystation.core import (
+    ANSWER_SIGNAL,
+    DEFAULT_APP,
+    DEFAULT_USER,
+    TASK_QUEUE,
+    InvalidConfiguration,
+    JsonObject,
+    PendingCall,
+)
 from waystation.storage import Blobs
 
 CONNECT_LIMIT_S = 10.0

@@ -21,7 +21,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.output import Output
-from waystation.core.errors import WaystationError
+from waystation.core import WaystationError
 from waystation.presentation import terminal
 
 T = TypeVar("T")

@@ -18,11 +18,16 @@ from waystation.client.search_attributes import has_search_attributes
 from waystation.client.session_handle import Session
 from waystation.client.session_management import GRACE, ArtifactKeeper, DeletedSession, MemoryKeeper, Sessions
 from waystation.client.token_encryption import TokenEncrypter, TokenEncryption
-from waystation.core.approval.answer import PendingCall
-from waystation.core.budget import Budget
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
-from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, TASK_QUEUE, InvocationResult
+from waystation.core import (
+    DEFAULT_APP,
+    DEFAULT_USER,
+    TASK_QUEUE,
+    Budget,
+    Event,
+    InvocationResult,
+    JsonObject,
+    PendingCall,
+)
 from waystation.storage import Blobs
 
 __all__ = ["AgentClient", "Invocation"]

@@ -17,12 +17,23 @@ from temporalio.service import RPCError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, pending_calls
 from waystation.client.search_attributes import AGENT, has_search_attributes
-from waystation.core import ids
-from waystation.core.approval.answer import Action, PendingCall
+from waystation.core import (
+    MAX_KEYWORD,
+    SEARCH_AGENT,
+    SEARCH_SESSION,
+    SEARCH_STATUS,
+    SEARCH_USER,
+    WORKFLOW,
+    Action,
+    Expired,
+    JsonObject,
+    PendingCall,
+    UnknownCall,
+    WaystationError,
+    digest,
+    ids,
+)
 from waystation.core.approval.decision import standing
-from waystation.core.errors import Expired, UnknownCall, WaystationError
-from waystation.core.payload import JsonObject, digest
-from waystation.core.wire import MAX_KEYWORD, SEARCH_AGENT, SEARCH_SESSION, SEARCH_STATUS, SEARCH_USER, WORKFLOW
 from waystation.history import is_not_found
 
 AT_ONCE = 8

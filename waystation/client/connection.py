@@ -8,7 +8,7 @@ from pathlib import Path
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from waystation.core.errors import InvalidConfiguration
+from waystation.core import InvalidConfiguration
 from waystation.storage import Blobs
 from waystation.storage.driver import OFFLOAD_OVER, offloading
 

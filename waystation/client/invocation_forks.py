@@ -7,13 +7,8 @@ from typing import Any
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, start_invocation
-from waystation.core import ids
-from waystation.core.budget import Budget
-from waystation.core.errors import InvalidInput
+from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, InvocationInput, JsonObject, Log, ids
 from waystation.core.log import fork
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
-from waystation.core.wire import MEMO_FORK, WORKFLOW, Fork, InvocationInput
 
 MAX_NUMBERS = 100
 """How many numbers are tried for a fork, after those that are known to be in use."""

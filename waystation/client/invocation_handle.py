@@ -30,26 +30,35 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import AGENT, PENDING, start_attributes
 from waystation.client.token_encryption import Token, TokenEncryption
-from waystation.core import errors, ids, summary
-from waystation.core.approval import decision
-from waystation.core.approval.answer import Action, PendingCall, check_size, parse_answer
-from waystation.core.conversation.event import Event
-from waystation.core.conversation.partial_text import PartialText, PartialTexts, Piece
-from waystation.core.errors import InvalidInput, StoreFailed
-from waystation.core.log.engine_activities import MODEL
-from waystation.core.log.entry import ModelReplied
-from waystation.core.log.entry_ref import ModelReplyRef
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, encode
-from waystation.core.wire import (
+from waystation.core import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
     MEMO_PENDING,
+    MODEL,
     WORKFLOW,
+    Action,
+    AgentRun,
+    Event,
+    InvalidInput,
     InvocationInput,
     InvocationResult,
+    JsonObject,
+    Log,
+    ModelReplied,
+    ModelReplyRef,
+    PartialText,
+    PartialTexts,
+    PendingCall,
+    Piece,
+    StoreFailed,
+    check_size,
+    encode,
+    errors,
+    ids,
+    parse_answer,
+    summary,
 )
+from waystation.core.approval import decision
 from waystation.history import (
     SavedHistory,
     check_readable,

@@ -6,9 +6,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.client.session_management import delete_run
-from waystation.core.payload import JsonObject, copy_json
-from waystation.core.scope import app_scope, user_scope
-from waystation.core.wire import DEFAULT_APP, DEFAULT_USER
+from waystation.core import DEFAULT_APP, DEFAULT_USER, JsonObject, app_scope, copy_json, user_scope
 from waystation.history import ScopeReader, WorkflowRun, describe_workflow
 
 

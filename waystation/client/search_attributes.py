@@ -12,13 +12,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.core.wire import (
-    SEARCH_AGENT,
-    SEARCH_ATTRIBUTES,
-    SEARCH_PENDING,
-    InvocationInput,
-    found_at_start,
-)
+from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, InvocationInput, found_at_start
 
 log = structlog.get_logger("waystation.worker")
 

@@ -25,14 +25,30 @@ from waystation.client.invocation_handle import (
     update_refusal,
 )
 from waystation.client.scoped_state import ScopedState
-from waystation.core import errors, ids
-from waystation.core.approval.answer import PendingCall
-from waystation.core.budget import Budget
-from waystation.core.conversation.event import Event
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, decode, encode, faults, plain
-from waystation.core.session import OPEN, Busy, SessionInput, check_message_size
-from waystation.core.wire import CLOSE, DEFAULT_APP, DEFAULT_USER, SEND, SESSION_WORKFLOW, WORKFLOW, InvocationResult
+from waystation.core import (
+    CLOSE,
+    DEFAULT_APP,
+    DEFAULT_USER,
+    SEND,
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    Budget,
+    Busy,
+    Event,
+    InvocationResult,
+    JsonObject,
+    Log,
+    PendingCall,
+    SessionInput,
+    check_message_size,
+    decode,
+    encode,
+    errors,
+    faults,
+    ids,
+    plain,
+)
+from waystation.core.session import OPEN
 from waystation.history import (
     EventType,
     HistoryPoll,

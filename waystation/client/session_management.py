@@ -13,9 +13,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError
 
-from waystation.core import ids
-from waystation.core.payload import JsonObject
-from waystation.core.wire import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW
+from waystation.core import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW, JsonObject, ids
 from waystation.history import WorkflowRun, describe_workflow, find_session_runs, none_if_missing
 
 _ENDED: dict[int, str] = {

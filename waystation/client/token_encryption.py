@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from waystation.core.approval.verification import IDENTITY_ENV, Signs, is_sealed
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.payload import JsonObject
+from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Signs, is_sealed
 
 
 class TokenEncrypter(Protocol):

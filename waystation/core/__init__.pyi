@@ -6,7 +6,6 @@ from waystation.core.activity_io import (
     Effect,
     ModelCallInput,
     ModelReply,
-    Phase,
     Position,
     Said,
     ToolCallInput,
@@ -15,7 +14,7 @@ from waystation.core.activity_io import (
 from waystation.core.approval.answer import Action, Answer, PendingCall, check_size, parse_answer, usual_hint
 from waystation.core.approval.decision import allowed, check, check_authority, check_claim, decide_answer, judge
 from waystation.core.approval.due_notifications import Due, worth_sending
-from waystation.core.approval.notification import NOTIFY_ACTIVITY, NoticeReport, NotifyInput, Occasion, address
+from waystation.core.approval.notification import NoticeReport, NotifyInput, Occasion, address
 from waystation.core.approval.policy import (
     LONGEST,
     OPERATOR,
@@ -32,13 +31,12 @@ from waystation.core.approval.verification import (
     IDENTITY_ENV,
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
-    REVIEW_ACTIVITY,
     Review,
     ReviewInput,
     Signs,
     is_sealed,
 )
-from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, Used, granted, used_in
+from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, granted, used_in
 from waystation.core.call import DEFAULT_DEADLINE_S, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, CallState
 from waystation.core.conversation.compaction import Compaction, hidden
 from waystation.core.conversation.conversation import Conversation, Earlier
@@ -107,7 +105,7 @@ from waystation.core.errors import (
     UnknownSession,
     WaystationError,
 )
-from waystation.core.ids import session_invocation, signal_not_found
+from waystation.core.ids import signal_not_found
 from waystation.core.log.agent_runs import is_busy, next_phase
 from waystation.core.log.budget_use import is_working, model_calls, verdict
 from waystation.core.log.engine_activities import (
@@ -117,6 +115,7 @@ from waystation.core.log.engine_activities import (
     CHILD_OUTCOME,
     CHILD_RESULT,
     COLLECT,
+    ENGINE_ACTIVITIES,
     FLUSH_SCOPES,
     MODEL,
     NOTIFY,
@@ -169,8 +168,8 @@ from waystation.core.log.entry_ref import (
     parse_ref,
     without_verdict,
 )
-from waystation.core.log.facts import Fact, Scheduled, Signalled, Started, TaskCompleted
-from waystation.core.log.fork import TAKE_OVER_ACTIVITY, TakenOver
+from waystation.core.log.facts import Abandoned, CancelAsked, Fact, Scheduled, Signalled, Started, TaskCompleted
+from waystation.core.log.fork import TakenOver
 from waystation.core.log.incoming import NOT_FOUND, begin_entry
 from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
 from waystation.core.log.log import MAX_IGNORED_EVENTS, Log
@@ -209,9 +208,9 @@ from waystation.core.payload import (
 )
 from waystation.core.scope import (
     APPLY_SIGNAL,
-    DELIVERY_ACTIVITY,
     MAX_HEARD,
     MAX_SCOPE_BYTES,
+    SCOPE_WORKFLOW,
     USER,
     RefusedDelta,
     ScopeDelivery,
@@ -251,11 +250,8 @@ from waystation.core.urls import trusted
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
-    ARCHIVE_ACTIVITY,
-    CHILD_ACTIVITY,
     CHILD_ENDED_SIGNAL,
     CLOSE,
-    COLLECT_ACTIVITY,
     DEFAULT_APP,
     DEFAULT_USER,
     MAX_KEYWORD,
@@ -264,7 +260,6 @@ from waystation.core.wire import (
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
-    MODEL_ACTIVITY,
     PARKED_SIGNAL,
     RUNNING,
     SEARCH_AGENT,
@@ -274,9 +269,9 @@ from waystation.core.wire import (
     SEARCH_STATUS,
     SEARCH_USER,
     SEND,
-    SESSION_ARCHIVE_ACTIVITY,
     SESSION_WORKFLOW,
     TASK_QUEUE,
+    WORKFLOW,
     Fork,
     InvocationInput,
     InvocationResult,
@@ -294,23 +289,20 @@ __all__ = [
     "ANSWER_UPDATE",
     "APPLY_SIGNAL",
     "ARCHIVE",
-    "ARCHIVE_ACTIVITY",
     "ARCHIVE_SESSION",
     "BEGIN",
     "CANCEL",
     "CHILD",
-    "CHILD_ACTIVITY",
     "CHILD_ENDED_SIGNAL",
     "CHILD_OUTCOME",
     "CHILD_RESULT",
     "CLOSE",
     "COLLECT",
-    "COLLECT_ACTIVITY",
     "DEFAULT_APP",
     "DEFAULT_DEADLINE_S",
     "DEFAULT_USER",
-    "DELIVERY_ACTIVITY",
     "ELIDED",
+    "ENGINE_ACTIVITIES",
     "FLUSH_SCOPES",
     "FORK",
     "HIDDEN",
@@ -332,9 +324,7 @@ __all__ = [
     "MEMO_SESSION",
     "MESSAGE_SIGNAL",
     "MODEL",
-    "MODEL_ACTIVITY",
     "NOTIFY",
-    "NOTIFY_ACTIVITY",
     "NOT_FOUND",
     "NO_ACTIONS",
     "OPERATOR",
@@ -344,9 +334,9 @@ __all__ = [
     "PREAMBLE",
     "REQUEST_CONFIRMATION",
     "REQUEST_CREDENTIAL",
-    "REVIEW_ACTIVITY",
     "ROLE",
     "RUNNING",
+    "SCOPE_WORKFLOW",
     "SEARCH_AGENT",
     "SEARCH_ATTRIBUTES",
     "SEARCH_PENDING",
@@ -355,15 +345,15 @@ __all__ = [
     "SEARCH_USER",
     "SECRET_NAMES",
     "SEND",
-    "SESSION_ARCHIVE_ACTIVITY",
     "SESSION_WORKFLOW",
     "START",
     "TAKE_OVER",
-    "TAKE_OVER_ACTIVITY",
     "TASK_QUEUE",
     "TOOL_OUTCOME",
     "USER",
     "VERIFY",
+    "WORKFLOW",
+    "Abandoned",
     "Action",
     "ActivityOptions",
     "ActivitySettings",
@@ -395,6 +385,7 @@ __all__ = [
     "CallReturned",
     "CallState",
     "Cancel",
+    "CancelAsked",
     "CancelRequested",
     "Carried",
     "ChildInput",
@@ -476,7 +467,6 @@ __all__ = [
     "PartialTexts",
     "PendingCall",
     "Perform",
-    "Phase",
     "Piece",
     "Policy",
     "Position",
@@ -538,7 +528,6 @@ __all__ = [
     "UnknownCall",
     "UnknownSession",
     "Usage",
-    "Used",
     "VerificationRef",
     "Verified",
     "Wait",
@@ -607,7 +596,6 @@ __all__ = [
     "quoted_content",
     "refused",
     "secret_keys",
-    "session_invocation",
     "signal_not_found",
     "split",
     "text_of",

@@ -16,7 +16,7 @@ from waystation.core.conversation.event import EventActions
 from waystation.core.errors import NotJson, ScopeNameTooLong
 from waystation.core.payload import JsonObject, Recorded, decode_foreign, encode, faults
 
-WORKFLOW = "AgentScope"
+SCOPE_WORKFLOW = "AgentScope"
 APPLY_SIGNAL = "apply"
 
 USER = "user:"

@@ -1,5 +1,5 @@
 """Errors, for authors; where ADK has `google.adk.errors`."""
 
-from waystation.core.errors import InputValidationError
+from waystation.core import InputValidationError
 
 __all__ = ["InputValidationError"]

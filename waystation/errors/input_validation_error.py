@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.errors.input_validation_error`."""
 
-from waystation.core.errors import InputValidationError
+from waystation.core import InputValidationError
 
 __all__ = ["InputValidationError"]

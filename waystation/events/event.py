@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.events.event`."""
 
-from waystation.core.conversation.event import Event
+from waystation.core import Event
 
 __all__ = ["Event"]

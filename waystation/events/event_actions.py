@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.events.event_actions`."""
 
-from waystation.core.conversation.event import EventActions, EventCompaction
+from waystation.core import EventActions, EventCompaction
 
 __all__ = ["EventActions", "EventCompaction"]

@@ -7,9 +7,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 
-from waystation.core.log.engine_activities import CHILD
-from waystation.core.log.entry import Failure
-from waystation.core.wire import WORKFLOW
+from waystation.core import CHILD, WORKFLOW, Failure
 from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of
 from waystation.history.history_fetch import describe_workflow
 

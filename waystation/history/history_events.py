@@ -15,13 +15,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.budget import used_in
-from waystation.core.errors import StoreFailed
+from waystation.core import Carried, ChildOutcome, Failure, FailureKind, InvocationInput, StoreFailed, decode, used_in
 from waystation.core.log import facts
-from waystation.core.log.entry import Failure, FailureKind
-from waystation.core.log.snapshot import Carried, ChildOutcome
-from waystation.core.payload import decode
-from waystation.core.wire import InvocationInput
 from waystation.storage.blobs import STORE_VARIABLE
 from waystation.storage.driver import UNREADABLE, is_reference, retrieved
 

@@ -14,14 +14,14 @@ from typing import Any
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from waystation.core.errors import ForeignHistory
-from waystation.core.ids import signal_not_found
-from waystation.core.log.engine_activities import ENGINE_ACTIVITIES
-from waystation.core.payload import JsonObject
-from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
-from waystation.core.wire import (
+from waystation.core import (
+    ENGINE_ACTIVITIES,
+    SCOPE_WORKFLOW,
     SESSION_WORKFLOW,
     WORKFLOW,
+    ForeignHistory,
+    JsonObject,
+    signal_not_found,
 )
 from waystation.history.history_events import EventType, patch_of, payloads_of, type_of
 from waystation.storage.driver import UNREADABLE, is_reference

@@ -11,17 +11,25 @@ from temporalio.api.update.v1 import Request
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import ids
-from waystation.core.errors import ForeignHistory, WaystationError
+from waystation.core import (
+    ANSWER_UPDATE,
+    CHILD,
+    FORK,
+    MODEL,
+    WORKFLOW,
+    Carried,
+    EndStatus,
+    Fact,
+    Fetch,
+    ForeignHistory,
+    InvocationInput,
+    Log,
+    Projection,
+    WaystationError,
+    extend_log,
+    ids,
+)
 from waystation.core.log import facts
-from waystation.core.log.engine_activities import CHILD, MODEL
-from waystation.core.log.entry import EndStatus
-from waystation.core.log.entry_ref import FORK
-from waystation.core.log.facts import Fact
-from waystation.core.log.log import Log
-from waystation.core.log.projection import Projection
-from waystation.core.log.snapshot import Carried, Fetch, extend_log
-from waystation.core.wire import ANSWER_UPDATE, WORKFLOW, InvocationInput
 from waystation.history.history_events import (
     COMMANDS,
     SILENT,

@@ -7,9 +7,7 @@ from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEven
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.core.errors import ForeignHistory
-from waystation.core.payload import decode
-from waystation.core.scope import WORKFLOW, ScopeFold, fold_from, prefix_of
+from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, decode, fold_from, prefix_of
 from waystation.history.history_events import EventType, attributes_of, read_arguments
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 from waystation.recent import Recent
@@ -66,9 +64,9 @@ class _Known:
         self.last_event_id = event.event_id
 
     def _start(self, started: WorkflowExecutionStartedEventAttributes) -> None:
-        if started.workflow_type.name != WORKFLOW:
+        if started.workflow_type.name != SCOPE_WORKFLOW:
             raise ForeignHistory(
-                f"State is kept by workflows of the type {WORKFLOW!r}; another holds its id: "
+                f"State is kept by workflows of the type {SCOPE_WORKFLOW!r}; another holds its id: "
                 f"{started.workflow_type.name!r}."
             )
         self.run_id = started.original_execution_run_id

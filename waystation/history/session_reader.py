@@ -5,19 +5,23 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 
-from waystation.core.conversation.transcript import Transcript
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.engine_activities import COLLECT
-from waystation.core.log.snapshot import entries_to_json, unpack_entries
-from waystation.core.payload import JsonObject, decode
-from waystation.core.session import Collected, SessionInput, as_started
-from waystation.core.wire import (
+from waystation.core import (
+    COLLECT,
     SESSION_WORKFLOW,
     WORKFLOW,
+    Collected,
+    ForeignHistory,
     InvocationInput,
     InvocationResult,
+    JsonObject,
     Report,
+    SessionInput,
+    Transcript,
+    as_started,
+    decode,
+    entries_to_json,
     lasting,
+    unpack_entries,
 )
 from waystation.history.history_events import EventType, attributes_of, read_content, seconds_of
 from waystation.storage import Blobs

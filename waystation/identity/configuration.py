@@ -11,8 +11,7 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from waystation.configuration import Section, read_configuration, read_secret
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.payload import decode
+from waystation.core import InvalidConfiguration, decode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """For signatures of identity providers. None of them takes a key that a verifier also has."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from joserfc.jwk import ECKey
 
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.payload import JsonObject, encode
+from waystation.core import InvalidConfiguration, JsonObject, encode
 
 GATEWAY = "https://approvals.example.com"
 _PRIVATE, _PUBLIC = 0o600, 0o644

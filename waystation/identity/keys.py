@@ -9,9 +9,7 @@ from pathlib import Path
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
-from waystation.core.errors import IdentityUnavailable
-from waystation.core.payload import JsonObject, decode
-from waystation.core.urls import trusted
+from waystation.core import IdentityUnavailable, JsonObject, decode, trusted
 from waystation.identity.configuration import MIN_RSA_BITS, Configuration
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import TTLCache
 
-from waystation.core.approval.policy import Verified
-from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
-from waystation.core.payload import JsonObject
+from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
 from waystation.identity.configuration import Configuration, OidcSection
 from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, endpoint
 from waystation.identity.tokens import MAX_JWT_CHARS

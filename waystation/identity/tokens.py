@@ -19,10 +19,19 @@ from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.verification import MAX_TOKEN_CHARS, PLAIN_TOKEN, Signs, is_sealed
-from waystation.core.errors import InvalidAnswer, NotAllowed
-from waystation.core.payload import JsonObject, decode, encode, parse
+from waystation.core import (
+    MAX_TOKEN_CHARS,
+    PLAIN_TOKEN,
+    Answer,
+    InvalidAnswer,
+    JsonObject,
+    NotAllowed,
+    Signs,
+    decode,
+    encode,
+    is_sealed,
+    parse,
+)
 from waystation.identity.configuration import Configuration
 
 BINDING = "waystation"

@@ -9,10 +9,7 @@ from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
 
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import ROLE, Verified
-from waystation.core.errors import NotAllowed
-from waystation.core.payload import JsonObject, decode
+from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Verified, decode
 from waystation.identity.configuration import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
 from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of

@@ -6,10 +6,8 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from waystation.lazy_exports import lazy_exports
-
 if TYPE_CHECKING:
-    from waystation.core.conversation.event import Event
+    from waystation.core import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
     from waystation.tools.session import Session
 
@@ -86,5 +84,11 @@ class BaseMemoryService(abc.ABC):
 
 
 if not TYPE_CHECKING:
-    # ADK has the class in this module; here it waits for genai's types.
-    __getattr__, __dir__ = lazy_exports(__name__, {"waystation.memory.memory_entry": "SearchMemoryResponse"})
+
+    def __getattr__(name: str) -> object:
+        # ADK has the class in this module; here it waits for genai's types.
+        if name != "SearchMemoryResponse":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from waystation.memory.memory_entry import SearchMemoryResponse
+
+        return SearchMemoryResponse

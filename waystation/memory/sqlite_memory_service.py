@@ -11,8 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from waystation.core.errors import StoreFailed
-from waystation.core.payload import digest
+from waystation.core import StoreFailed, digest
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, spaced, terms
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from waystation.core.errors import InputValidationError, NotJson
-from waystation.core.payload import JsonObject, digest, plain
+from waystation.core import InputValidationError, JsonObject, NotJson, digest, plain
 from waystation.memory.base_memory_service import BaseMemoryService
 
 if TYPE_CHECKING:
-    from waystation.core.conversation.event import Event
+    from waystation.core import Event
     from waystation.memory.memory_entry import MemoryEntry
     from waystation.tools.session import Session
 

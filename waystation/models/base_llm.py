@@ -9,7 +9,7 @@ import abc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.models.llm_response import LlmResponse
 
 

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from waystation.core.budget import Usage
-from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
-from waystation.core.payload import JsonObject, decode
+from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, Usage, decode
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models need not pay.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 if TYPE_CHECKING:
     from google.genai import types

@@ -4,8 +4,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from waystation.core.budget import Usage
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, Usage
 
 
 @dataclass(kw_only=True, slots=True)

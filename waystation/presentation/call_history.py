@@ -2,24 +2,25 @@
 
 from collections.abc import Mapping
 
-from waystation.core import ids, summary
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import Verified
-from waystation.core.call import CallState
-from waystation.core.log.entry import (
+from waystation.core import (
+    Answer,
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
     AnswerSubmitted,
     CallLost,
     CallReturned,
+    CallState,
     DeadlinePassed,
     Entry,
+    Log,
     NoticeDue,
     Notified,
+    Verified,
+    ids,
+    summary,
+    without_verdict,
 )
-from waystation.core.log.entry_ref import without_verdict
-from waystation.core.log.log import Log
 from waystation.presentation import terminal, text_safety
 
 MAX_SAID = 600

@@ -6,9 +6,9 @@ from functools import cached_property
 
 from rich.console import RenderableType
 
-from waystation.core.log.entry import CallLost, CallReturned, ChildReturned
+from waystation.core import CallLost, CallReturned, ChildReturned
 from waystation.presentation import recording_views
-from waystation.replay.difference import Changes, alike
+from waystation.replay.comparison import Changes, alike
 from waystation.replay.displayable import Displayable
 from waystation.replay.recorded_activities import Effort, efforts
 from waystation.replay.recording import Moment, Recording

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from waystation.core.approval.answer import PendingCall
-from waystation.core.approval.policy import ROLE
+from waystation.core import ROLE, PendingCall
 from waystation.presentation import terminal
 
 

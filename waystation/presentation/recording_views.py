@@ -14,36 +14,38 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from waystation.core.activity_io import ModelReply
-from waystation.core.approval.answer import Answer, PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.log.entry import (
+from waystation.core import (
+    Answer,
     AnswerCounted,
     AnswerIgnored,
     AnswerReviewed,
     AnswerSubmitted,
     Began,
     CallLost,
+    CallRef,
     CallReturned,
     CancelRequested,
     ChildReturned,
     DeadlinePassed,
     Ended,
+    Event,
     ForkRefused,
+    JsonObject,
     MessageJoined,
     ModelCalled,
     ModelLost,
     ModelReplied,
+    ModelReply,
+    ModelReplyRef,
     NoticeDue,
     Notified,
+    PendingCall,
     Refused,
     ScopesTold,
 )
-from waystation.core.log.entry_ref import CallRef, ModelReplyRef
-from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.presentation.call_history import answered, decision, ignored, submitted
-from waystation.replay.difference import ABSENT, Changes, MomentDifference, Pair, PromptDifference, RecordingDifference
+from waystation.replay.comparison import ABSENT, Changes, MomentDifference, Pair, PromptDifference, RecordingDifference
 from waystation.replay.displayable import Displayable
 from waystation.replay.prompt import Prompt
 from waystation.replay.recorded_activities import Effort

@@ -14,12 +14,18 @@ from typing import Any, Literal
 from rich.style import Style
 from rich.text import Text
 
-from waystation.core import ids, summary
-from waystation.core.approval.answer import PendingCall, usual_hint
-from waystation.core.call import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.log.entry import Failure
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    Event,
+    Failure,
+    JsonObject,
+    PendingCall,
+    ids,
+    summary,
+    text_of,
+    usual_hint,
+)
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
-from waystation.core.payload import JsonObject
-from waystation.core.summary import SECRET_NAMES
+from waystation.core import SECRET_NAMES, JsonObject
 
 HEAD, TAIL = 1_500, 500
 """Characters that are shown of the beginning and of the end of a long text. The end is where things hide."""

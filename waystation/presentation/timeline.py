@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waystation.core.conversation.event import Event
-from waystation.core.log.entry_ref import CallRef, ModelReplyRef
-from waystation.core.log.log import Log
+from waystation.core import CallRef, Event, Log, ModelReplyRef
 from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]

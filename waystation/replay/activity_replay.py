@@ -24,19 +24,30 @@ from waystation.activities.session_history import Conversations
 from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
-from waystation.core import ids, summary
-from waystation.core.activity_io import Confirmation, ModelReply, Position, ToolOutcome
-from waystation.core.call import CallState
-from waystation.core.conversation.compaction import Compaction
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.errors import NoPrompt, WaystationError
-from waystation.core.log.engine_activities import MODEL
-from waystation.core.log.entry import Body, Failure
-from waystation.core.log.entry_ref import EntryRef, ModelReplyRef
-from waystation.core.log.log import Log
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, decode, encode
-from waystation.core.wire import InvocationInput
+from waystation.core import (
+    MODEL,
+    Body,
+    CallState,
+    Compaction,
+    Confirmation,
+    Conversation,
+    EntryRef,
+    Failure,
+    InvocationInput,
+    JsonObject,
+    Log,
+    ModelReply,
+    ModelReplyRef,
+    NoPrompt,
+    Position,
+    ToolOutcome,
+    WaystationError,
+    a,
+    decode,
+    encode,
+    ids,
+    summary,
+)
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.prompt import Agents, Prompt, PromptContext
 from waystation.replay.recorded_activities import (

@@ -24,16 +24,21 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
-from waystation.core import ids
-from waystation.core.activity_io import AgentShape
-from waystation.core.call import CallState
-from waystation.core.errors import ForeignHistory, UnknownAgent
-from waystation.core.log.agent_runs import is_busy
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
-from waystation.core.naming import a
-from waystation.core.payload import JsonObject, decode
-from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.core import (
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    AgentRun,
+    AgentShape,
+    CallState,
+    ForeignHistory,
+    JsonObject,
+    Log,
+    UnknownAgent,
+    a,
+    decode,
+    ids,
+    is_busy,
+)
 from waystation.history import carried_log, log_of, read_content
 from waystation.replay.replayer import Replays, find_divergence, replaying
 from waystation.tools.approval import parameters_digest

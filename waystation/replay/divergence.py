@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from temporalio.client import WorkflowHistory
 
-from waystation.core import ids, summary
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.log.engine_activities import ARCHIVE_SESSION, COLLECT, ENGINE_ACTIVITIES, FLUSH_SCOPES, MODEL
-from waystation.core.log.entry import (
+from waystation.core import (
+    ENGINE_ACTIVITIES,
+    MEMO_PENDING,
+    MODEL,
+    WORKFLOW,
     AnswerCounted,
     AnswerIgnored,
     Began,
@@ -20,38 +21,25 @@ from waystation.core.log.entry import (
     CancelRequested,
     ChildReturned,
     DeadlinePassed,
+    ForeignHistory,
+    JsonObject,
+    Log,
     MessageJoined,
     ModelLost,
     ModelReplied,
-)
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, encode
-from waystation.core.wire import (
-    MEMO_PENDING,
-    WORKFLOW,
+    StoreFailed,
+    encode,
+    ids,
+    summary,
 )
 from waystation.history import carried_log, log_of, own_runs, run_ids_of, type_of
 from waystation.replay.commands import UNKNOWN, Activation, Command, present_commands, recorded_tasks
-from waystation.replay.difference import ABSENT, json_differences
+from waystation.replay.comparison import ABSENT, json_differences
 
 DIFFERENCES = 5
 """Of the parts in which two commands differ, how many are named."""
 _CONSEQUENCES = {"memo": 1, "timer": 2, "accept": 2, "attributes": 3}
 """Commands that only follow from others, the least interesting last."""
-_OLDER_CORPUS: Sequence[tuple[str, str, Any]] = (
-    ("", "result.spent", ABSENT),
-    ("", "details", []),
-    (WORKFLOW, "input.budget", ABSENT),
-    (WORKFLOW, "search_attributes.Waystation", ABSENT),
-    (FLUSH_SCOPES.name, "heartbeat_timeout", 0.0),
-    (COLLECT.name, "heartbeat_timeout", 0.0),
-    (COLLECT.name, "input.ended", True),
-    (ARCHIVE_SESSION.name, "heartbeat_timeout", 0.0),
-    (ARCHIVE_SESSION.name, "retry.maximum_attempts", 20),
-    (ARCHIVE_SESSION.name, "retry.maximum_interval", 60.0),
-)
-"""What histories in tests/corpus hold otherwise: name of a command, part and value. Delete it with the next recording
-of them."""
 _COMMANDS = {
     "timer": "wait {command.fields[seconds]:g} s at most",
     "child": "start {command.name} {command.id}",
@@ -257,9 +245,7 @@ def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: b
     # which entries a command says were applied before it, and how far a session is, may be another command's.
     if updated and (name == "input.at" or name.startswith("input.new")):
         return True
-    if command.kind == "answer" and name in ("result.open", "result.status"):
-        return now is not ABSENT
-    return any(command.name == of and name.startswith(part) and recorded == value for of, part, value in _OLDER_CORPUS)
+    return command.kind == "answer" and name in ("result.open", "result.status") and now is not ABSENT
 
 
 def describe_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Difference) -> Divergence:

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
-from waystation.core.activity_io import ModelReply
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core import AgentRun, JsonObject, Log, ModelReply
 from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:

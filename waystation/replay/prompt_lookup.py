@@ -3,14 +3,19 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from waystation.core.activity_io import ModelReply
+from waystation.core import (
+    Conversation,
+    ForeignHistory,
+    Log,
+    ModelCalled,
+    ModelReplied,
+    ModelReply,
+    NoPrompt,
+    StoreFailed,
+    next_phase,
+    verdict,
+)
 from waystation.core.conversation import prompt
-from waystation.core.conversation.conversation import Conversation
-from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
-from waystation.core.log.agent_runs import next_phase
-from waystation.core.log.budget_use import verdict
-from waystation.core.log.entry import ModelCalled, ModelReplied
-from waystation.core.log.log import Log
 from waystation.history import SessionReader
 from waystation.replay.prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Moment, Recording

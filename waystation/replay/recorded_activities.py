@@ -8,12 +8,24 @@ from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from waystation.core import ids
-from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
-from waystation.core.errors import WaystationError
-from waystation.core.log.entry import CallLost, CallReturned, Ended, Failure, ModelLost, ModelReplied
-from waystation.core.log.entry_ref import CallRef, ModelReplyRef
-from waystation.core.log.log import Log
+from waystation.core import (
+    CallLost,
+    CallRef,
+    CallReturned,
+    Ended,
+    Failure,
+    Log,
+    ModelCallInput,
+    ModelLost,
+    ModelReplied,
+    ModelReply,
+    ModelReplyRef,
+    Position,
+    ToolCallInput,
+    ToolOutcome,
+    WaystationError,
+    ids,
+)
 from waystation.history import read_content, seconds_of
 from waystation.replay.recording import Recording
 

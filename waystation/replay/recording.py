@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.approval.answer import PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
-from waystation.core.log.entry import Entry
-from waystation.core.log.invocation_state import SessionState
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
-from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
-from waystation.core.wire import SESSION_WORKFLOW
+from waystation.core import (
+    SCOPE_WORKFLOW,
+    SESSION_WORKFLOW,
+    Entry,
+    Event,
+    ForeignHistory,
+    JsonObject,
+    Log,
+    NoSuchEvent,
+    PendingCall,
+    SessionState,
+    StoreFailed,
+    WaystationError,
+)
 from waystation.history import (
     SavedHistory,
     carried_log,

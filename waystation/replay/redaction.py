@@ -23,17 +23,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core.approval.policy import OPERATOR, ROLE
-from waystation.core.approval.verification import is_sealed
-from waystation.core.errors import WaystationError
-from waystation.core.log.entry import AnswerIgnored
-from waystation.core.log.log import Log
-from waystation.core.payload import decode, encode
-from waystation.core.scope import APPLY_SIGNAL
-from waystation.core.secrets import looks_secret, named_secret
-from waystation.core.summary import SECRET_NAMES
-from waystation.core.wire import (
+from waystation.core import (
     ANSWER_SIGNAL,
+    APPLY_SIGNAL,
     CHILD_ENDED_SIGNAL,
     CLOSE,
     DEFAULT_APP,
@@ -42,9 +34,20 @@ from waystation.core.wire import (
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
+    OPERATOR,
     PARKED_SIGNAL,
+    ROLE,
     SEARCH_USER,
+    SECRET_NAMES,
     WORKFLOW,
+    AnswerIgnored,
+    Log,
+    WaystationError,
+    decode,
+    encode,
+    is_sealed,
+    looks_secret,
+    named_secret,
 )
 from waystation.history import SavedHistory, carried_log, check_readable, decode_histories, log_of, type_of
 from waystation.replay.replayer import divergence_of
@@ -95,6 +98,7 @@ _NAMES = frozenset(
 _ERRORS = frozenset({"reason", "refused"})
 """Fields with the name of an error or with a message."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
+_KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
 AUTHORED = {
     **{name: name for name in ("args", "response", "state", "state_delta", "scopes", "set", "payload", "output")},
@@ -105,6 +109,7 @@ AUTHORED = {
     "beside": "parts",
     "shown": "args",
     "interim": "response",
+    "values": "state",
 }
 """Fields with JSON of authors, models and people, each with its name in rules: the same value under several names is
 hidden under each of them, or under none."""
@@ -222,7 +227,7 @@ class Redactor:
         match value:
             case dict():
                 asks_for_budget = "budget" in (value.get("asked"), value.get("kind"))
-                of_key = self.text if name in _KEYED_BY_PEOPLE else self._key
+                of_key = str if name in _KEYED_BY_ENGINE else self.text if name in _KEYED_BY_PEOPLE else self._key
                 return {
                     of_key(key): item
                     if asks_for_budget and key in _BUDGET_QUESTION

@@ -23,8 +23,7 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 
-from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
-from waystation.core.settings import WorkflowSettings
+from waystation.core import ForeignHistory, NotReplayable, StoreFailed, WorkflowSettings
 from waystation.history import decode_events
 from waystation.replay.commands import Activation
 from waystation.replay.divergence import Difference, Divergence, describe_divergence, first_difference

@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.core.activity_io import ModelReply, ToolOutcome
-from waystation.core.conversation.event import EventActions, parts_of, text_of
-from waystation.core.log.entry import Failure
-from waystation.core.payload import JsonObject
-from waystation.replay.difference import ABSENT, json_differences
+from waystation.core import EventActions, Failure, JsonObject, ModelReply, ToolOutcome, parts_of, text_of
+from waystation.replay.comparison import ABSENT, json_differences
 from waystation.replay.displayable import Displayable
 
 

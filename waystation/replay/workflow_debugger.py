@@ -10,10 +10,7 @@ from typing import Any
 
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from waystation.core.errors import WaystationError
-from waystation.core.log.entry import Body
-from waystation.core.log.entry_ref import EntryRef
-from waystation.core.log.log import Log
+from waystation.core import Body, EntryRef, Log, WaystationError
 from waystation.replay.recording import Moment
 from waystation.workflows.invocation import AgentInvocation
 

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from waystation.core.errors import StoreFailed
+from waystation.core import StoreFailed
 from waystation.storage.object_files import ObjectFiles
 
 STORE = Path(".waystation") / "payloads"

@@ -27,9 +27,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from waystation.core.errors import StoreFailed
-from waystation.core.payload import decode, encode
-from waystation.core.settings import Stores
+from waystation.core import StoreFailed, Stores, decode, encode
 from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
 
 log = structlog.get_logger("waystation.storage")

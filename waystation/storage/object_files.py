@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from waystation.core.errors import StoreFailed
+from waystation.core import StoreFailed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

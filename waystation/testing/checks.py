@@ -18,12 +18,18 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from waystation.client import Invocation
-from waystation.core.errors import ForeignHistory, NotReplayable
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, decode
-from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import MEMO_PENDING, WORKFLOW, InvocationResult
+from waystation.core import (
+    MEMO_PENDING,
+    WORKFLOW,
+    ForeignHistory,
+    InvocationResult,
+    JsonObject,
+    Log,
+    NotReplayable,
+    WorkflowSettings,
+    decode,
+    is_working,
+)
 from waystation.history import read_content
 from waystation.replay import Recording, divergence_of, replay
 

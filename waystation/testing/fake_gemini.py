@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Self
 
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 MAX_DELAY_S = 60.0
 SECRET_HEADERS = frozenset({"x-goog-api-key", "authorization"})

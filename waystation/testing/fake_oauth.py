@@ -32,7 +32,7 @@ from waystation.auth import (
     OAuthFlowClientCredentials,
     OAuthFlows,
 )
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 REDIRECT_URI = "http://127.0.0.1:9/callback"
 """Where nobody listens: tests read the address, as a user copies it."""

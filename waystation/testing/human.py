@@ -6,9 +6,7 @@ from typing import Any
 import structlog
 
 from waystation.client import Invocation
-from waystation.core.approval.answer import PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, PendingCall
 
 _log = structlog.get_logger()
 

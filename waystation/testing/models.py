@@ -6,9 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from waystation.core.conversation.event import parts_of, text_of
-from waystation.core.conversation.prompt import BEGIN
-from waystation.core.payload import JsonObject
+from waystation.core import BEGIN, JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 Reply: TypeAlias = LlmResponse | str | Exception

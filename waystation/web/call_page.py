@@ -17,18 +17,24 @@ from starlette.routing import Route
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, Invocation, Outcome
-from waystation.core import ids
-from waystation.core.approval.answer import Action, Answer, PendingCall, usual_hint
-from waystation.core.approval.decision import allowed, check_authority, check_claim
-from waystation.core.call import CallState
-from waystation.core.errors import (
+from waystation.core import (
+    SECRET_NAMES,
+    Action,
+    Answer,
+    CallState,
     ForeignHistory,
+    JsonObject,
+    Log,
     NotAllowed,
+    PendingCall,
     StoreFailed,
+    allowed,
+    check_authority,
+    check_claim,
+    encode,
+    ids,
+    usual_hint,
 )
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, encode
-from waystation.core.summary import SECRET_NAMES
 from waystation.presentation import terminal, text_safety
 from waystation.presentation.call_history import MAX_SAID, by, story
 from waystation.web import forms

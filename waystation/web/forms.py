@@ -16,9 +16,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
-from waystation.core.errors import NotJson
-from waystation.core.payload import JsonObject, decode_foreign
-from waystation.core.summary import SECRET_NAMES
+from waystation.core import SECRET_NAMES, JsonObject, NotJson, decode_foreign
 from waystation.presentation.text_safety import escaped, hides
 from waystation.web.responses import Refused
 

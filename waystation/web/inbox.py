@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from waystation.client import AgentClient
-from waystation.core.approval.answer import Action, PendingCall
+from waystation.core import Action, PendingCall
 from waystation.presentation import terminal, text_safety
 from waystation.web.call_page import MAX_COMMENT, CallView, problem_of, send_answers, view_call
 from waystation.web.forms import read_form

@@ -23,10 +23,7 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, Invocation, stream_events
-from waystation.core.conversation.event import Event
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.payload import JsonObject
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
 from waystation.history import attempts_of
 from waystation.presentation import terminal, timeline
 from waystation.web.limits import Limits

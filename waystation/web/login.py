@@ -22,9 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from waystation.core.approval.policy import ROLE, Verified
-from waystation.core.approval.verification import Signs
-from waystation.core.errors import NotAllowed
+from waystation.core import ROLE, NotAllowed, Signs, Verified
 from waystation.web.forms import parse_form, read_form
 from waystation.web.limits import Limits
 from waystation.web.responses import Refused, page, refusal, wants_page

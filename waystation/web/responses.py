@@ -13,7 +13,7 @@ from starlette.types import Scope
 from temporalio.service import RPCError, RPCStatusCode
 
 import waystation.presentation
-from waystation.core.errors import (
+from waystation.core import (
     AnswerRefused,
     AnswerUnconfirmed,
     AuthorizationFailed,

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from waystation.core.errors import WaystationError
+from waystation.core import WaystationError
 from waystation.presentation import text_safety
 from waystation.web.limits import Limits
 from waystation.web.responses import Refused, refusal

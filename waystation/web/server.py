@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient
-from waystation.core.errors import WaystationError
+from waystation.core import WaystationError
 from waystation.web.call_page import CallPages
 from waystation.web.inbox import Inbox
 from waystation.web.invocations import InvocationPages

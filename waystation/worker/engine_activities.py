@@ -21,8 +21,7 @@ from waystation.activities.session_history import Sessions
 from waystation.activities.tool_caller import ToolCaller
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
-from waystation.core.activity_io import ToolCallInput
-from waystation.core.log.engine_activities import (
+from waystation.core import (
     ARCHIVE,
     ARCHIVE_SESSION,
     CHILD,
@@ -33,8 +32,9 @@ from waystation.core.log.engine_activities import (
     TAKE_OVER,
     VERIFY,
     EngineActivity,
+    Settings,
+    ToolCallInput,
 )
-from waystation.core.settings import Settings
 from waystation.storage import Blobs
 from waystation.tools.services import Services
 from waystation.workflows.ports import data_of, raw

@@ -35,9 +35,7 @@ from waystation.activities.model_choice import DEMO, Models, foreign_names, has_
 from waystation.activities.notifications import Channels, channels_of
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client import connect, connection_problem
-from waystation.core.errors import WaystationError
-from waystation.core.settings import Settings, Stores
-from waystation.core.wire import TASK_QUEUE
+from waystation.core import TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
 from waystation.worker.services import check_stores, identity_of, lasting_services, links_of, settings_warnings

@@ -22,9 +22,7 @@ from waystation.activities.notifications import Channels, SignsLinks
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.apps import App
-from waystation.core.errors import InvalidConfiguration
-from waystation.core.settings import Settings
-from waystation.core.wire import TASK_QUEUE
+from waystation.core import TASK_QUEUE, InvalidConfiguration, Settings
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading, with_storage
 from waystation.tools.services import Services

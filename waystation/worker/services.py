@@ -12,10 +12,7 @@ from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactServ
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import store_at
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.approval.verification import IDENTITY_ENV
-from waystation.core.errors import InvalidConfiguration, WaystationError
-from waystation.core.settings import Stores
+from waystation.core import IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.storage.blobs import STORE_VARIABLE, Blobs

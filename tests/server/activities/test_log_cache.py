@@ -12,14 +12,20 @@ from tests.server.conftest import Serve
 from waystation.activities.log_cache import LogCache
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.activity_io import Position, ToolOutcome
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.entry import CallReturned
-from waystation.core.log.entry_ref import START as START_REF
-from waystation.core.log.entry_ref import parse_ref
-from waystation.core.log.facts import Scheduled, Started
-from waystation.core.log.log import Log
-from waystation.core.log.projection import Sources, catch_up, position_of
+from waystation.core import START as START_REF
+from waystation.core import (
+    CallReturned,
+    ForeignHistory,
+    Log,
+    Position,
+    Scheduled,
+    Sources,
+    Started,
+    ToolOutcome,
+    catch_up,
+    parse_ref,
+    position_of,
+)
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader
 from waystation.models import LlmRequest, LlmResponse

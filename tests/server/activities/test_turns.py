@@ -15,9 +15,7 @@ from tests.server.workflows.outside import waiting
 from waystation.activities.session_history import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.entry import Entry
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, Entry, is_working
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

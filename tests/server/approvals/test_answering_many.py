@@ -11,8 +11,7 @@ from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
 from waystation.client import Outcome
-from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, DigestMismatch, UnknownCall
-from waystation.core.payload import JsonObject
+from waystation.core import AlreadyAnswered, AnswerUnconfirmed, DigestMismatch, JsonObject, UnknownCall
 
 
 def words(outcomes: list[Outcome]) -> dict[str, str]:

@@ -11,8 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.answer import Action
-from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed
+from waystation.core import Action, AlreadyAnswered, AnswerUnconfirmed
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

@@ -9,9 +9,7 @@ from tests.server.workflows.outside import quiet, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import AnswerRefused, DigestMismatch, InvalidAnswer, NotAllowed
-from waystation.core.payload import JsonObject
+from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, InvalidAnswer, JsonObject, NotAllowed
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset

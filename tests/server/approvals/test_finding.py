@@ -10,8 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, until, waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
-from waystation.core.approval.answer import PendingCall
-from waystation.core.approval.policy import ApprovalPolicy, Escalation
+from waystation.core import ApprovalPolicy, Escalation, PendingCall
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 

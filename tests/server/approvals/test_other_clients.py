@@ -16,8 +16,7 @@ from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
-from waystation.core.approval.answer import Answer
-from waystation.core.errors import NotAllowed
+from waystation.core import Answer, NotAllowed
 
 DOCS = (ROOT / "docs" / "approvals.md").read_text()
 NODE = ROOT / ".node" / "node_modules"

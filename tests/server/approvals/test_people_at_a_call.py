@@ -6,8 +6,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 

@@ -12,10 +12,7 @@ from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core.activity_io import Call
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.log.entry import ModelReplied
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, Call, JsonObject, ModelReplied
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.approval import parameters_digest
 from waystation.tools.function_tool import FunctionTool

@@ -12,7 +12,7 @@ from tests.server.workflows.outside import waiting
 from waystation.agents import ApprovalRule
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 
 TEXT = (ROOT / "docs" / "approvals.md").read_text()

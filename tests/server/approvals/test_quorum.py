@@ -8,7 +8,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, cut, refusal, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

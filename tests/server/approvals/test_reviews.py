@@ -15,12 +15,18 @@ from tests.server.workflows.outside import waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import ApprovalPolicy, Verified
-from waystation.core.approval.verification import Review
-from waystation.core.errors import AlreadyAnswered, IdentityUnavailable, InvalidAnswer, NotAllowed
-from waystation.core.log.entry import AnswerReviewed
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    AlreadyAnswered,
+    Answer,
+    AnswerReviewed,
+    ApprovalPolicy,
+    IdentityUnavailable,
+    InvalidAnswer,
+    JsonObject,
+    NotAllowed,
+    Review,
+    Verified,
+)
 from waystation.testing import AgentEnvironment
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

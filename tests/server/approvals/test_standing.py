@@ -8,8 +8,7 @@ from temporalio.service import RPCError
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
 from waystation.agents import Agent
-from waystation.core.approval.policy import ApprovalPolicy, StandingApproval
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, JsonObject, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -8,8 +8,7 @@ from tests.server.workflows.said import failure
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy, Escalation
-from waystation.core.log.entry import DeadlinePassed, NoticeDue
+from waystation.core import ApprovalPolicy, DeadlinePassed, Escalation, NoticeDue
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 

@@ -22,8 +22,7 @@ from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
 from waystation.cli.terminal_input import Person
-from waystation.core.approval.answer import Action, PendingCall
-from waystation.core.payload import JsonObject
+from waystation.core import Action, JsonObject, PendingCall
 
 
 class Types(Person):

@@ -14,7 +14,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, cut, ignored, waiting
 from tests.unit.identity.conftest import installed
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
 
 

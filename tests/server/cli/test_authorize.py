@@ -15,7 +15,7 @@ from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.cli import approvals
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.function_tool import FunctionTool

@@ -16,8 +16,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli.exit_codes import Exit, problem_of
-from waystation.core import errors
-from waystation.core.wire import SEARCH_ATTRIBUTES
+from waystation.core import SEARCH_ATTRIBUTES, errors
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel
 

@@ -8,9 +8,7 @@ from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli.invocations import GrowingText
 from waystation.cli.output import Output
-from waystation.core.conversation.event import Event
-from waystation.core.conversation.partial_text import Piece
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, Piece
 from waystation.testing import FunctionModel, says
 
 SAID = "It rains in Bern.\nAnd it will \x1b[2Jrain tomorrow."

@@ -16,8 +16,7 @@ from waystation.cli.approvals import parse_duration, write_list
 from waystation.cli.exit_codes import Problem
 from waystation.cli.output import Output
 from waystation.cli.target import Target
-from waystation.core.approval.answer import PendingCall
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy, PendingCall
 from waystation.presentation import policy_terms
 
 POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=2, not_requester=True, comment=True)

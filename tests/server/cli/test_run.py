@@ -10,8 +10,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.answer import PendingCall
-from waystation.core.log.budget_use import is_working
+from waystation.core import PendingCall, is_working
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool

@@ -6,8 +6,7 @@ import pytest
 
 from tests.paths import EXAMPLES
 from waystation.agents.registry import Registry, discover
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, text_of
 
 
 @pytest.fixture(scope="session")

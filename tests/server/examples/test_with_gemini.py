@@ -7,8 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from waystation.agents.registry import Registry
-from waystation.core.conversation.event import parts_of, text_of
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, ScriptedHuman

@@ -11,11 +11,16 @@ from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import ids
-from waystation.core.approval.answer import Answer, parse_answer
-from waystation.core.approval.verification import IDENTITY_ENV, is_sealed
-from waystation.core.errors import InvalidConfiguration, NotAllowed
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    IDENTITY_ENV,
+    Answer,
+    InvalidConfiguration,
+    JsonObject,
+    NotAllowed,
+    ids,
+    is_sealed,
+    parse_answer,
+)
 from waystation.testing import AgentEnvironment
 
 

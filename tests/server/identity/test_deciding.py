@@ -16,12 +16,18 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.invocation_handle import answer_refusal
-from waystation.core import ids
-from waystation.core.approval.policy import ApprovalPolicy, Verified
-from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
-from waystation.core.log.entry import AnswerIgnored
-from waystation.core.payload import JsonObject
-from waystation.core.wire import ANSWER_SIGNAL, ANSWER_UPDATE
+from waystation.core import (
+    ANSWER_SIGNAL,
+    ANSWER_UPDATE,
+    AlreadyAnswered,
+    AnswerIgnored,
+    ApprovalPolicy,
+    JsonObject,
+    NotAllowed,
+    Verified,
+    WaystationError,
+    ids,
+)
 from waystation.testing import AgentEnvironment
 from waystation.tools import FunctionTool
 

@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import asked, client_of, payer
 from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation
-from waystation.core.log.entry import AnswerIgnored
+from waystation.core import AnswerIgnored
 from waystation.embedded import EmbeddedServer
 
 

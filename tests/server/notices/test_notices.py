@@ -24,10 +24,7 @@ from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channel, Channels, Notice
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.notification import NoticeReport
-from waystation.core.approval.policy import ApprovalPolicy, Escalation
-from waystation.core.log.entry import Notified
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, Escalation, JsonObject, NoticeReport, Notified
 from waystation.identity import Links
 from waystation.tools import FunctionTool
 

@@ -14,8 +14,7 @@ from tests.server.processes.conftest import new_place
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import plan, until
 from waystation.client.agent_client import Invocation
-from waystation.core.errors import AlreadyAnswered
-from waystation.core.wire import InvocationResult
+from waystation.core import AlreadyAnswered, InvocationResult
 from waystation.embedded import EmbeddedServer
 
 PARKED = 100

@@ -16,8 +16,7 @@ from tests.programs import undisturbed
 from tests.server.processes import ledger
 from tests.server.processes.agents.planned.agent import ELSEWHERE
 from waystation.client.agent_client import AgentClient
-from waystation.core.payload import JsonObject
-from waystation.core.settings import ActivityOptions, Settings, WorkflowSettings
+from waystation.core import ActivityOptions, JsonObject, Settings, WorkflowSettings
 from waystation.embedded import bound_to_this_process
 
 T = TypeVar("T")

@@ -20,8 +20,7 @@ from tests.server.cli.conftest import Command, waystation
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.log.budget_use import is_working
+from waystation.core import ApprovalPolicy, is_working
 from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redaction, replay
 from waystation.replay.redaction import NotRedacted, Redactor, Rules, redact, redact_history

@@ -28,7 +28,7 @@ from tests.server.workflows.test_codec import Veil
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import ForeignHistory
+from waystation.core import ForeignHistory
 from waystation.embedded import EmbeddedServer
 from waystation.history import history_files
 from waystation.replay import Recording
@@ -144,7 +144,7 @@ FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
         lambda: edited(of_another_activity),
         "tells of an activity that event 1 did not schedule",
     ),
-    "edited against what follows": (lambda: edited(without_its_message), "contradicts itself (IndexError: "),
+    "edited against what follows": (lambda: edited(without_its_message), "contradicts itself (KeyError: "),
     "its first page": (
         lambda: json.dumps({"history": json.loads(KEPT.read_text()), "nextPageToken": "CAE="}),
         "the first page of a history",

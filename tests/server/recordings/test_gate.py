@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
-from waystation.core.settings import Settings, WorkflowSettings
+from waystation.core import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.replay import gate
 from waystation.testing import AgentEnvironment, ScriptedModel, calls

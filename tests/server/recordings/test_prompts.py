@@ -16,7 +16,7 @@ from waystation.agents.registry import Registry
 from waystation.apps import App, EventsCompactionConfig
 from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 from waystation.client.agent_client import Invocation
-from waystation.core.errors import NoPrompt, UnknownAgent
+from waystation.core import NoPrompt, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.replay import Prompt, Recording, prompt_at

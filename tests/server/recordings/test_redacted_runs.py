@@ -9,7 +9,7 @@ from tests.server.workflows.outside import cut, waiting
 from tests.server.workflows.test_continuing import add, begun, counting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy
 from waystation.history import SavedHistory, format_saved_history
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading

@@ -16,15 +16,30 @@ from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
-from waystation.core.activity_io import Call, ModelReply, ToolOutcome
-from waystation.core.budget import Budget, Price, Usage
+from waystation.core import (
+    START,
+    Began,
+    Budget,
+    Call,
+    CallRef,
+    CallReturned,
+    Ended,
+    EventActions,
+    InvocationInput,
+    JsonObject,
+    Log,
+    ModelCalled,
+    ModelCallRef,
+    ModelReplied,
+    ModelReply,
+    ModelReplyRef,
+    Price,
+    ToolOutcome,
+    Usage,
+    encode,
+)
 from waystation.core.conversation import prompt
-from waystation.core.conversation.event import EventActions
-from waystation.core.log.entry import Began, CallReturned, Ended, ModelCalled, ModelReplied
-from waystation.core.log.entry_ref import END, START, CallRef, ModelCallRef, ModelReplyRef
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject, encode
-from waystation.core.wire import InvocationInput
+from waystation.core.log.entry_ref import END
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
 from waystation.presentation.report import report_page

@@ -16,17 +16,18 @@ from tests.programs import Ran, command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.cli.main import app
-from waystation.core.errors import ModelOverloaded, NoSuchEvent
-from waystation.core.log.entry import (
+from waystation.core import (
     AnswerCounted,
     Body,
     CallLost,
     CallReturned,
     ChildReturned,
     DeadlinePassed,
+    Log,
     ModelCalled,
+    ModelOverloaded,
+    NoSuchEvent,
 )
-from waystation.core.log.log import Log
 from waystation.replay import Recording, Walk
 from waystation.replay.workflow_debugger import break_at
 from waystation.testing import ScriptedModel, calls, says
@@ -287,15 +288,15 @@ async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
     code, shown = await in_terminal(
         *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
         typed=[
-            ("(Pdb) ", b"p body.answer.action, self._log.state.event_count\r"),
+            ("(Pdb) ", b"p body.answer.action, self.log.state.event_count\r"),
             ("('approve', 3)", b"n\r"),
-            ("workflows/invocation.py", b"p self._log.state.event_count\r"),
+            ("workflows/scheduler.py", b"p self.log.state.event_count\r"),
             ("4", b"q\r"),
         ],
     )
     assert code == 0, shown
     assert "Just before event 4 of confirmation-approved" in shown
-    assert "workflows/invocation.py" in shown[: shown.index("('approve', 3)")]
+    assert "workflows/scheduler.py" in shown[: shown.index("('approve', 3)")]
 
 
 async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_before() -> None:
@@ -313,7 +314,7 @@ async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_befo
     assert Log.append is append
     (frame,) = frames
     assert isinstance(frame.f_locals["body"], AnswerCounted)
-    assert frame.f_locals["self"].event_count == 6  # the frame is looked at when all is over
+    assert frame.f_locals["self"].state.event_count == 6  # the frame is looked at when all is over
 
 
 async def test_pdb_is_left_for_the_walk_again() -> None:

@@ -12,13 +12,24 @@ from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
-from waystation.core.activity_io import Call, ModelReply, ToolOutcome
-from waystation.core.conversation.event import EventActions
-from waystation.core.errors import NoSuchEvent
-from waystation.core.log.entry import Began, Body, CallReturned, MessageJoined, ModelCalled, ModelReplied
-from waystation.core.log.entry_ref import START, ModelCallRef, parse_ref
-from waystation.core.log.log import Log
-from waystation.core.wire import InvocationInput
+from waystation.core import (
+    START,
+    Began,
+    Body,
+    Call,
+    CallReturned,
+    EventActions,
+    InvocationInput,
+    Log,
+    MessageJoined,
+    ModelCalled,
+    ModelCallRef,
+    ModelReplied,
+    ModelReply,
+    NoSuchEvent,
+    ToolOutcome,
+    parse_ref,
+)
 from waystation.replay import Changes, Pair, Recording, difference, prompt_at
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

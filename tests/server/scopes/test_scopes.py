@@ -14,8 +14,7 @@ from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent, commands, model_of, pending, remember, scope_ids
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import ModelRefused
-from waystation.core.scope import user_scope
+from waystation.core import ModelRefused, user_scope
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -12,9 +12,7 @@ from tests.server.conftest import Serve, Verification
 from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
-from waystation.core.conversation.event import Event
-from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import SESSION_WORKFLOW
+from waystation.core import SESSION_WORKFLOW, Event, WorkflowSettings
 from waystation.replay import replay
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, assert_replays
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from tests.server.sessions.conftest import Converse, heard_events
 from waystation.agents import Agent
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext
 

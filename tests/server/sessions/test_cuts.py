@@ -18,9 +18,7 @@ from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
 from waystation.client import Session
-from waystation.core.log.engine_activities import COLLECT
-from waystation.core.session import Busy, SessionInput
-from waystation.core.settings import Retries, Settings, WorkflowSettings
+from waystation.core import COLLECT, Busy, Retries, SessionInput, Settings, WorkflowSettings
 from waystation.history import read_arguments
 from waystation.models import LlmRequest
 from waystation.storage import Blobs

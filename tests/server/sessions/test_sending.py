@@ -14,8 +14,15 @@ from tests.server.sessions.test_conversation import texts, words
 from tests.server.workflows.outside import bytes_of, heard_joined
 from waystation.agents import Agent
 from waystation.client import Sent, Session
-from waystation.core.errors import ModelRefused, QueueFull, SessionBusy, SessionClosed, SessionExists, UnknownSession
-from waystation.core.wire import SESSION_WORKFLOW
+from waystation.core import (
+    SESSION_WORKFLOW,
+    ModelRefused,
+    QueueFull,
+    SessionBusy,
+    SessionClosed,
+    SessionExists,
+    UnknownSession,
+)
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, ScriptedModel, says
 from waystation.testing.models import Reply, latest_turn

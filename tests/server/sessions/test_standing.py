@@ -6,10 +6,7 @@ from tests.server.sessions.conftest import Converse, heard_events
 from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent
 from waystation.client import Session
-from waystation.core import ids
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.payload import JsonObject
-from waystation.core.wire import SESSION_WORKFLOW
+from waystation.core import SESSION_WORKFLOW, ApprovalPolicy, JsonObject, ids
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, says
 from waystation.testing.models import Reply

@@ -8,8 +8,7 @@ from tests.server.sessions.test_conversation import texts, words
 from waystation.agents import Agent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from waystation.client import Session
-from waystation.core.conversation.event import text_of
-from waystation.core.conversation.summary_range import estimate
+from waystation.core import estimate, text_of
 from waystation.models import LlmRequest
 from waystation.testing import AgentEnvironment, FunctionModel, says
 from waystation.testing.models import Reply, latest_turn

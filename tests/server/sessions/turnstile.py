@@ -21,7 +21,7 @@ from temporalio.worker import (
 
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
-from waystation.core.log.engine_activities import COLLECT
+from waystation.core import COLLECT
 
 
 class Turnstile(CustomSlotSupplier):

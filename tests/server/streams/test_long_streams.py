@@ -11,9 +11,7 @@ from tests.server.streams.held import Held
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.conversation.partial_text import PARTIAL
-from waystation.core.wire import WORKFLOW
+from waystation.core import PARTIAL, WORKFLOW, Event, text_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -17,11 +17,7 @@ from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.agents.registry import Registry
 from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.conversation.partial_text import PARTIAL
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.log import Log
+from waystation.core import PARTIAL, Event, ForeignHistory, Log, is_working, text_of
 from waystation.embedded import EmbeddedServer
 from waystation.history import log_of
 from waystation.models import LlmResponse

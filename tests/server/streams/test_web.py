@@ -13,7 +13,7 @@ from tests.server.streams.held import Held
 from tests.server.web.sites import TOKEN, site
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.errors import StoreFailed
+from waystation.core import StoreFailed
 from waystation.testing import ScriptedModel, says
 from waystation.web.limits import Limits
 from waystation.web.login import Access

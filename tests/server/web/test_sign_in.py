@@ -15,8 +15,7 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.sites import Browser, hidden, path_of, site
 from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import InvalidConfiguration
+from waystation.core import ApprovalPolicy, InvalidConfiguration
 from waystation.identity import Configuration, Links
 from waystation.web.login import Gatekeeper, own_path
 from waystation.web.security import NotSafeToServe, check_place

@@ -10,7 +10,7 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.sites import site
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW
 from waystation.presentation import timeline
 from waystation.presentation.timeline import Scale
 from waystation.testing import ScriptedModel, calls, says

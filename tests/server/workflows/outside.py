@@ -14,12 +14,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.approval.answer import PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.errors import AnswerRefused
-from waystation.core.log.entry import MessageJoined
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core import AnswerRefused, Event, JsonObject, Log, MessageJoined, PendingCall
 from waystation.history import run_id_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses

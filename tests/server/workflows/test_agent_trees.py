@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.conversation.event import Event
+from waystation.core import Event
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

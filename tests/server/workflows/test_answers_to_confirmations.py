@@ -5,7 +5,7 @@ from typing import Any
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, responded, told, waiting
 from waystation.agents import Agent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

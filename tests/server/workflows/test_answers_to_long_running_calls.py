@@ -9,7 +9,7 @@ from google.genai import types
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, HeldModel, asked, event_count, responded, told, until, waiting
 from waystation.agents import Agent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext

@@ -10,8 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.answer import PendingCall
-from waystation.core.errors import InvalidAnswer
+from waystation.core import InvalidAnswer, PendingCall
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

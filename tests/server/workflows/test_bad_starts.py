@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import InvalidInput
+from waystation.core import InvalidInput
 from waystation.testing import ScriptedModel, says
 
 

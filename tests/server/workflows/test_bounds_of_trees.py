@@ -10,7 +10,7 @@ from tests.server.workflows.outside import waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.budget import Budget
+from waystation.core import Budget
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -8,8 +8,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, told, waiting
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
-from waystation.core.budget import Budget, Grant, Price, Usage
-from waystation.core.errors import ModelOverloaded
+from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -5,8 +5,7 @@ from tests.server.workflows.outside import Till, told
 from tests.server.workflows.test_budgets import ASK, pays, using
 from tests.server.workflows.test_children import waiting
 from waystation.agents import Agent
-from waystation.core.budget import Budget, Grant, Spent
-from waystation.core.errors import ModelRefused
+from waystation.core import Budget, Grant, ModelRefused, Spent
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.said import content, failure, heard, pay, said
 from waystation.agents import Agent, SequentialAgent
 from waystation.apps import App
-from waystation.core.errors import ModelRefused
+from waystation.core import ModelRefused
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.testing import ScriptedModel, says

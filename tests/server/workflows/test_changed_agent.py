@@ -15,9 +15,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, failure, quiet, told, waiting
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.log.entry import ModelReplied
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, JsonObject, ModelReplied
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -14,7 +14,7 @@ from tests.server.workflows.outside import failure, quiet, waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core.conversation.event import Event
+from waystation.core import Event
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

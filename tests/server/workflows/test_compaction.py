@@ -11,11 +11,7 @@ from tests.server.conftest import Serve
 from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
-from waystation.core.budget import Usage
-from waystation.core.conversation.event import text_of
-from waystation.core.errors import ModelOverloaded, ModelRefused
-from waystation.core.log.budget_use import is_working
-from waystation.core.settings import ActivitySettings, Settings
+from waystation.core import ActivitySettings, ModelOverloaded, ModelRefused, Settings, Usage, is_working, text_of
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
 from waystation.models import LlmRequest, LlmResponse

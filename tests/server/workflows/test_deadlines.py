@@ -24,9 +24,7 @@ from tests.server.workflows.skipping import DAY, SkipTime
 from tests.server.workflows.test_children import waiting as begun
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.budget import Budget
-from waystation.core.payload import JsonObject
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, Budget, JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

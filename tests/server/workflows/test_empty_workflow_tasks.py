@@ -12,9 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, quiet, refusal, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.activity_io import Position
-from waystation.core.log.facts import Scheduled, TaskCompleted
-from waystation.core.log.projection import position_of
+from waystation.core import Position, Scheduled, TaskCompleted, position_of
 from waystation.history import HistoryReader
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool

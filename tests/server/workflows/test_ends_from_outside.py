@@ -11,8 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, Till, quiet, told, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.errors import ModelOverloaded
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, ModelOverloaded
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -12,9 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import failure, ignored, until, waiting
 from waystation.agents import Agent
 from waystation.audit import account
-from waystation.core.conversation.event import Event
-from waystation.core.errors import InvalidInput
-from waystation.core.settings import Settings
+from waystation.core import Event, InvalidInput, Settings
 from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini

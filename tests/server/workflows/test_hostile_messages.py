@@ -21,8 +21,7 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.log.entry import AnswerCounted, AnswerIgnored
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, AnswerCounted, AnswerIgnored
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 

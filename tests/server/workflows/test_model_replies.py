@@ -7,7 +7,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, quiet, refusal, told, waiting
 from waystation.agents import Agent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

@@ -13,8 +13,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core.errors import InvalidInput, NotReplayable, StoreFailed
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
 from waystation.embedded import EmbeddedServer
 from waystation.replay import replay
 from waystation.storage import Blobs

@@ -10,8 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, asked, ignored, ignored_in, quiet, refusal, told, until, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval.answer import Action
-from waystation.core.errors import AlreadyAnswered
+from waystation.core import Action, AlreadyAnswered
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

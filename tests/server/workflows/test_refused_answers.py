@@ -8,7 +8,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, event_count, ignored, quiet, refusal, told, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -11,7 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import told
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
-from waystation.core.conversation.event import text_of
+from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -9,7 +9,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.said import fails, failure, heard, pay
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.budget import Budget
+from waystation.core import Budget
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, failure, told
 from waystation.agents import Agent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

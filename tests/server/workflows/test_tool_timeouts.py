@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import LIMIT_S, Gate, told
 from waystation.agents import Agent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -12,8 +12,7 @@ from tests.server.workflows.outside import told, waiting
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.payload import JsonObject
-from waystation.core.settings import ActivitySettings, Settings
+from waystation.core import ActivitySettings, JsonObject, Settings
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool

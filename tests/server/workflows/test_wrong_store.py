@@ -9,8 +9,7 @@ from tests.server.workflows.outside import failure, ignored, quiet, until, waiti
 from tests.server.workflows.test_continuing import add, ask, begun, runs
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.errors import InvalidAnswer, NotReplayable
-from waystation.core.log.incoming import NOT_FOUND
+from waystation.core import NOT_FOUND, InvalidAnswer, NotReplayable
 from waystation.models import LlmRequest, LlmResponse
 from waystation.replay import replay
 from waystation.storage import Blobs

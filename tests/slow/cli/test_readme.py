@@ -11,8 +11,7 @@ from tests.paths import ROOT
 from tests.programs import command
 from tests.server.cli.shell import Shell
 from waystation.cli.demo import WorkerProcess
-from waystation.core import wire
-from waystation.core.approval.answer import Answer, PendingCall
+from waystation.core import Answer, PendingCall, wire
 from waystation.embedded import EmbeddedServer
 
 README = (ROOT / "README.md").read_text()

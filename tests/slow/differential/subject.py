@@ -27,13 +27,7 @@ from waystation.agents.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.budget import Budget
-from waystation.core.conversation.event import Event
-from waystation.core.errors import ModelRefused
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.log import Log
-from waystation.core.log.next_step import Wait, next_step
-from waystation.core.payload import JsonObject
+from waystation.core import Budget, Event, JsonObject, Log, ModelRefused, Wait, is_working, next_step
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 LIMIT_S = 30.0

@@ -11,7 +11,7 @@ from tests.slow.differential.conftest import Oracle
 from tests.slow.differential.record import difference
 from tests.slow.differential.scenario import Json
 from tests.slow.differential.signatures import functions_of
-from waystation.core.errors import InvalidTool
+from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.function_tool import FunctionTool
 

@@ -20,9 +20,7 @@ from tests.server.identity.test_deciding import asked, client_of, payer
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core import ids
-from waystation.core.approval.verification import IDENTITY_ENV
-from waystation.core.errors import NotAllowed
+from waystation.core import IDENTITY_ENV, NotAllowed, ids
 from waystation.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.tools import FunctionTool
 

@@ -16,8 +16,7 @@ from tests.unit.activities.object_server import ObjectServer, object_server
 from waystation.agents.registry import Registry
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import WORKFLOW
+from waystation.core import WORKFLOW, WorkflowSettings
 from waystation.worker import create_worker
 
 CUT_AFTER = 40

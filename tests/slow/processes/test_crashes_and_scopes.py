@@ -7,7 +7,7 @@ from temporalio.client import WorkflowExecutionStatus
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
 from waystation.client.agent_client import AgentClient
-from waystation.core.scope import user_scope
+from waystation.core import user_scope
 from waystation.history import read_arguments
 
 INVOCATIONS = 30

@@ -9,8 +9,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import SOON_LOST, Place
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.conversation.event import Event, text_of
-from waystation.core.conversation.partial_text import PARTIAL
+from waystation.core import PARTIAL, Event, text_of
 from waystation.testing import FakeGemini
 from waystation.worker import create_worker
 

@@ -11,8 +11,7 @@ from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
-from waystation.core.approval.notification import address
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core import ApprovalPolicy, address
 from waystation.identity.init import write
 from waystation.web.login import Gatekeeper
 

@@ -8,8 +8,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
 from tests.server.workflows.test_continuing import add, ask, begun, counting, in_run
 from waystation.agents import Agent, ParallelAgent
-from waystation.core.errors import AlreadyAnswered
-from waystation.core.log.entry import AnswerCounted
+from waystation.core import AlreadyAnswered, AnswerCounted
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

@@ -6,11 +6,18 @@ import pytest
 
 from waystation.activities.approval_checks import bind_approval, refusal
 from waystation.agents import ApprovalRule
-from waystation.core.activity_io import Call, Confirmation, ToolCallInput, ToolOutcome
-from waystation.core.approval.policy import ApprovalPolicy, call_digest
-from waystation.core.call import CallState
-from waystation.core.conversation.event import EventActions, ToolConfirmation
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    ApprovalPolicy,
+    Call,
+    CallState,
+    Confirmation,
+    EventActions,
+    JsonObject,
+    ToolCallInput,
+    ToolConfirmation,
+    ToolOutcome,
+    call_digest,
+)
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from tests.unit.activities.object_server import object_server
 from waystation.artifacts import InMemoryArtifactService
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
-from waystation.core.errors import InputValidationError, StoreFailed
+from waystation.core import InputValidationError, StoreFailed
 
 WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}
 HOSTILE = [

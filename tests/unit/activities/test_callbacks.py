@@ -9,7 +9,7 @@ import pytest
 
 from waystation.activities.callbacks import CallbackRaised, Hooks, close_plugins
 from waystation.agents import Agent
-from waystation.core.errors import StoreFailed
+from waystation.core import StoreFailed
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.tools.base_tool import BaseTool

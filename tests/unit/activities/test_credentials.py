@@ -25,8 +25,7 @@ from waystation.auth.credential_service.encrypted_file_credential_service import
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_service.store_location import store_at
-from waystation.core.errors import CredentialStoreError
-from waystation.core.secrets import HIDDEN, Secret
+from waystation.core import HIDDEN, CredentialStoreError, Secret
 from waystation.logs import configure_logs
 from waystation.tools.session import Session
 from waystation.tools.tool_context import ToolContext

@@ -9,8 +9,7 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.instructions import InstructionFailed, filled_in, instructions_of
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, Log
 from waystation.tools.services import NO_SERVICES
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}

@@ -11,13 +11,13 @@ import pytest
 from google.genai import types
 
 from tests.paths import ROOT
-from waystation.core.errors import StoreFailed
+from waystation.core import StoreFailed
 from waystation.memory import MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 REMEMBER = """
 import asyncio, sys
-from waystation.core.event import Event
+from waystation.core import Event
 from waystation.memory import SqliteMemoryService
 service = SqliteMemoryService(sys.argv[1])
 def said(number):

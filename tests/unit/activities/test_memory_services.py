@@ -10,8 +10,7 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystation.core.conversation.event import Event
-from waystation.core.errors import InputValidationError
+from waystation.core import Event, InputValidationError
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.tools.session import Session

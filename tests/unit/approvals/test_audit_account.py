@@ -10,13 +10,22 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.unit.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
 from waystation.audit import account
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.notification import NoticeReport
-from waystation.core.approval.policy import ApprovalPolicy, Escalation, Verified
-from waystation.core.approval.verification import Review
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.entry import AnswerIgnored, AnswerReviewed, AnswerSubmitted, Body, NoticeDue, Notified
-from waystation.core.payload import JsonObject
+from waystation.core import (
+    Answer,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    ApprovalPolicy,
+    Body,
+    Escalation,
+    ForeignHistory,
+    JsonObject,
+    NoticeDue,
+    NoticeReport,
+    Notified,
+    Review,
+    Verified,
+)
 from waystation.history import decode_histories, log_from_runs, read_history_file
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading

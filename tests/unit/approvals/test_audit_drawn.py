@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from tests.unit.core.test_policies_drawn import Asking
 from waystation.audit import account, read, sheet_of, written
+from waystation.core import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted, CallRef
 from waystation.core.log import facts
-from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
-from waystation.core.log.entry_ref import CallRef
 
 STORIES = settings(max_examples=40, deadline=None)
 

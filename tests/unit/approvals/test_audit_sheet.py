@@ -22,7 +22,7 @@ from waystation.audit import (
     verify_signature,
     written,
 )
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 
 
 def told() -> list[JsonObject]:

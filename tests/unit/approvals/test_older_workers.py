@@ -3,10 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from waystation.core.activity_io import ToolCallInput
-from waystation.core.approval.notification import NotifyInput
-from waystation.core.approval.verification import ReviewInput
-from waystation.core.payload import decode
+from waystation.core import NotifyInput, ReviewInput, ToolCallInput, decode
 
 
 @pytest.mark.parametrize(

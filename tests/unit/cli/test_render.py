@@ -15,9 +15,7 @@ from rich.text import Text
 from tests.conftest import SetZone
 from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
-from waystation.core.approval.answer import PendingCall, usual_hint
-from waystation.core.conversation.event import Covered, Event, EventActions, EventCompaction
-from waystation.core.payload import JsonObject
+from waystation.core import Covered, Event, EventActions, EventCompaction, JsonObject, PendingCall, usual_hint
 from waystation.presentation import terminal as render
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"

@@ -95,7 +95,7 @@ REQUIRED = {
     "ScopeReport": set[str](),
     "ScopeSnapshot": set[str](),
     "SegmentRef": {"digest", "size", "entries"},
-    "Snapshot": {"entries", "state"},
+    "Snapshot": {"entries", "invocation"},
     "Spent": set[str](),
     "ToolCallInput": {"at", "new", "function_call_id", "root"},
     "ToolConfirmation": set[str](),

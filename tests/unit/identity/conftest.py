@@ -11,8 +11,7 @@ import pytest
 from joserfc.jwk import OctKey
 
 from tests.fakes.openid import FakeOpenId
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import Verified
+from waystation.core import Answer, Verified
 from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
 from waystation.identity.init import write
 

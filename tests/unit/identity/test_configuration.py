@@ -9,7 +9,7 @@ import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
-from waystation.core.errors import InvalidConfiguration
+from waystation.core import InvalidConfiguration
 from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
 from waystation.identity.init import write
 

@@ -10,7 +10,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from tests.unit.identity.conftest import CALL, KEY, Clock
-from waystation.core.errors import NotAllowed
+from waystation.core import NotAllowed
 from waystation.identity import Configuration, Link, Links
 from waystation.identity.init import write
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.openid import FakeOpenId
 from tests.unit.identity.conftest import Clock
-from waystation.core.approval.policy import Verified
-from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration
+from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, Verified
 from waystation.identity import Configuration
 from waystation.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
 

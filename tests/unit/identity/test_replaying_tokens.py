@@ -10,7 +10,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
-from waystation.core.errors import NotAllowed
+from waystation.core import NotAllowed
 from waystation.identity.tokens import LIFETIME_S
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}

@@ -17,9 +17,7 @@ from joserfc.jwk import ECKey, RSAKey
 
 from tests.fakes.openid import FakeOpenId
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
-from waystation.core.approval.answer import Answer
-from waystation.core.approval.policy import Verified
-from waystation.core.errors import InvalidConfiguration, NotAllowed
+from waystation.core import Answer, InvalidConfiguration, NotAllowed, Verified
 from waystation.identity import Configuration, answer_digest
 from waystation.identity.verification import WorkerIdentity
 

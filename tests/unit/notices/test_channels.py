@@ -8,7 +8,7 @@ import pytest
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channels, NotDelivered, Notice, WebhookTarget, channels_of
-from waystation.core.errors import InvalidConfiguration
+from waystation.core import InvalidConfiguration
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
 NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})

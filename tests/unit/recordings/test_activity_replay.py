@@ -9,7 +9,7 @@ from tests.corpus.scenarios import SCENARIOS
 from tests.paths import HISTORIES
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject
 from waystation.replay import Recording
 from waystation.replay.activity_replay import NotAsked, Workshop
 from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number, model_step, tool_step

@@ -19,14 +19,17 @@ from temporalio.worker._workflow import _RunningWorkflow, _WorkflowWorker
 
 from benchmarks.long_history import long_history
 from tests.paths import HISTORIES
-from waystation.core import ids, responses
+from waystation.core import (
+    InvocationResult,
+    InvocationState,
+    JsonObject,
+    Log,
+    NotReplayable,
+    WorkflowSettings,
+    ids,
+    responses,
+)
 from waystation.core.approval import decision
-from waystation.core.errors import NotReplayable
-from waystation.core.log.invocation_state import InvocationState
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
-from waystation.core.settings import WorkflowSettings
-from waystation.core.wire import InvocationResult
 from waystation.history import SavedHistory, format_saved_history, log_of
 from waystation.replay import Divergence, Recording, divergence_of, replay
 from waystation.workflows import invocation, ports, scheduler, visibility
@@ -76,11 +79,11 @@ async def test_a_call_that_waits_for_approval_now() -> None:
     found = await parted(altered("one-tool", "call_model", confirmed))
     assert found.recorded == "call add(a=1, b=2)"
     assert found.now == "wait for approval of add(a=1, b=2)"
-    assert (found.event, found.after, found.history_event) == (3, "model reply 1", 12)
+    assert (found.event, found.after, found.history_event) == (3, "model reply 1", 11)
     assert found.line is not None
     assert found.line.startswith("workflows/visibility.py:")
     told = str(found)
-    assert told.startswith("recorded: call add(a=1, b=2), after model reply 1 (after event 3, history event 12); now: ")
+    assert told.startswith("recorded: call add(a=1, b=2), after model reply 1 (after event 3, history event 11); now: ")
 
 
 async def test_another_argument_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +180,7 @@ async def test_a_failure_instead_of_a_result(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(invocation.AgentInvocation, "_finish", broken)
     found = await parted("one-tool")
     assert found.recorded == "complete with 3"
-    assert found.now == "fail with EngineFault: Waystation failed in its own code: ValueError."
+    assert found.now == "fail with EngineFault: Internal Waystation error: ValueError."
     assert found.line is not None
     assert found.line.endswith(" in broken")
 
@@ -279,13 +282,6 @@ async def test_what_a_person_is_told_of_an_answer(monkeypatch: pytest.MonkeyPatc
     found = await parted("scopes-stored")
     assert found.recorded.startswith("answer an update with {")
     assert found.parts[0] == ("result.accepted", True, "perhaps")
-
-
-async def test_a_mark_that_is_not_asked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What only Temporal's replayer finds is told in its words."""
-    monkeypatch.setattr(invocation, "SCOPES", "other")
-    found = await parted("scopes-stored")
-    assert "scopes" in found.now or "tell user: and app: state" in found.recorded
 
 
 async def test_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

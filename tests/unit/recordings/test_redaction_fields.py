@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
+from waystation.core import Recorded
 from waystation.core.log import engine_activities, fork
-from waystation.core.payload import Recorded
 from waystation.replay.redaction import AUTHORED
 
 LOADED = (engine_activities, fork)
 """With these all recorded types are."""
-RECORDS = frozenset({"carried", "result", "input", "tail", "posted", "calls", "entries", "items", "held"})
+RECORDS = frozenset({"carried", "invocation", "result", "input", "tail", "posted", "calls", "entries", "items", "held"})
 """JSON of recorded types inside others."""
 
 

@@ -12,8 +12,7 @@ from tests.corpus.scenarios import SCENARIOS, pay
 from tests.paths import HISTORIES
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
-from waystation.core.errors import UnknownAgent
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
 from waystation.replay.activity_replay import NotApproved, NotAPrompt

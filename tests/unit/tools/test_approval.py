@@ -11,11 +11,7 @@ from pydantic import BaseModel, ValidationError
 from tests.unit.tools.rest_service import spec
 from tests.unit.tools.rest_service import tool as rest_tool
 from waystation.agents import Agent, ApprovalRule
-from waystation.core.activity_io import Confirmation, Effect
-from waystation.core.approval.answer import usual_hint
-from waystation.core.approval.policy import ApprovalPolicy, Escalation
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, usual_hint
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.approval import Judgement, judged
 from waystation.tools.base_tool import BaseTool

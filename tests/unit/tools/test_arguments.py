@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from waystation.core.errors import InvalidTool
+from waystation.core import InvalidTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import CallbackContext, Context, ToolContext
 

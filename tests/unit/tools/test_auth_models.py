@@ -27,9 +27,7 @@ from waystation.auth import (
     ServiceAccount,
     ServiceAccountCredential,
 )
-from waystation.core.errors import NotJson
-from waystation.core.payload import plain
-from waystation.core.secrets import Secret
+from waystation.core import NotJson, Secret, plain
 
 CANARY = "canary-7f3a91"
 

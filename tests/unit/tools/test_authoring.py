@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from waystation.agents import LlmAgent
-from waystation.core.errors import AgentNameTaken, InvalidTool, ToolNameTaken
+from waystation.core import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool

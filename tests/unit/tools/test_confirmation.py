@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core.activity_io import Confirmation
-from waystation.core.payload import JsonObject
+from waystation.core import Confirmation, JsonObject
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

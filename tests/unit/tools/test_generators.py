@@ -7,8 +7,7 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.tool_context import ToolContext

@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, computed_field
 
-from waystation.core.activity_io import ToolOutcome
-from waystation.core.payload import decode
+from waystation.core import ToolOutcome, decode
 from waystation.tools.outcome import failure_of, outcome_of
 from waystation.tools.tool_context import ToolContext
 

@@ -8,10 +8,7 @@ from waystation.activities.available_tools import tools_for
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.request import request_of
 from waystation.agents import Agent
-from waystation.core.activity_io import AgentShape
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
-from waystation.core.payload import JsonObject
+from waystation.core import AgentRun, AgentShape, JsonObject, Log
 from waystation.testing import ScriptedModel
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool, declare

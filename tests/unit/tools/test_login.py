@@ -20,8 +20,7 @@ from waystation.auth import (
     provide_credential,
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core.errors import AuthorizationFailed
-from waystation.core.payload import JsonObject
+from waystation.core import AuthorizationFailed, JsonObject
 from waystation.testing.fake_oauth import REDIRECT_URI, FakeOAuth
 
 

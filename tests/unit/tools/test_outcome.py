@@ -7,8 +7,7 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from waystation.core.activity_io import ToolOutcome
-from waystation.core.conversation.event import EventActions
+from waystation.core import EventActions, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.outcome import describe, failure_of, outcome_of

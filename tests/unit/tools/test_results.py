@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from waystation.core.activity_io import ToolOutcome
-from waystation.core.payload import JsonObject
+from waystation.core import JsonObject, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import failure_of, outcome_of
 from waystation.tools.tool_context import ToolContext

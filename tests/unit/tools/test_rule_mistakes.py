@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from waystation.agents import Agent, ApprovalRule
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import ApprovalPolicy, InvalidTool, JsonObject
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool

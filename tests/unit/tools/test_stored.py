@@ -8,8 +8,7 @@ import pytest
 from google.genai import types
 
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core.activity_io import ToolOutcome
-from waystation.core.conversation.event import Event, EventActions
+from waystation.core import Event, EventActions, ToolOutcome
 from waystation.memory import InMemoryMemoryService, MemoryEntry
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import failure_of, outcome_of

@@ -7,9 +7,7 @@ import pytest
 from google.genai import types
 from pydantic import ValidationError
 
-from waystation.core.conversation.event import EventActions, ToolConfirmation
-from waystation.core.errors import NotJson
-from waystation.core.secrets import Secret
+from waystation.core import EventActions, NotJson, Secret, ToolConfirmation
 from waystation.tools.state import State, StateRefused
 from waystation.tools.tool_context import Actions, CallbackContext, Context, ToolContext
 

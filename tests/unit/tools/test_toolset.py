@@ -10,7 +10,7 @@ import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.errors import ToolNameTaken
+from waystation.core import ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool, declare

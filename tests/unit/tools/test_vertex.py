@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from waystation.agents import Agent, SequentialAgent
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import declare
 from waystation.tools.function_tool import FunctionTool

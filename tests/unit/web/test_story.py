@@ -1,8 +1,7 @@
 """What a page tells of what happened to a call."""
 
 from tests.unit.core.story import answered, called, expired, log_of, said
-from waystation.core.approval.notification import NoticeReport
-from waystation.core.log.entry import Body, Notified
+from waystation.core import Body, NoticeReport, Notified
 from waystation.presentation.call_history import story
 
 

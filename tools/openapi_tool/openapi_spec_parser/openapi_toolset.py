@@ -5,9 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.activity_io import Effect
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools.authorization import authentication_problem
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of

@@ -19,9 +19,7 @@ from urllib.parse import quote, urlsplit
 import structlog
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core.activity_io import Effect
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools.authorization import NO_AUTHORIZATION, Authorization, authorized
 from waystation.tools.base_tool import BaseTool, declaration, settled
 from waystation.tools.functions import Signature, invoke, name_of

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
-from waystation.core.errors import InvalidTool
-from waystation.core.payload import JsonObject
+from waystation.core import InvalidTool, JsonObject
 
 MAX_PARTS = 5_000
 """How large the schema of one operation may become by writing references out; then it keeps them."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from waystation.auth.credential_store import CredentialStore, Place
-from waystation.core.errors import CredentialStoreError
+from waystation.core import CredentialStoreError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

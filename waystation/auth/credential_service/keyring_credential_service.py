@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from waystation.auth.credential_store import CredentialStore, Place
-from waystation.core.errors import CredentialStoreError
+from waystation.core import CredentialStoreError
 
 
 class KeyringCredentialService(CredentialStore):

@@ -8,8 +8,7 @@ from pathlib import Path
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_store import CredentialStore
-from waystation.core.errors import CredentialStoreError
-from waystation.core.naming import a
+from waystation.core import CredentialStoreError, a
 
 
 def store_at(place: str | Path) -> CredentialStore:

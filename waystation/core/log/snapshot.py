@@ -115,7 +115,7 @@ class Snapshot(Recorded):
 
     entries: int
     """How many there were."""
-    state: JsonObject
+    invocation: JsonObject
     """An `InvocationState`."""
 
     @classmethod
@@ -134,12 +134,12 @@ class Snapshot(Recorded):
             events_before=state.event_count,
         )
         dump: JsonObject = _STATE.dump_python(pruned, mode="json", exclude_defaults=True)
-        return cls(entries=log.length, state=dump)
+        return cls(entries=log.length, invocation=dump)
 
     def restored(self, invocation_id: str, started: InvocationInput) -> Log:
         """Return a log that continues from here."""
         log = Log(invocation_id)
-        log.state = replace(_STATE.validate_python(self.state), invocation_id=invocation_id, input=started)
+        log.state = replace(_STATE.validate_python(self.invocation), invocation_id=invocation_id, input=started)
         log.entries_before = self.entries
         return log
 

@@ -8,19 +8,30 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from waystation.audit.account import account
-from waystation.core.activity_io import ModelReply
-from waystation.core.call import CallState
+from waystation.core import (
+    WORKFLOW,
+    AgentRun,
+    Began,
+    CallState,
+    ChildOutcome,
+    Entry,
+    Event,
+    Failure,
+    ForeignHistory,
+    JsonObject,
+    Log,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    ModelReply,
+    SessionState,
+    call_id_of,
+    encode,
+    is_working,
+    text_of,
+    user_content,
+)
 from waystation.core.conversation import prompt
-from waystation.core.conversation.event import Event, text_of, user_content
-from waystation.core.errors import ForeignHistory
-from waystation.core.log.budget_use import is_working
-from waystation.core.log.entry import Began, Entry, Failure, ModelCalled, ModelLost, ModelReplied
-from waystation.core.log.entry_ref import call_id_of
-from waystation.core.log.invocation_state import AgentRun, SessionState
-from waystation.core.log.log import Log
-from waystation.core.log.snapshot import ChildOutcome
-from waystation.core.payload import JsonObject, encode
-from waystation.core.wire import WORKFLOW
 from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
 from waystation.presentation import timeline
 from waystation.replay.recording import Recording

@@ -19,11 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import waystation.presentation
-from waystation.core.approval.answer import PendingCall, usual_hint
-from waystation.core.call import CallState
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
-from waystation.core.wire import DEFAULT_USER
+from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, usual_hint
 from waystation.presentation import terminal, text_safety, timeline
 from waystation.presentation.call_history import decision, story
 from waystation.presentation.html_time import moment

@@ -18,10 +18,7 @@ from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient
-from waystation.core.errors import StoreFailed
-from waystation.core.payload import JsonObject
-from waystation.core.scope import WORKFLOW as SCOPE_WORKFLOW
-from waystation.core.wire import SESSION_WORKFLOW, WORKFLOW
+from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
 from waystation.history import decode_histories
 from waystation.storage.driver import offloading, shortened
 

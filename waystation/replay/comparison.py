@@ -11,9 +11,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any, overload
 
-from waystation.core.approval.answer import PendingCall
-from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject
+from waystation.core import Event, JsonObject, PendingCall
 from waystation.replay.displayable import Displayable
 from waystation.replay.prompt import Prompt
 from waystation.replay.recording import Moment, Recording

@@ -1,0 +1,160 @@
+from waystation.agents import (
+    Agent,
+    ApprovalRule,
+    BaseAgent,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    RunConfig,
+    SequentialAgent,
+)
+from waystation.agents.context_cache_config import ContextCacheConfig
+from waystation.agents.readonly_context import ReadonlyContext
+from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer, ResumabilityConfig
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.invocation_handle import stream_file
+from waystation.code_executors import BuiltInCodeExecutor
+from waystation.core import (
+    AlreadyAnswered,
+    AnswerRefused,
+    AnswerUnconfirmed,
+    ApprovalPolicy,
+    AuthoringError,
+    Budget,
+    DigestMismatch,
+    Escalation,
+    Event,
+    EventActions,
+    EventCompaction,
+    Expired,
+    ForeignHistory,
+    Grant,
+    InvalidAnswer,
+    InvalidInput,
+    InvocationError,
+    InvocationResult,
+    ModelError,
+    ModelOverloaded,
+    ModelRefused,
+    NotAllowed,
+    NotReplayable,
+    PendingCall,
+    Price,
+    Spent,
+    ToolConfirmation,
+    UnknownAgent,
+    UnknownCall,
+    Usage,
+    WaystationError,
+)
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.google_llm import Gemini
+from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
+from waystation.tools.agent_tool import AgentTool
+from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_toolset import BaseToolset
+from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool, built_in_code_execution
+from waystation.tools.crewai_tool import CrewaiTool
+from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool, enterprise_web_search
+from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
+from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool, google_maps_grounding
+from waystation.tools.google_search_tool import GoogleSearchTool, google_search
+from waystation.tools.langchain_tool import LangchainTool
+from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
+from waystation.tools.load_memory_tool import load_memory_tool as load_memory
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
+from waystation.tools.request_input_tool import request_input
+from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
+from waystation.tools.tool_context import CallbackContext, ToolContext
+from waystation.tools.url_context_tool import UrlContextTool, url_context
+from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
+
+__all__ = [
+    "Agent",
+    "AgentClient",
+    "AgentTool",
+    "AlreadyAnswered",
+    "AnswerRefused",
+    "AnswerUnconfirmed",
+    "App",
+    "ApprovalPolicy",
+    "ApprovalRule",
+    "AuthoringError",
+    "BaseAgent",
+    "BaseEventsSummarizer",
+    "BaseLlm",
+    "BasePlugin",
+    "BaseTool",
+    "BaseToolset",
+    "Budget",
+    "BuiltInCodeExecutionTool",
+    "BuiltInCodeExecutor",
+    "CallbackContext",
+    "ContextCacheConfig",
+    "CrewaiTool",
+    "DigestMismatch",
+    "EnterpriseWebSearchTool",
+    "Escalation",
+    "Event",
+    "EventActions",
+    "EventCompaction",
+    "EventsCompactionConfig",
+    "Expired",
+    "ForeignHistory",
+    "FunctionTool",
+    "Gemini",
+    "GoogleMapsGroundingTool",
+    "GoogleSearchTool",
+    "Grant",
+    "InvalidAnswer",
+    "InvalidInput",
+    "Invocation",
+    "InvocationError",
+    "InvocationResult",
+    "LangchainTool",
+    "LlmAgent",
+    "LlmEventSummarizer",
+    "LlmRequest",
+    "LlmResponse",
+    "LongRunningFunctionTool",
+    "LoopAgent",
+    "ModelError",
+    "ModelOverloaded",
+    "ModelRefused",
+    "NotAllowed",
+    "NotReplayable",
+    "ParallelAgent",
+    "PendingCall",
+    "Price",
+    "ReadonlyContext",
+    "ReflectAndRetryToolPlugin",
+    "ResumabilityConfig",
+    "RunConfig",
+    "SequentialAgent",
+    "Spent",
+    "ToolConfirmation",
+    "ToolContext",
+    "TrackingScope",
+    "UnknownAgent",
+    "UnknownCall",
+    "UrlContextTool",
+    "Usage",
+    "VertexAiRagRetrieval",
+    "VertexAiSearchTool",
+    "WaystationError",
+    "built_in_code_execution",
+    "enterprise_web_search",
+    "exit_loop",
+    "get_user_choice",
+    "google_maps_grounding",
+    "google_search",
+    "load_artifacts",
+    "load_memory",
+    "preload_memory",
+    "request_input",
+    "stream_file",
+    "url_context",
+]

@@ -1,0 +1,66 @@
+from waystation.client.agent_client import AgentClient
+from waystation.client.approvals import Approvals, Outcome, Page
+from waystation.client.connection import connect, connection_problem, connection_settings
+from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
+from waystation.client.invocation_handle import (
+    Invocation,
+    PartialTextReader,
+    new_events,
+    stream_events,
+    stream_file,
+    stream_logs,
+)
+from waystation.client.scoped_state import ScopedState
+from waystation.client.search_attributes import (
+    SEARCH_ATTRIBUTE_TYPES,
+    add_search_attributes,
+    fetch_search_attributes,
+    has_search_attributes,
+)
+from waystation.client.session_handle import (
+    Sent,
+    Session,
+    SessionInvocation,
+    SessionUpdate,
+    StartedInvocations,
+    count_events,
+    stream_session,
+)
+from waystation.client.session_management import DeletedSession, SessionEntry, Sessions
+from waystation.client.token_encryption import Token, TokenEncrypter
+
+__all__ = [
+    "SEARCH_ATTRIBUTE_TYPES",
+    "AgentClient",
+    "Approvals",
+    "DeletedSession",
+    "Forks",
+    "FoundFork",
+    "Invocation",
+    "Outcome",
+    "Page",
+    "PartialTextReader",
+    "PreparedFork",
+    "ScopedState",
+    "Sent",
+    "Session",
+    "SessionEntry",
+    "SessionInvocation",
+    "SessionUpdate",
+    "Sessions",
+    "StartedInvocations",
+    "Token",
+    "TokenEncrypter",
+    "add_search_attributes",
+    "connect",
+    "connection_problem",
+    "connection_settings",
+    "count_events",
+    "fetch_search_attributes",
+    "has_search_attributes",
+    "new_events",
+    "stream_events",
+    "stream_file",
+    "stream_logs",
+    "stream_session",
+]

@@ -1,0 +1,48 @@
+from waystation.presentation.cursor import Walk
+from waystation.presentation.report import Report, report
+from waystation.replay.activity_replay import Workshop, rerun_model, rerun_tool
+from waystation.replay.comparison import (
+    Changes,
+    MomentDifference,
+    Pair,
+    PromptDifference,
+    RecordingDifference,
+    difference,
+)
+from waystation.replay.deployment_gate import Finding, GateReport, gate
+from waystation.replay.divergence import Divergence, Part
+from waystation.replay.prompt import Prompt
+from waystation.replay.prompt_lookup import prompt_at
+from waystation.replay.recording import Moment, Recording
+from waystation.replay.redaction import redact
+from waystation.replay.replayer import divergence_of, replay
+from waystation.replay.rerun_result import ModelRerun, ToolRerun
+
+__all__ = [
+    "Changes",
+    "Divergence",
+    "Finding",
+    "GateReport",
+    "ModelRerun",
+    "Moment",
+    "MomentDifference",
+    "Pair",
+    "Part",
+    "Prompt",
+    "PromptDifference",
+    "Recording",
+    "RecordingDifference",
+    "Report",
+    "ToolRerun",
+    "Walk",
+    "Workshop",
+    "difference",
+    "divergence_of",
+    "gate",
+    "prompt_at",
+    "redact",
+    "replay",
+    "report",
+    "rerun_model",
+    "rerun_tool",
+]
