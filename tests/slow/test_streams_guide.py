@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -56,6 +55,6 @@ async def test_the_commands_serve_a_stream(shell: Shell) -> None:
 
 def test_the_table_of_paths_is_that_of_the_application() -> None:
     """Each path of the page is served."""
-    app = Path(ROOT / "waystation" / "web" / "app.py").read_text()
+    app = "".join(path.read_text() for path in (ROOT / "waystation" / "web").glob("*.py"))
     for path in re.findall(r"^\| `GET ([^`?]+)[^`]*` \|", GUIDE, re.MULTILINE):
         assert f'Route("{path}"' in app
