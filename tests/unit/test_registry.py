@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from waystation.agents import Agent
 from waystation.agents.registry import Registry, discover
 from waystation.core import AgentNameTaken, InvalidAgent, UnknownAgent
 from waystation.testing import ScriptedModel
-from waystation.tools.agent_tool import AgentTool
+from waystation.tools import AgentTool, ToolContext
 
 AGENT = """
     from waystation.agents import Agent
@@ -346,3 +347,30 @@ def test_what_is_no_agent_is_called_so() -> None:
     """Such as the module that has it, where a test serves agents of its own."""
     with pytest.raises(TypeError, match=r"module 'asyncio' .* is no agent and no app; .* `root_agent`"):
         Registry.of(asyncio)  # type: ignore[arg-type]
+
+
+def reads(tool_context: ToolContext) -> str:
+    """Read something."""
+    return str(tool_context.state.get("user:name"))
+
+
+def adds(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("fields", "read"),
+    [
+        ({"tools": [adds]}, False),
+        ({"tools": [adds, reads]}, True),
+        ({"instruction": "Greet {user:name}."}, True),
+        ({"before_agent_callback": lambda callback_context: None}, True),
+        ({"tools": [AgentTool(Agent(name="reader", tools=[reads]))]}, True),
+    ],
+    ids=["nothing can", "a tool", "a template", "a callback", "a tool of a called agent"],
+)
+def test_state_that_nothing_in_the_tree_can_see_is_not_loaded(fields: dict[str, Any], read: bool) -> None:
+    """Loading it costs two requests for each invocation."""
+    root, _ = Registry.of(Agent(name="ag", **fields)).find("ag", "ag")
+    assert root.state_scopes is read

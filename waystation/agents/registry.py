@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents.llm_agent import CALLBACKS, LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
 from waystation.agents.sequential_agent import SequentialAgent
@@ -31,9 +31,10 @@ from waystation.apps.app import App, EventsCompactionConfig
 from waystation.core import AgentNameTaken, AuthoringError, InvalidAgent, NoAgents, UnknownAgent, a, mistakes
 from waystation.models import BaseLlm
 from waystation.plugins.base_plugin import BasePlugin
+from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, LongRunningFunctionTool
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.places import place_of
-from waystation.tools.toolbox import agents_below
+from waystation.tools.toolbox import agents_below, resolve_tools
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
 _NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."
@@ -67,7 +68,7 @@ class Root:
     approval_rules: Sequence[ApprovalRule] = ()
     """Those of the package's `app`."""
     state_scopes: bool = True
-    """Whether `user:` and `app:` state is read when an invocation begins."""
+    """Whether `user:` and `app:` state is read when an invocation begins: not when nothing in the tree can see it."""
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that accompany an agent of the tree: not one called with `include_plugins=False`."""
@@ -133,16 +134,40 @@ def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None 
     if not isinstance(agent, BaseAgent):
         raise TypeError(f"{agent!r} is no agent and no app; give one, such as a module's `root_agent`.")
     app = exposed if isinstance(exposed, App) else App(name="app", root_agent=agent)
+    tree = tree_of(agent)
     return Root(
         agent=agent,
         place=place or f"agent {agent.name!r}",
-        tree=tree_of(agent),
+        tree=tree,
         demo_model=demo_model,
         plugins=tuple(app.plugins),
         compaction=app.events_compaction_config,
         approval_rules=tuple(app.approval_rules),
-        state_scopes=app.state_scopes,
+        state_scopes=app.state_scopes
+        and (bool(app.plugins or app.approval_rules) or any(map(_sees_state, tree.values()))),
     )
+
+
+def _sees_state(agent: BaseAgent) -> bool:
+    """Whether code or a template of an agent can read state; without any, there is no reason to load it."""
+    if any(getattr(agent, name, None) for name in (*CALLBACKS, "approval_rules")):
+        return True
+    if not isinstance(agent, LlmAgent):
+        return False
+    texts = (agent.instruction, agent.global_instruction)
+    entries, problems = resolve_tools(agent)
+    return (
+        bool(problems)
+        or any("{" in text if isinstance(text, str) else True for text in texts)
+        or any(map(_takes_context, entries))
+    )
+
+
+def _takes_context(entry: BaseTool | BaseToolset) -> bool:
+    if type(entry) not in (FunctionTool, LongRunningFunctionTool):
+        return type(entry) is not AgentTool  # the agent that it calls is in the tree
+    assert isinstance(entry, FunctionTool)
+    return entry.signature.context is not None or callable(entry.require_confirmation)
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
