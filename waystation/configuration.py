@@ -1,5 +1,7 @@
 """Configuration: tables of configuration files, and secrets from the environment."""
 
+import contextlib
+import getpass
 import os
 import tomllib
 from pathlib import Path
@@ -93,3 +95,10 @@ def take(name: str) -> str | None:
     if found is not None:
         _taken[name] = found
     return _taken.get(name)
+
+
+def login_name() -> str | None:
+    """Return the name of the operating system's user; None for a user id without a name."""
+    with contextlib.suppress(OSError, KeyError, ImportError):  # which of them depends on the Python version
+        return getpass.getuser()
+    return None

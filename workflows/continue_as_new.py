@@ -17,7 +17,6 @@ from waystation.core import (
     MEMO_FORK,
     TAKE_OVER,
     AnswerIgnored,
-    Archived,
     ArchiveInput,
     CallModel,
     Carried,
@@ -31,9 +30,7 @@ from waystation.core import (
     SegmentRef,
     Snapshot,
     Step,
-    TakenOver,
     Wait,
-    decode,
     encode,
     entries_to_json,
     ids,
@@ -128,7 +125,7 @@ class ContinueAsNew:
                     activity_id=ids.archive(self._archives),
                     summary="archives the log before this run is continued as new",
                 )
-                done = Archived.model_validate(decode(result))
+                done = ARCHIVE.parse(result)
             except ActivityError as error:
                 self._put_off(urgency, failure_of(error).message or type(error).__name__)
             except ValueError as error:
@@ -184,7 +181,7 @@ async def take_over(writer: LogWriter) -> ForkRefused:
         result = await execute_engine_activity(
             TAKE_OVER, writer.position(), activity_id=str(FORK), summary="reads what this fork takes over"
         )
-        taken = TakenOver.model_validate(decode(result))
+        taken = TAKE_OVER.parse(result)
         started = InvocationInput.model_validate(taken.input)
     except ActivityError as error:
         return ForkRefused(failure_of(error))

@@ -1,5 +1,7 @@
 """Schedule an activity of the engine: one call form over the table in `core.engine_activities`."""
 
+from typing import Any
+
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
@@ -29,7 +31,7 @@ def retry_policy(retries: Retries) -> RetryPolicy:
 
 
 async def execute_engine_activity(
-    activity: EngineActivity,
+    activity: EngineActivity[Any],
     params: Recorded,
     *,
     summary: str,
@@ -59,7 +61,7 @@ async def execute_engine_activity(
     return result_of(result.payload)
 
 
-async def entry_of(activity: EngineActivity, ref: EntryRef, params: Recorded, *, summary: str) -> Body:
+async def entry_of(activity: EngineActivity[Any], ref: EntryRef, params: Recorded, *, summary: str) -> Body:
     """Return the log entry for the activity's result, or for its loss."""
     assert activity.entry is not None
     try:

@@ -14,7 +14,6 @@ from waystation.core import (
     COLLECT,
     MESSAGE_SIGNAL,
     WORKFLOW,
-    Collected,
     CollectInput,
     EngineActivity,
     InvocationInput,
@@ -126,7 +125,7 @@ class SessionInvocations:
 
     async def archive(self, reports: tuple[str, ...]) -> KeptTranscript | None:
         """Return the transcript for the next run; None when it cannot be stored."""
-        return await _call(ARCHIVE_SESSION, SessionArchiveInput(reports=reports), KeptTranscript, "archive")
+        return await _call(ARCHIVE_SESSION, SessionArchiveInput(reports=reports), "archive")
 
     def _begin(self, step: Coroutine[Any, Any, None]) -> None:
         async def done() -> None:
@@ -189,7 +188,7 @@ class SessionInvocations:
             if turn is None or turn.status not in OPEN or (at is not None and at <= turn.known):
                 return
             params = CollectInput(number=number, since=turn.known, at=at)
-            found = await _call(COLLECT, params, Collected, f"invocation {number}")
+            found = await _call(COLLECT, params, f"invocation {number}")
             if found and found.report and self.log.takes(number, found.report):
                 self._apply(number, found.report, found.at)
             if found and found.status == "waiting":
@@ -222,11 +221,11 @@ class SessionInvocations:
             workflow.logger.info("invocation.gone")
 
 
-async def _call(activity: EngineActivity, params: Recorded, result: type[R], about: str) -> R | None:
+async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:
     """Return the activity's result; None when it failed for good."""
     try:
         data = await execute_engine_activity(activity, params, summary=about)
     except ActivityError as error:
         workflow.logger.warning("session.not_read: %s: %s", about, failure_of(error).message)
         return None
-    return result.model_validate(decode(data))
+    return activity.parse(data)

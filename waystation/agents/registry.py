@@ -34,7 +34,7 @@ from waystation.plugins.base_plugin import BasePlugin
 from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, LongRunningFunctionTool
 from waystation.tools.authoring import authoring_problems
 from waystation.tools.places import place_of
-from waystation.tools.toolbox import agents_below, resolve_tools
+from waystation.tools.toolbox import agents_below, entries_of
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
 _NOT_HERE = "; docs/adk.md says what Waystation does not have, and what to use instead."
@@ -154,13 +154,12 @@ def _sees_state(agent: BaseAgent) -> bool:
         return True
     if not isinstance(agent, LlmAgent):
         return False
-    texts = (agent.instruction, agent.global_instruction)
-    entries, problems = resolve_tools(agent)
-    return (
-        bool(problems)
-        or any("{" in text if isinstance(text, str) else True for text in texts)
-        or any(map(_takes_context, entries))
-    )
+    if any(not isinstance(text, str) or "{" in text for text in (agent.instruction, agent.global_instruction)):
+        return True
+    try:
+        return any(map(_takes_context, entries_of(agent)))
+    except AuthoringError:  # it is reported when the agents are checked
+        return True
 
 
 def _takes_context(entry: BaseTool | BaseToolset) -> bool:

@@ -24,8 +24,9 @@ from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
 from waystation.cli.target import Target, quoted
-from waystation.cli.terminal_input import NOTHING_SENT, Person, login_name, present
+from waystation.cli.terminal_input import NOTHING_SENT, Person, present
 from waystation.client import AgentClient
+from waystation.configuration import login_name
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, ids, summary
 from waystation.presentation import policy_terms, terminal
 

@@ -16,8 +16,9 @@ from waystation.cli.invocations import Watch, is_polled, report_failure, with_pa
 from waystation.cli.output import Output
 from waystation.cli.sessions import open_session
 from waystation.cli.target import Target
-from waystation.cli.terminal_input import Lines, login_name
+from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Session, StartedInvocations, count_events, stream_session
+from waystation.configuration import login_name
 from waystation.core import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, Action, Event, JsonObject, PendingCall, errors
 from waystation.history import describe_workflow
 from waystation.presentation import terminal

@@ -12,8 +12,9 @@ from waystation.cli.command_context import AsJson, By, CommandContext, Detach, I
 from waystation.cli.exit_codes import Exit, Problem
 from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
-from waystation.cli.terminal_input import login_name, present
+from waystation.cli.terminal_input import present
 from waystation.client import Invocation
+from waystation.configuration import login_name
 from waystation.core import Action, CallState, Log, summary
 from waystation.presentation import terminal
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import getpass
 import os
 import shlex
 import subprocess
@@ -88,13 +87,6 @@ class Person:
 def present() -> Person | None:
     """Return the person; None when input or output is no terminal."""
     return Person() if sys.stdin.isatty() and sys.stdout.isatty() else None
-
-
-def login_name() -> str | None:
-    """Return who is logged in on this machine."""
-    with contextlib.suppress(OSError, KeyError, ImportError):  # which of them depends on the Python version
-        return getpass.getuser()
-    return None
 
 
 class Lines:

@@ -48,11 +48,6 @@ def child_watch(function_call_id: str, stopping: bool) -> str:
     return f"{function_call_id}{_STOPPING}" if stopping else function_call_id
 
 
-def watched_call(activity_id: str) -> str:
-    """Return the call for which such an activity waits."""
-    return activity_id.removesuffix(_STOPPING)
-
-
 def confirmation(function_call_id: str) -> str:
     """Return the id of the request to confirm a call, as it appears in events."""
     return f"{function_call_id}-confirmation"

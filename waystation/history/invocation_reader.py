@@ -26,6 +26,7 @@ from waystation.core import (
     Log,
     Projection,
     WaystationError,
+    call_id_of,
     extend_log,
     ids,
 )
@@ -168,7 +169,7 @@ class HistoryReader:
                 kind, ref = attributes.activity_type.name, attributes.activity_id
                 self._scheduled[event.event_id] = ref
                 if kind == CHILD.name:
-                    self._scheduled[event.event_id] = ids.watched_call(ref)
+                    self._scheduled[event.event_id] = call_id_of(ref)
                     self._followed.add(event.event_id)
                 if "." in kind:
                     self._tools.add(event.event_id)

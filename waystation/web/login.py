@@ -4,7 +4,6 @@ Programs send a token instead. A cookie holds nothing but a random id; all that 
 """
 
 import asyncio
-import getpass
 import hmac
 import secrets
 import time
@@ -22,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from waystation.configuration import login_name
 from waystation.core import ROLE, NotAllowed, Signs, Verified
 from waystation.web.forms import parse_form, read_form
 from waystation.web.limits import Limits
@@ -186,7 +186,7 @@ class Access:
         limits = limits or Limits()
         self.url, self.gatekeeper = url, gatekeeper or Gatekeeper()
         self._token, self._cookie, self._announce = token, cookie, announce
-        self._person, self._secure = person or login_name(), secure
+        self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = login_cache(limits.logins), login_cache(limits.visits)
         self._link_token = ""
         self._offer()
@@ -336,14 +336,6 @@ def own_path(path: str) -> str:
         return "/"
     parts = urlsplit(path)
     return path if not parts.scheme and not parts.netloc and not path.startswith("//") else "/"
-
-
-def login_name() -> str:
-    """Return who runs this program, as far as the operating system says."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name
-        return ""
 
 
 def same(given: str, expected: str) -> bool:

@@ -101,7 +101,7 @@ class EngineActivities:
         self._models.search_attributes = await has_search_attributes(self._client)
 
 
-def _engine_activity(row: EngineActivity, handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
+def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
     @activity.defn(name=row.name)
     async def run(params: RawValue) -> RawValue:
         return raw(await handler(row.input.model_validate_json(data_of(params.payload))))

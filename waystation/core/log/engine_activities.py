@@ -6,9 +6,9 @@ Nothing here raises on what a history holds: an unreadable result counts as a lo
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
+from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolOutcome
 from waystation.core.approval.notification import NoticeReport, NotifyInput
 from waystation.core.approval.verification import Review, ReviewInput
 from waystation.core.conversation.event import parts_of
@@ -41,6 +41,8 @@ from waystation.core.scope import ScopeDelivery, ScopeReport
 from waystation.core.session import Collected, CollectInput, KeptTranscript, SessionArchiveInput
 from waystation.core.wire import InvocationResult
 
+R = TypeVar("R", bound=Recorded)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
@@ -66,13 +68,13 @@ class ResultKind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineActivity:
+class EngineActivity(Generic[R]):
     """One activity of the engine. Timeouts and retries are the field of `WorkflowSettings` with the same key."""
 
     name: str
     """The activity type; it never changes."""
     input: type[Recorded]
-    result: type[Recorded]
+    result: type[R]
     settings: str
     """Field of `WorkflowSettings`."""
     description: str
@@ -81,6 +83,14 @@ class EngineActivity:
     """A cancelled workflow does not cancel it."""
     entry: ResultKind | None = None
     """None: its result is not part of the log."""
+
+    def parse(self, data: bytes) -> R:
+        """Return a result.
+
+        Raises:
+            ValueError: It cannot be read.
+        """
+        return self.result.model_validate(decode(data))
 
 
 def _model_reply(ref: ModelReplyRef, reply: ModelReply) -> ModelReplied:
@@ -228,17 +238,11 @@ ARCHIVE_SESSION = EngineActivity(
     result=KeptTranscript,
     settings="archive_session",
 )
-ENGINE_ACTIVITIES = {
+ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
     activity.name: activity
     for activity in (MODEL, FLUSH_SCOPES, CHILD, VERIFY, NOTIFY, TAKE_OVER, ARCHIVE, COLLECT, ARCHIVE_SESSION)
 }
 """By activity type. Every other type is a tool's, named `<agent>.<tool>`, with `ToolCallInput` and `ToolOutcome`."""
-
-
-def io_types(activity_type: str) -> tuple[type[Recorded], type[Recorded]]:
-    """Return the types of an activity's input and result."""
-    row = ENGINE_ACTIVITIES.get(activity_type)
-    return (row.input, row.result) if row else (ToolCallInput, ToolOutcome)
 
 
 def kind_of(ref: EntryRef) -> ResultKind:

@@ -377,7 +377,7 @@ def emit(
     *,
     author: str | None = None,
     **fields: Any,
-) -> Event:
+) -> None:
     """Append an event, by the run's agent unless another author is given."""
     actions = actions or NO_ACTIONS
     event = Event(
@@ -398,4 +398,3 @@ def emit(
         state.outcome.last_said = event
     if writes_scopes(actions):
         state.session.scope_writes.append(state.event_count)
-    return event
