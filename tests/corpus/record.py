@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import WorkflowHistory
+from temporalio.worker import Worker
 
 from tests.corpus import conversations
 from tests.corpus.machine import without_machine
@@ -37,15 +38,18 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
         await scenario.act(env, invocation)
         status = (await invocation.handle.describe()).status
         assert status is scenario.ends, f"{name} is {status}, not {scenario.ends}"
-        await keep(name, invocation)
-        if scenario.child:
-            await keep(f"{name}-child", env.client.invocation(f"{name}/fc-1"))
-        if scenario.fork:
-            fork = await env.client.forks.start(name, scenario.fork, id=f"{name}-fork")
-            await fork.result()
-            first, _ = await fork.histories()
-            await keep(f"{name}-fork-begins", env.client.invocation(fork.id, run_id=run_id_of(first.events)))
-            await keep(f"{name}-fork", fork)
+        # A scenario may have stopped its worker; queries need one.
+        worker = Worker(**env.worker.config()) if env.worker.is_shutdown else contextlib.nullcontext()
+        async with worker:
+            await keep(name, invocation)
+            if scenario.child:
+                await keep(f"{name}-child", env.client.invocation(f"{name}/fc-1"))
+            if scenario.fork:
+                fork = await env.client.forks.start(name, scenario.fork, id=f"{name}-fork")
+                await fork.result()
+                first, _ = await fork.histories()
+                await keep(f"{name}-fork-begins", env.client.invocation(fork.id, run_id=run_id_of(first.events)))
+                await keep(f"{name}-fork", fork)
         await keep_payloads(await invocation.history(), env.client.blobs)
 
 

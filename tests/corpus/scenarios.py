@@ -8,9 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskCompletedRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import RawValue
 from temporalio.service import RPCError
+from temporalio.worker import Worker
 
 from tests.corpus import approvals, trees
 from waystation.agents import Agent, BaseAgent
@@ -181,6 +184,35 @@ async def answer_both_at_once(env: AgentEnvironment, invocation: Invocation) -> 
     await finish(env, invocation)
 
 
+async def complete_empty_task(env: AgentEnvironment) -> None:
+    """Complete a workflow task without a command, as a worker that wants another one at once."""
+    service, namespace = env.temporal.workflow_service, env.temporal.namespace
+    queue = TaskQueue(name=env.client.task_queue)
+    polled = await service.poll_workflow_task_queue(PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=queue))
+    await service.respond_workflow_task_completed(
+        RespondWorkflowTaskCompletedRequest(
+            namespace=namespace, task_token=polled.task_token, force_create_new_workflow_task=True
+        )
+    )
+
+
+async def answer_after_an_empty_task(env: AgentEnvironment, invocation: Invocation) -> None:
+    """Send a signal and an update that one workflow task takes, right after a task that did nothing."""
+    await waiting(invocation, 2)
+    await env.worker.shutdown()
+    await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve"})
+    for _ in range(2):  # a replay merges none into the task after commands, which the first one is
+        await complete_empty_task(env)
+    await invocation.answer("claim", "fc-1", by="dana", signal=True)
+    update = asyncio.create_task(invocation.answer("respond", "fc-2", response={"go": True}))
+    while not (await invocation.handle.describe()).raw_description.HasField("pending_workflow_task"):
+        await asyncio.sleep(0.02)
+    async with Worker(**env.worker.config()):
+        await update
+        await invocation.answer("respond", "fc-1", response={"go": False}, by="dana")
+        await finish(env, invocation)
+
+
 async def cancel_when_waiting(env: AgentEnvironment, invocation: Invocation) -> None:
     """Cancel while a person is waited for."""
     await waiting(invocation)
@@ -263,6 +295,10 @@ SCENARIOS = {
     "two-long-running-in-one-batch": Scenario(
         (calls(("ask_silently", {"purpose": "a"}), ("ask_silently", {"purpose": "b"})), says("Both known.")),
         answer_both_at_once,
+    ),
+    "two-long-running-after-an-empty-task": Scenario(
+        (calls(("ask_silently", {"purpose": "a"}), ("ask_silently", {"purpose": "b"})), says("Both known.")),
+        answer_after_an_empty_task,
     ),
     "confirmation-approved": Scenario(
         (calls(("pay", {"amount": 5}), ("note", {"text": "x"})), says("Paid.")), attended("approve")

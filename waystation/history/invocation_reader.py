@@ -4,6 +4,7 @@ A long invocation continues as new: each run names the run that it continues, an
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -64,6 +65,17 @@ _ENDINGS: dict[int, EndStatus] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class EmptyTask:
+    """A completed workflow task without commands that another task follows at once."""
+
+    event_id: int
+    """Of its start."""
+    time: float
+    later: list[Fact] = field(default_factory=list)
+    """The facts after it. They wait until it is known which task they belong to."""
+
+
 class HistoryReader:
     """Turns the events of one run into facts, in order. Remembers what ids the server's numbers stand for."""
 
@@ -79,7 +91,8 @@ class HistoryReader:
         """Whether that task is completed, and nothing was said about it yet."""
         self._commands = False
         """Whether there was a command since the last task of which something was said."""
-        self._empty: list[tuple[int, float]] = []
+        self._empty: list[EmptyTask] = []
+        """Those since the last task of which something was said."""
 
     def read(self, events: Iterable[HistoryEvent]) -> Iterator[Fact]:
         """Yield the facts in `events`; events that were read before are passed over."""
@@ -90,30 +103,44 @@ class HistoryReader:
                 if self._completed:
                     yield from self._conclude(event)
                 if event.event_type not in SILENT:
-                    yield from self._read(event)
+                    for fact in self._read(event):
+                        if self._empty and not isinstance(fact, facts.Closed):
+                            self._empty[-1].later.append(fact)
+                        else:
+                            yield from self._release(len(self._empty))
+                            yield fact
         yield from self._conclude(None)
 
     def _conclude(self, following: HistoryEvent | None) -> Iterator[Fact]:
-        """Say that a workflow task was completed, now that the event after it is known.
+        """Report that a workflow task was completed, now that the event after it is known.
 
-        A replay takes an empty task that another follows at once together with that one, at its time; see "workflow
-        task chunking" in the SDK's core. Updates that were refused leave such tasks.
+        A replay merges an empty task into the one that follows at once, at the time of the latter. Refused updates
+        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies all that
+        arrived before the last empty task that precedes the update, at the time of that task. Source: the SDK's core,
+        `find_end_index_of_next_wft_seq`.
         """
         if not self._completed:
             return
         self._completed = False
         kind = following.event_type if following else None
         if kind == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED and not self._commands:
-            self._empty.append(self._task)
+            self._empty.append(EmptyTask(*self._task))
             return
         if following and kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             accepted = following.workflow_execution_update_accepted_event_attributes
-            asked = accepted.accepted_request_sequencing_event_id
-            if before := [time for event_id, time in self._empty if event_id < asked]:
-                yield facts.TaskCompleted(before[-1])
+            before = [t for t in self._empty if t.event_id < accepted.accepted_request_sequencing_event_id]
+            if before:
+                yield from self._release(len(before) - 1)
+                yield facts.TaskCompleted(before[-1].time)
+        yield from self._release(len(self._empty))
         yield facts.TaskCompleted(self._task[1])
-        self._empty.clear()
         self._commands = False
+
+    def _release(self, count: int) -> Iterator[Fact]:
+        """Yield the facts that came after the first `count` empty tasks, and forget these tasks."""
+        released, self._empty = self._empty[:count], self._empty[count:]
+        for task in released:
+            yield from task.later
 
     def _read(self, event: HistoryEvent) -> Iterator[Fact]:
         self._commands = self._commands or event.event_type in COMMANDS

@@ -1,20 +1,36 @@
 """Workflow tasks that changed nothing, as refused updates leave them, read the same from a history as on a replay."""
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, quiet, refusal, until, waiting
+from tests.server.workflows.outside import Gate, Till, quiet, refusal, until, waiting
+from tests.tiers import drawn_examples
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import Position, Scheduled, TaskCompleted, position_of
+from waystation.core import (
+    AnswerUnconfirmed,
+    Fact,
+    Position,
+    Scheduled,
+    Signalled,
+    TaskCompleted,
+    UnknownCall,
+    position_of,
+)
+from waystation.core.log.facts import Closed
 from waystation.history import HistoryReader
-from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.testing import Replays, ScriptedModel, assert_invocation_holds, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -24,11 +40,12 @@ COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 TASK = (SCHEDULED, STARTED, COMPLETED)
 SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+TERMINATED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED
 MEMO = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
 
 
-def task_times(kinds: Iterable[int]) -> list[float]:
-    """Return the times of the tasks that a reader tells of; an event's time is its id, in seconds."""
+def read(kinds: Iterable[int]) -> list[Fact]:
+    """Return the facts that a reader makes of such events; an event's time is its id, in seconds."""
     events = []
     for number, kind in enumerate(kinds, 1):
         event = HistoryEvent(event_id=number, event_type=kind, event_time=Timestamp(seconds=number))  # type: ignore[arg-type]  # an enum's number
@@ -39,7 +56,7 @@ def task_times(kinds: Iterable[int]) -> list[float]:
             accepted = event.workflow_execution_update_accepted_event_attributes
             accepted.accepted_request_sequencing_event_id = number - 3
         events.append(event)
-    return [fact.time for fact in HistoryReader().read(events) if isinstance(fact, TaskCompleted)]
+    return list(HistoryReader().read(events))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +76,27 @@ def test_an_empty_task_is_told_together_with_the_one_that_follows_at_once(
     kinds: tuple[int, ...], times: list[float]
 ) -> None:
     """At the later one's time, unless commands came before it; an accepted update has a task of its own."""
-    assert task_times(kinds) == times
+    assert [fact.time for fact in read(kinds) if isinstance(fact, TaskCompleted)] == times
+
+
+@pytest.mark.parametrize(
+    ("kinds", "facts"),
+    [
+        ((*TASK, SCHEDULED, SIGNALED, STARTED, COMPLETED, ACCEPTED), [2, "signal", 6]),
+        ((SIGNALED, *TASK, SCHEDULED, SIGNALED, STARTED, COMPLETED, ACCEPTED), ["signal", 3, "signal", 7]),
+        ((*TASK, SCHEDULED, SIGNALED, STARTED, COMPLETED, *TASK, ACCEPTED), ["signal", 6, 9]),
+        ((*TASK, SCHEDULED, SIGNALED, STARTED, COMPLETED, MEMO), ["signal", 6]),
+        ((*TASK, SCHEDULED, SIGNALED, TERMINATED), ["signal", "closed"]),
+    ],
+    ids=["with-the-update", "before-and-with", "before-a-second", "no-update", "closed"],
+)
+def test_a_signal_after_an_empty_task_belongs_to_the_task_that_took_it(
+    kinds: tuple[int, ...], facts: list[float | str]
+) -> None:
+    """Also when an accepted update gives the empty task a time of its own."""
+    names = {Signalled: "signal", Closed: "closed"}
+    found = [fact.time if isinstance(fact, TaskCompleted) else names.get(type(fact)) for fact in read(kinds)]
+    assert [fact for fact in found if fact] == facts
 
 
 def ask() -> None:
@@ -88,6 +125,59 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
             await invocation.approve("fc-2")
             await invocation.result()
             assert till.paid == [5]
+
+
+@pytest.mark.parametrize("seed", range(drawn_examples(16)))
+async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
+    """Signals, refused and accepted updates, the end of a tool and a worker that is away, in a drawn order.
+
+    Events are compared with the workflow's own, times included.
+    """
+    draw, gate = random.Random(seed), Gate()
+    in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
+
+    async def look() -> str:
+        """Look."""
+        await gate.passed()
+        return "seen"
+
+    options: dict[str, Any] = {"graceful_shutdown_timeout": timedelta(seconds=0.1)}
+    model = ScriptedModel(calls(("ask", {}), ("ask", {}), ("look", {})), says("Done."))
+    async with serve(
+        Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask), look]), verify=False, **options
+    ) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+
+        async def step(number: int) -> None:
+            await asyncio.sleep(draw.random() * 0.5)
+            call_id = draw.choice(["fc-1", "fc-2"])
+            # A workflow task that is lost with its worker is not repeated before its time is up.
+            async with in_flight:
+                with contextlib.suppress(AnswerUnconfirmed, UnknownCall):
+                    match draw.choice(["signal", "junk", "update", "refused", "refused"]):
+                        case "signal":
+                            await invocation.answer("claim", call_id, by="ann", signal=True)
+                        case "junk":
+                            await invocation.answer("approve", "fc-9", signal=True)
+                        case "update":
+                            await invocation.answer("claim", call_id, by="ann")
+                        case _:
+                            await invocation.approve("fc-9")
+            if number == 10:
+                gate.open()
+
+        first, rest = draw.randint(0, 20), 26
+        await asyncio.gather(*map(step, range(first)))
+        await env.worker.shutdown()
+        away = [asyncio.create_task(step(number)) for number in range(first, rest)]
+        async with Worker(**env.worker.config()):
+            await asyncio.gather(*away)
+            gate.open()
+            for call_id in ("fc-1", "fc-2"):
+                await invocation.answer("respond", call_id, response={"go": True}, by="ann")
+            assert (await invocation.result()).text == "Done."
+            await assert_invocation_holds(invocation, replays=Replays.NONE)
 
 
 async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody(serve: Serve) -> None:
