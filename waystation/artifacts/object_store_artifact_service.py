@@ -5,43 +5,112 @@ as a file of its own, written before the record. So a version is there whole or 
 same number, and contents can be opened with anything that reads files.
 """
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import re
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel
 
-from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion
-from waystation.artifacts.keyed_artifact_service import (
-    ArtifactContent,
-    ArtifactKey,
-    Carrier,
-    KeyedArtifactService,
-    Scope,
-    scope_of,
-)
-from waystation.core import JsonObject
+from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
+from waystation.core import InputValidationError, JsonObject, NotJson, encode, plain
 from waystation.storage.object_files import ObjectFiles
 
+if TYPE_CHECKING:
+    from google.genai.types import Part
+
+MAX_REFERENCES = 5
+"""How many references are followed from one artifact to the next."""
 MAX_SEGMENT_CHARS = 120
 """Four segments and what is between them stay below the 1,024 bytes that S3 allows for a whole name."""
 ABANDONED_AFTER = timedelta(days=1)
 """When a content without a record cannot be one that is just being saved."""
+Carrier = Literal["inlineData", "text", "fileData"]
+_REFERENCE = "artifact://"
+_REFERENCE_FORM = re.compile(
+    r"artifact://apps/(?P<app>.+?)/users/(?P<user>.+?)(?:/sessions/(?P<session>.+?))?"
+    r"/artifacts/(?P<name>.+)/versions/(?P<version>[0-9]{1,18})",
+    re.DOTALL,
+)
 _RECORD = re.compile(r"([0-9]{1,18})\.json")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
 _HASHED = "=="
 _EMPTY = "="
 
 
+class Scope(NamedTuple):
+    """The sessions or calls that share artifacts."""
+
+    app_name: str
+    user_id: str
+    session_id: str | None
+    """None for artifacts that all sessions of the user share."""
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds the folders of the artifacts."""
+        user = f"{_segment(self.app_name)}/users/{_segment(self.user_id)}"
+        return f"{user}/files" if self.session_id is None else f"{user}/sessions/{_segment(self.session_id)}"
+
+
+class ArtifactKey(NamedTuple):
+    """One artifact, whatever its versions."""
+
+    scope: Scope
+    filename: str
+    """With the prefix `user:`, if it has one."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of its versions."""
+        shared = self.scope.session_id is None
+        return f"{self.scope.folder}/{_segment(self.filename.removeprefix(USER_PREFIX) if shared else self.filename)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArtifactContent:
+    """The content of one version of an artifact. It shares nothing with the Part that it was made from."""
+
+    part: JsonObject
+    """The Part as genai's JSON, without what is in `data`."""
+    carrier: Carrier
+    """The field of the Part that holds the data."""
+    data: bytes | None
+    """The bytes, or the text as UTF-8; None when the Part only names a place."""
+
+    @property
+    def mime_type(self) -> str | None:
+        """The type of the content; unknown for a reference to another artifact."""
+        if self.carrier == "text":
+            return "text/plain"
+        mime_type: str | None = None if self.reference else self.part[self.carrier].get("mimeType")
+        return mime_type
+
+    @property
+    def reference(self) -> str | None:
+        """The URI of the artifact that it refers to."""
+        uri: str = (self.part["fileData"].get("fileUri") or "") if self.carrier == "fileData" else ""
+        return uri if uri.startswith(_REFERENCE) else None
+
+    def token(self, idempotency_key: str, custom_metadata: JsonObject) -> str:
+        """Return a token that only the same content with the same metadata has under this key."""
+        digest = hashlib.sha256(encode([self.part, self.carrier, custom_metadata]))
+        digest.update(b"\0" if self.data is None else b"\1" + self.data)
+        keyed = f"{idempotency_key}\0{digest.hexdigest()}"
+        return hashlib.sha256(keyed.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
 class _Record(BaseModel):
-    """What is written beside the content of a version."""
+    """The file that is written beside the content of a version."""
 
     name: str
     part: JsonObject
@@ -49,21 +118,21 @@ class _Record(BaseModel):
     data: str
     """Name of the file with the content, in the same folder."""
     is_elsewhere: bool = False
-    """Whether that file is empty because the Part only says where the content is."""
+    """Whether that file is empty because the Part only names a place."""
     mime_type: str | None = None
     create_time: float
     custom_metadata: JsonObject = {}
 
 
-class _Listed(NamedTuple):
-    """What is in the folder of an artifact."""
+class _Listing(NamedTuple):
+    """The files in the folder of an artifact."""
 
     versions: Sequence[int]
     others: dict[str, datetime]
     """Everything that is not a record, and when it was written."""
 
 
-class ObjectStoreArtifactService(KeyedArtifactService):
+class ObjectStoreArtifactService(BaseArtifactService):
     """Keeps artifacts in an object store. Any number of processes may share it.
 
     Whatever apps, users, sessions and files are called, nothing leaves its folder: every name becomes one segment of
@@ -88,66 +157,185 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         """The store's URL, without credentials that may be in it."""
         return self._files.place
 
-    async def _append(
-        self, key: ArtifactKey, content: ArtifactContent, custom_metadata: JsonObject, token: str | None
+    async def save_artifact(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        artifact: Part | dict[str, Any],
+        session_id: str | None = None,
+        custom_metadata: dict[str, Any] | None = None,
     ) -> int:
-        folder = _folder(key)
-        listed = await self._list(folder)
-        suffix = PurePosixPath(key.filename).suffix
-        data = f"data-{token or secrets.token_hex(16)}{suffix if _SUFFIX.fullmatch(suffix) else ''}"
-        if data in listed.others:
-            for version in reversed(listed.versions):
-                kept = await self._record(folder, version)
-                if kept is not None and kept.data == data:
+        """Save a new version; see `BaseArtifactService`. Metadata that is not JSON raises `NotJson`."""
+        return await self.save_artifact_once(
+            app_name=app_name,
+            user_id=user_id,
+            filename=filename,
+            artifact=artifact,
+            session_id=session_id,
+            custom_metadata=custom_metadata,
+            idempotency_key=None,
+        )
+
+    async def save_artifact_once(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        artifact: Part | dict[str, Any],
+        session_id: str | None = None,
+        custom_metadata: dict[str, Any] | None = None,
+        idempotency_key: str | None,
+    ) -> int:
+        """Save a new version, unless the same content was saved under this key; see `BaseArtifactService`."""
+        key = _key_of(app_name, user_id, filename, session_id)
+        content = _content_of(artifact)
+        if content.reference:
+            # Checked now, so that the caller gets the error, and again when it is followed.
+            _referenced(content.reference, Scope(app_name, user_id, session_id))
+        metadata: JsonObject = plain(custom_metadata or {})
+        token = secrets.token_hex(16) if idempotency_key is None else content.token(idempotency_key, metadata)
+        suffix = PurePosixPath(filename).suffix
+        data = f"data-{token}{suffix if _SUFFIX.fullmatch(suffix) else ''}"
+        listing = await self._list(key)
+        if data in listing.others:
+            for version in reversed(listing.versions):
+                if await self._is_saved(key, version, data):
                     return version
         record = _Record(
-            name=key.filename,
+            name=filename,
             part=content.part,
             carrier=content.carrier,
             data=data,
             is_elsewhere=content.data is None,
             mime_type=content.mime_type,
             create_time=time.time(),
-            custom_metadata=custom_metadata,
+            custom_metadata=metadata,
         )
         # Also when there is nothing to keep: it is by this file that a repeated save finds the first.
-        await self._files.put(f"{folder}/{data}", content.data or b"")
-        version = listed.versions[-1] + 1 if listed.versions else 0
-        while not await self._files.put(f"{folder}/{version}.json", record.model_dump_json().encode(), new=True):
-            kept = await self._record(folder, version)
-            if kept is not None and kept.data == data:
+        await self._files.put(f"{key.folder}/{data}", content.data or b"")
+        version = listing.versions[-1] + 1 if listing.versions else 0
+        while not await self._files.put(f"{key.folder}/{version}.json", record.model_dump_json().encode(), new=True):
+            if await self._is_saved(key, version, data):
                 # An attempt of the store's client whose answer was lost, or another attempt at the same call.
-                return version
+                break
             version += 1
         return version
 
-    async def _versions(self, key: ArtifactKey) -> list[int]:
-        return list((await self._list(_folder(key))).versions)
+    async def load_artifact(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> Part | None:
+        """Return a version, or the latest; a reference is followed. See `BaseArtifactService`.
 
-    async def _about(self, key: ArtifactKey, version: int) -> ArtifactVersion | None:
-        record = await self._record(_folder(key), version)
+        Raises:
+            InputValidationError: A reference leads out of the caller's scope, or to more than five others.
+        """
+        key = _key_of(app_name, user_id, filename, session_id)
+        for _ in range(MAX_REFERENCES + 1):
+            content = await self._content(key, version)
+            if content is None or not content.reference:
+                return content and _part_of(content)
+            key, version = _referenced(content.reference, Scope(app_name, user_id, session_id))
+        # ADK's literal.
+        raise InputValidationError(
+            f"Exceeded maximum recursion depth resolving artifact reference: {content.reference if content else ''}"
+        )
+
+    async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
+        """Return the names of the session's artifacts and of the user's, sorted; without a session, the user's."""
+        names = await self._names(_scope_of(app_name, user_id, None))
+        if session_id:
+            names += await self._names(_scope_of(app_name, user_id, session_id))
+        return sorted(names)
+
+    async def delete_artifact(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> None:
+        """Delete all versions, if there are any. The next one saved is 0 again."""
+        key = _key_of(app_name, user_id, filename, session_id)
+        listing = await self._list(key)
+        # Not every content that has no record: one may be being saved just now.
+        old = datetime.now(UTC) - ABANDONED_AFTER
+        data = {name for name, written in listing.others.items() if written < old}
+        for version in reversed(listing.versions):
+            if record := await self._record(key.folder, version):
+                data.add(record.data)
+            await self._files.remove(f"{key.folder}/{version}.json")
+        await asyncio.gather(*(self._files.remove(f"{key.folder}/{name}") for name in sorted(data)))
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
+        """Delete all that is kept of one session, contents without a record too; return the artifacts' names."""
+        scope = _scope_of(app_name, user_id, session_id)
+        names = sorted(await self._names(scope))
+        paths = [path for path, _ in await self._files.below(scope.folder)]
+        # Records first: what is not there whole must not be there at all.
+        for of_record in (True, False):
+            chosen = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
+            await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in chosen))
+        return names
+
+    async def list_versions(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> list[int]:
+        """Return the numbers of all versions, lowest first."""
+        return list((await self._list(_key_of(app_name, user_id, filename, session_id))).versions)
+
+    async def list_artifact_versions(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> list[ArtifactVersion]:
+        """Return what is known of all versions, lowest first."""
+        key = _key_of(app_name, user_id, filename, session_id)
+        versions = [await self._about(key, version) for version in (await self._list(key)).versions]
+        return [about for about in versions if about is not None]
+
+    async def get_artifact_version(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> ArtifactVersion | None:
+        """Return what is known of a version, or of the latest; None when there is none."""
+        return await self._about(_key_of(app_name, user_id, filename, session_id), version)
+
+    async def _about(self, key: ArtifactKey, version: int | None) -> ArtifactVersion | None:
+        version, record = await self._saved(key, version)
         if record is None:
             return None
         return ArtifactVersion(
             version=version,
-            canonical_uri=f"{self.place}/{_folder(key)}/{record.data}",
+            canonical_uri=self._uri(key, version, record.data),
             custom_metadata=record.custom_metadata,
             create_time=record.create_time,
             mime_type=record.mime_type,
         )
 
-    async def _content(self, key: ArtifactKey, version: int) -> ArtifactContent | None:
-        record = await self._record(_folder(key), version)
+    async def _content(self, key: ArtifactKey, version: int | None) -> ArtifactContent | None:
+        _, record = await self._saved(key, version)
         if record is None:
             return None
-        data = None if record.is_elsewhere else await self._files.get(f"{_folder(key)}/{record.data}")
+        data = None if record.is_elsewhere else await self._files.get(f"{key.folder}/{record.data}")
         if data is None and not record.is_elsewhere:
             return None  # deleted in between
         return ArtifactContent(part=record.part, carrier=record.carrier, data=data)
 
+    def _uri(self, key: ArtifactKey, version: int, data: str) -> str:
+        """Return the canonical URI of a version whose content is in the file `data`."""
+        return f"{self.place}/{key.folder}/{data}"
+
     async def _names(self, scope: Scope) -> list[str]:
         versions: dict[str, int] = {}
-        for path, _ in await self._files.below(_folder_of(scope)):
+        for path, _ in await self._files.below(scope.folder):
             segment, _, name = path.partition("/")
             if form := _RECORD.fullmatch(name):
                 versions[segment] = int(form[1])
@@ -155,57 +343,31 @@ class ObjectStoreArtifactService(KeyedArtifactService):
         names = []
         for segment, version in versions.items():
             if not segment.startswith(_HASHED):
-                names.append(prefix + _name(segment))
-            elif record := await self._record(f"{_folder_of(scope)}/{segment}", version):
+                names.append(prefix + ("" if segment == _EMPTY else unquote(segment.replace("=", "%"))))
+            elif record := await self._record(f"{scope.folder}/{segment}", version):
                 names.append(record.name)
         return names
 
-    async def _delete(self, key: ArtifactKey) -> None:
-        folder = _folder(key)
-        listed = await self._list(folder)
-        # Not every content that has no record: one may be being saved just now.
-        old = datetime.now(UTC) - ABANDONED_AFTER
-        data = {name for name, written in listed.others.items() if written < old}
-        for version in reversed(listed.versions):
-            if record := await self._record(folder, version):
-                data.add(record.data)
-            await self._files.remove(f"{folder}/{version}.json")
-        await asyncio.gather(*(self._files.remove(f"{folder}/{name}") for name in sorted(data)))
+    async def _list(self, key: ArtifactKey) -> _Listing:
+        files = dict(await self._files.below(key.folder))
+        records = {name: int(form[1]) for name in files if (form := _RECORD.fullmatch(name))}
+        others = {name: written for name, written in files.items() if name not in records}
+        return _Listing(sorted(records.values()), others)
 
-    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all that is kept of one session, contents without a record too; return the artifacts' names."""
-        scope = scope_of(app_name, user_id, session_id)
-        names = sorted(await self._names(scope))
-        folder = _folder_of(scope)
-        left = [name for name, _ in await self._files.below(folder)]
-        # Records first: what is not there whole must not be there at all.
-        for of_record in (True, False):
-            paths = [name for name in left if bool(_RECORD.fullmatch(name.rpartition("/")[2])) is of_record]
-            await asyncio.gather(*(self._files.remove(f"{folder}/{path}") for path in paths))
-        return names
+    async def _is_saved(self, key: ArtifactKey, version: int, data: str) -> bool:
+        """Whether this very save made a version."""
+        record = await self._record(key.folder, version)
+        return record is not None and record.data == data
 
-    async def _list(self, folder: str) -> _Listed:
-        versions, others = [], {}
-        for name, written in await self._files.below(folder):
-            if form := _RECORD.fullmatch(name):
-                versions.append(int(form[1]))
-            else:
-                others[name] = written
-        return _Listed(sorted(versions), others)
+    async def _saved(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
+        """Return a version, or the latest, with its record."""
+        if version is None:
+            version = max((await self._list(key)).versions, default=-1)
+        return version, await self._record(key.folder, version) if version >= 0 else None
 
     async def _record(self, folder: str, version: int) -> _Record | None:
         data = await self._files.get(f"{folder}/{version}.json")
         return None if data is None else _Record.model_validate_json(data)
-
-
-def _folder_of(scope: Scope) -> str:
-    user = f"{_segment(scope.app_name)}/users/{_segment(scope.user_id)}"
-    return f"{user}/files" if scope.session_id is None else f"{user}/sessions/{_segment(scope.session_id)}"
-
-
-def _folder(key: ArtifactKey) -> str:
-    name = key.filename if key.scope.session_id is not None else key.filename.removeprefix(USER_PREFIX)
-    return f"{_folder_of(key.scope)}/{_segment(name)}"
 
 
 def _segment(name: str) -> str:
@@ -221,6 +383,99 @@ def _segment(name: str) -> str:
     return text or _EMPTY
 
 
-def _name(segment: str) -> str:
-    """Return the name that such a segment stands for, unless it is hashed."""
-    return "" if segment == _EMPTY else unquote(segment.replace("=", "%"))
+def _key_of(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:
+    """Return the artifact that a caller means.
+
+    Raises:
+        InputValidationError: The name belongs to a session and none is given, or a name is not valid Unicode.
+    """
+    shared = filename.startswith(USER_PREFIX)
+    if session_id is None and not shared:
+        # ADK's literal.
+        raise InputValidationError("Session ID must be provided for session-scoped artifacts.")
+    _check("filename", filename)
+    return ArtifactKey(_scope_of(app_name, user_id, None if shared else session_id), filename)
+
+
+def _scope_of(app_name: str, user_id: str, session_id: str | None) -> Scope:
+    """Return the scope of a session, or of all sessions of the user.
+
+    Raises:
+        InputValidationError: A name is not valid Unicode.
+    """
+    for field, name in (("app_name", app_name), ("user_id", user_id), ("session_id", session_id or "")):
+        _check(field, name)
+    return Scope(app_name, user_id, session_id)
+
+
+def _check(field: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise InputValidationError(f"{field} must be a string, not {type(name).__name__}.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputValidationError(f"{field} {name!a} is not valid Unicode: it has a lone surrogate.") from None
+
+
+def _referenced(uri: str, scope: Scope) -> tuple[ArtifactKey, int]:
+    """Return the artifact and version that a reference names, for a caller who may see `scope`.
+
+    Raises:
+        InputValidationError: It is not a reference, or leads to another user, app or session.
+    """
+    form = _REFERENCE_FORM.fullmatch(uri)
+    if form is None:
+        raise InputValidationError(f"Invalid artifact reference URI: {uri}")
+    app, user, session, name, version = form.groups()
+    if (app, user) != (scope.app_name, scope.user_id):
+        raise InputValidationError("Artifact references must stay within the same app and user scope.")
+    if session is not None and session != scope.session_id:
+        raise InputValidationError("Session-scoped artifact references must stay within the same session scope.")
+    return _key_of(app, user, name, session), int(version)
+
+
+def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
+    """Take a Part apart.
+
+    Raises:
+        InputValidationError: It is not a Part, holds nothing that can be kept, or cannot be written.
+    """
+    from google.genai.types import Part  # takes a second to import; here the caller has a Part already
+
+    part = Part.model_validate(artifact) if isinstance(artifact, dict) else artifact
+    if not isinstance(part, Part):
+        raise InputValidationError(
+            f"An artifact is a google.genai.types.Part, not {type(part).__name__}; "
+            "use types.Part.from_text(text=...) or types.Part.from_bytes(data=..., mime_type=...)."
+        )
+    if part.inline_data is not None:
+        # Without the bytes, which would be written as base64.
+        rest = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
+        return ArtifactContent(part=_json(rest), carrier="inlineData", data=part.inline_data.data)
+    if part.text is not None:
+        rest = part.model_copy(update={"text": None})
+        return ArtifactContent(part=_json(rest), carrier="text", data=part.text.encode("utf-8", "surrogatepass"))
+    if part.file_data is not None:
+        return ArtifactContent(part=_json(part), carrier="fileData", data=None)
+    raise InputValidationError("Not supported artifact type.")  # ADK's literal
+
+
+def _part_of(content: ArtifactContent) -> Part:
+    """Put a Part together again."""
+    from google.genai.types import Blob, Part
+
+    part = Part.model_validate(content.part)
+    if content.data is None:
+        return part
+    if content.carrier == "text":
+        return part.model_copy(update={"text": content.data.decode("utf-8", "surrogatepass")})
+    blob = (part.inline_data or Blob()).model_copy(update={"data": content.data})
+    return part.model_copy(update={"inline_data": blob})
+
+
+def _json(part: Part) -> JsonObject:
+    try:
+        dumped: JsonObject = plain(part.model_dump(mode="json", by_alias=True, exclude_none=True))
+    except (ValueError, NotJson) as error:
+        raise InputValidationError(f"The artifact cannot be written as JSON: {error}") from None
+    return dumped
