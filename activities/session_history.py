@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cachetools import LRUCache
 from temporalio import activity
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
@@ -52,7 +53,6 @@ from waystation.history import (
     fetch_log_before,
     run_id_of,
 )
-from waystation.recent import Recent
 from waystation.storage import Blobs
 
 MAX_SESSIONS = 200
@@ -86,8 +86,8 @@ class Sessions:
 
     def __init__(self, client: Client, blobs: Blobs, scopes: ScopeKeeper, *, max_sessions: int = MAX_SESSIONS) -> None:
         self._client, self._blobs, self._scopes = client, blobs, scopes
-        self._known = Recent(lambda _: _Known(), most=max_sessions)
-        self._turns = Recent(lambda id: TurnReader(client, id, blobs.get), most=max_sessions)
+        self._known: LRUCache[str, _Known] = LRUCache(max_sessions)
+        self._turns: LRUCache[str, TurnReader] = LRUCache(max_sessions)
 
     async def conversation(self, log: Log) -> Conversation:
         """Return an invocation's log after what was said before it.
@@ -105,7 +105,7 @@ class Sessions:
             raise ApplicationError(text, type=type(error).__name__) from None
 
     async def _before(self, link: SessionLink, log: Log) -> Conversation:
-        known = self._known.of(link.id)
+        known = self._known.setdefault(link.id, _Known())
         async with known.lock:
             reader = known.reader
             if reader is None or link.number not in reader.transcript.marks:
@@ -137,7 +137,7 @@ class Sessions:
             ApplicationError: Its history is not an invocation's, or the store failed.
         """
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", params.number)
-        turn = self._turns.of(invocation_id)
+        turn = self._turns.setdefault(invocation_id, TurnReader(self._client, invocation_id, self._blobs.get))
         with beating(), failing_as("session.collect_failed"):
             try:
                 async with turn.lock:
@@ -153,7 +153,7 @@ class Sessions:
                     raise
                 return Collected(number=params.number, status="failed").encode()
         if collected.status not in OPEN:
-            self._turns.drop(invocation_id)
+            self._turns.pop(invocation_id, None)
         return collected.encode()
 
     async def _report(self, log: Log, turn: "TurnReader", params: CollectInput) -> Collected:
@@ -215,7 +215,7 @@ class Sessions:
             ApplicationError: The store failed.
         """
         info = activity.info()
-        known = self._known.of(info.workflow_id or "")
+        known = self._known.setdefault(info.workflow_id or "", _Known())
         with beating(), failing_as("session.archive_failed", final=()):
             async with known.lock:
                 reader = await self._read(info.workflow_id or "", info.workflow_run_id or "", known)

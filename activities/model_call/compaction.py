@@ -5,11 +5,11 @@ A summary that fails costs nothing but its attempt: the model is asked with all 
 
 import asyncio
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
+from cachetools import LRUCache
 from pydantic import ValidationError
 
 from waystation.activities.model_call.annotate import problem_of
@@ -68,7 +68,7 @@ class Compactor:
     def __init__(self, models: Models, *, limits: ActivitySettings | None = None) -> None:
         self._models = models
         self._timeout_s = (limits or ActivitySettings()).callback_timeout.total_seconds()
-        self._made: OrderedDict[tuple[str, str], Compaction] = OrderedDict()
+        self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
     async def compaction(
         self, root: Root, agent: LlmAgent, work: AgentRun, said: Conversation, step: str
@@ -99,8 +99,6 @@ class Compactor:
             return None
         made = chosen.compaction(**found)
         self._made[log.invocation_id, step] = made
-        while len(self._made) > MAX_KEPT:
-            self._made.popitem(last=False)
         size, limit = estimate(contents(summary=made.event(log.invocation_id, work.branch))), config.token_threshold
         events.info("compaction.completed", **about, events=chosen.covered.count, tokens=size)
         if limit is not None and size >= limit:

@@ -239,15 +239,15 @@ class ObjectStoreArtifactService(BaseArtifactService):
             InputValidationError: A reference leads out of the caller's scope, or to more than five others.
         """
         key = _key_of(app_name, user_id, filename, session_id)
+        uri = ""
         for _ in range(MAX_REFERENCES + 1):
             content = await self._content(key, version)
             if content is None or not content.reference:
-                return content and _part_of(content)
-            key, version = _referenced(content.reference, Scope(app_name, user_id, session_id))
+                return None if content is None else _part_of(content)
+            uri = content.reference
+            key, version = _referenced(uri, Scope(app_name, user_id, session_id))
         # ADK's literal.
-        raise InputValidationError(
-            f"Exceeded maximum recursion depth resolving artifact reference: {content.reference if content else ''}"
-        )
+        raise InputValidationError(f"Exceeded maximum recursion depth resolving artifact reference: {uri}")
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """Return the names of the session's artifacts and of the user's, sorted; without a session, the user's."""

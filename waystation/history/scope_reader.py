@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from cachetools import LRUCache
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -10,7 +11,6 @@ from temporalio.service import RPCError
 from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, decode, fold_from, prefix_of
 from waystation.history.history_events import EventType, attributes_of, read_arguments
 from waystation.history.history_fetch import fetch_events_after, is_not_found
-from waystation.recent import Recent
 
 MAX_SCOPES = 200
 """How many scopes the LRU cache holds; an evicted one is read again when needed."""
@@ -82,14 +82,14 @@ class ScopeReader:
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client
-        self._known = Recent(lambda scope_id: _Known(ScopeFold(prefix_of(scope_id))), most=max_scopes)
+        self._known: LRUCache[str, _Known] = LRUCache(max_scopes)
         self.reads = 0
         """How often a scope was asked for; for tests and metrics."""
 
     async def read(self, scope_id: str) -> ScopeFold:
         """Return a scope as it is now; an empty one when nothing was ever written to it."""
         self.reads += 1
-        known = self._known.of(scope_id)
+        known = self._known.setdefault(scope_id, _Known(ScopeFold(prefix_of(scope_id))))
         async with known.lock:
             await self._catch_up(known, scope_id)
             return ScopeFold(known.fold.prefix) if known.over else known.fold

@@ -3,8 +3,9 @@
 import hashlib
 import os
 import re
-import time
 from pathlib import Path
+
+from cachetools import TTLCache
 
 from waystation.core import StoreFailed
 from waystation.storage.object_files import ObjectFiles
@@ -30,7 +31,7 @@ class Blobs:
         By default what `WAYSTATION_STORE` says, or else the folder `.waystation/payloads`.
         """
         self._files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
-        self._lately: dict[str, float] = {}
+        self._lately: TTLCache[str, bool] = TTLCache(MAX_LATELY, LATELY_S)
 
     @property
     def place(self) -> str:
@@ -48,12 +49,9 @@ class Blobs:
             StoreFailed: The store does not take them.
         """
         digest = hashlib.sha256(data).hexdigest()
-        if time.monotonic() - self._lately.get(digest, -LATELY_S) >= LATELY_S:
+        if digest not in self._lately:
             await self._files.put(_path(digest), data, new=True)
-            self._lately.pop(digest, None)
-            self._lately[digest] = time.monotonic()
-            if len(self._lately) > MAX_LATELY:
-                del self._lately[next(iter(self._lately))]
+            self._lately[digest] = True
         return digest
 
     async def get(self, digest: str) -> bytes:
