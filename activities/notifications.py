@@ -5,16 +5,17 @@ Policies and histories know channels by name only: addresses and keys stay in th
 
 import asyncio
 import base64
+import functools
 import logging
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import structlog
 from pydantic import BeforeValidator, Field
@@ -115,15 +116,8 @@ class _File(Section):
     """Where `waystation web` is reached: links lead there."""
 
 
-class Target(Protocol):
-    """One address of a channel."""
-
-    async def deliver(self, notice: Notice, id: str) -> None:
-        """Deliver a notice; the same `id` is the same notice again.
-
-        Raises:
-            NotDelivered: It did not arrive.
-        """
+Target: TypeAlias = Callable[[Notice, str], Awaitable[None]]
+"""Delivers a notice to one address of a channel. The same id is the same notice again. Raises NotDelivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,85 +170,71 @@ def channels_of(file: Path | None) -> Channels | None:
     return Channels.read(name) if name else None
 
 
-class AppriseTarget:
-    """An address that apprise knows: e-mail, a chat, a telephone."""
-
-    def __init__(self, apprise: "Apprise") -> None:
-        self._apprise = apprise
-
-    async def deliver(self, notice: Notice, id: str) -> None:
-        """Deliver a notice; see `Target`."""
-        # It blocks; and what it raises may quote the address, though it rarely raises anything.
-        try:
-            delivered = await asyncio.to_thread(
-                self._apprise.notify, body=notice.text, title=notice.title, body_format="text"
-            )
-        except Exception as error:  # noqa: BLE001  # of any of a hundred plugins
-            raise NotDelivered(type(error).__name__) from None
-        if not delivered:
-            raise NotDelivered("Refused")
+async def _notify_by_apprise(apprise: "Apprise", notice: Notice, id: str) -> None:
+    """Deliver a notice by e-mail, a chat or a telephone."""
+    # It blocks; and what it raises may quote the address, though it rarely raises anything.
+    try:
+        delivered = await asyncio.to_thread(apprise.notify, body=notice.text, title=notice.title, body_format="text")
+    except Exception as error:  # noqa: BLE001  # of any of a hundred plugins
+        raise NotDelivered(type(error).__name__) from None
+    if not delivered:
+        raise NotDelivered("Refused")
 
 
-class WebhookTarget:
-    """A program that is told by a signed request."""
+async def _post_to_webhook(url: str, signing: "Webhook", notice: Notice, id: str) -> None:
+    """Deliver a notice to a program, in a signed request."""
+    import httpx2
 
-    def __init__(self, url: str, signing: "Webhook") -> None:
-        self._url, self._signing = url, signing
-
-    async def deliver(self, notice: Notice, id: str) -> None:
-        """Deliver a notice; see `Target`."""
-        import httpx2
-
-        body, now = encode(notice.record), datetime.now(UTC)
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": id,
-            "webhook-timestamp": str(int(now.timestamp())),
-            "webhook-signature": self._signing.sign(id, now, body.decode()),
-        }
-        try:
-            async with (
-                asyncio.timeout(WEBHOOK_LIMIT_S),
-                httpx2.AsyncClient(timeout=WEBHOOK_LIMIT_S, follow_redirects=False) as client,
-            ):
-                status = (await client.post(self._url, content=body, headers=headers)).status_code
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            raise NotDelivered(type(error).__name__) from None
-        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _WORTH_ANOTHER
-            raise NotDelivered(f"Status{status}", passing=passing)
+    body, now = encode(notice.record), datetime.now(UTC)
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signing.sign(id, now, body.decode()),
+    }
+    try:
+        async with (
+            asyncio.timeout(WEBHOOK_LIMIT_S),
+            httpx2.AsyncClient(timeout=WEBHOOK_LIMIT_S, follow_redirects=False) as client,
+        ):
+            status = (await client.post(url, content=body, headers=headers)).status_code
+    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+        raise NotDelivered(type(error).__name__) from None
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _WORTH_ANOTHER
+        raise NotDelivered(f"Status{status}", passing=passing)
 
 
 def _channel(file: Path, key: str, section: ChannelSection) -> Channel:
-    targets: list[Target] = [
-        AppriseTarget(_apprise(file, f"{key}.urls.{number}", url))
+    targets = [
+        _apprise_target(file, f"{key}.urls.{number}", url)
         for number, given in enumerate(section.urls)
         for url in (read_secret(file, f"{key}.urls.{number}", given) if given.startswith(PREFIX) else given).split()
     ]
     if section.webhook is not None:
-        targets.append(_webhook(file, f"{key}.webhook", section.webhook))
+        targets.append(_webhook_target(file, f"{key}.webhook", section.webhook))
     if not targets:
         raise InvalidConfiguration(file, key, "has neither `urls` nor a `webhook`.")
     return Channel(targets, section.person)
 
 
-def _apprise(file: Path, key: str, url: str) -> "Apprise":
+def _apprise_target(file: Path, key: str, url: str) -> Target:
     try:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(file, key, _NEEDED.format(name=error.name)) from None
     # What it logs has parts of addresses.
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
-    made = Apprise(asset=AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory"))
+    apprise = Apprise(asset=AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of modules that it imports now
-        known = made.add(url)
+        known = apprise.add(url)
     if not known:
         raise InvalidConfiguration(file, key, "is no address that apprise knows.")
-    return made
+    return functools.partial(_notify_by_apprise, apprise)
 
 
-def _webhook(file: Path, key: str, section: WebhookSection) -> WebhookTarget:
+def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
     try:
         import httpx2  # noqa: F401  # needed when something is told, and better missed now
         from standardwebhooks import Webhook
@@ -271,7 +251,7 @@ def _webhook(file: Path, key: str, section: WebhookSection) -> WebhookTarget:
     if len(key_bytes) < MIN_SECRET_BYTES:
         problem = f"holds no base64 of {MIN_SECRET_BYTES} bytes or more, such as `openssl rand -base64 32` makes."
         raise InvalidConfiguration(file, f"{key}.secret_file", problem)
-    return WebhookTarget(section.url, Webhook(key_bytes))
+    return functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))
 
 
 class Notifier:
@@ -380,7 +360,7 @@ class _Deliveries:
         if id in self._refused:
             return NotDelivered(self._refused[id], passing=False)
         try:
-            await target.deliver(notice, id)
+            await target(notice, id)
         except NotDelivered as error:
             if not error.passing:
                 self._refused[id] = str(error)

@@ -267,25 +267,22 @@ async def test_a_failure_waits_not_long_for_who_cannot_be_told(
 async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(serve: Serve) -> None:
     """The server then knows nothing of the activity any more, and says so to its next heartbeat."""
 
-    class Slow:
-        """Has not taken a decision before the invocation has ended."""
+    taken = asyncio.Event()
 
-        taken = asyncio.Event()
+    async def deliver(notice: Notice, id: str) -> None:
+        """Take a decision only after the invocation has ended."""
+        if notice.record["type"] == "waystation.approval.decided":
+            while not activity.is_cancelled():
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0)
+            taken.set()
 
-        async def deliver(self, notice: Notice, id: str) -> None:
-            """Take a notice."""
-            if notice.record["type"] == "waystation.approval.decided":
-                while not activity.is_cancelled():
-                    await asyncio.sleep(0.02)
-                await asyncio.sleep(0)
-                self.taken.set()
-
-    async with serve(payer(), channels=Channels({"finance": Channel([Slow()])})) as env:
+    async with serve(payer(), channels=Channels({"finance": Channel([deliver])})) as env:
         invocation = await env.client.start("payer", "go")
         await until(invocation.pending, "that it waits")
         await invocation.approve()
         await invocation.result()
-        await Slow.taken.wait()
+        await taken.wait()
 
 
 async def test_a_summary_holds_no_secret_and_no_second_line(

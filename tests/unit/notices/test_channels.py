@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.notifications import Channels, NotDelivered, Notice, WebhookTarget, channels_of
+from waystation.activities.notifications import Channels, NotDelivered, Notice, channels_of
 from waystation.core import InvalidConfiguration
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
@@ -83,13 +83,12 @@ async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     (target,) = channel.targets
-    assert isinstance(target, WebhookTarget)
     receiver.statuses = [status]
     if passing is None:
-        await target.deliver(NOTICE, "msg_1")
+        await target(NOTICE, "msg_1")
     else:
         with pytest.raises(NotDelivered, match=str(status)) as caught:
-            await target.deliver(NOTICE, "msg_1")
+            await target(NOTICE, "msg_1")
         assert caught.value.passing is passing
         assert receiver.url not in str(caught.value)
     (got,) = receiver.requests
@@ -101,7 +100,7 @@ async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, r
     """The receiver of these tests sees through a change of each."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
-    await channel.targets[0].deliver(NOTICE, "msg_1")
+    await channel.targets[0](NOTICE, "msg_1")
     (got,) = receiver.requests
     body = '{"type":"waystation.approval.asked","data":{}}'
     assert receiver.verifies(body, got.headers)
@@ -119,6 +118,6 @@ async def test_a_channel_that_is_not_reached_is_tried_again(tmp_path: Path, rece
     assert channel is not None
     for target in channel.targets:
         with pytest.raises(NotDelivered) as caught:
-            await target.deliver(NOTICE, "msg_1")
+            await target(NOTICE, "msg_1")
         assert caught.value.passing
         assert "127.0.0.1" not in str(caught.value)
