@@ -16,8 +16,7 @@ import structlog
 from temporalio import activity
 
 from waystation.activities.activity_attempt import beating, failing_as
-from waystation.activities.available_tools import tools_for
-from waystation.activities.contexts import Contexts
+from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import LogCache
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
@@ -178,11 +177,10 @@ class Reviewer:
             raise InvalidAnswer(GONE.format(problem=f"agent {call.agent!r} has no tools now."))
         conversation = await self._sessions.conversation(log)
         contexts = Contexts.of(
-            log,
+            conversation,
             log.state.runs[call.turn],
             self._services,
             scopes_read=root.state_scopes,
-            said=conversation,
             limits=self._limits,
         )
         try:

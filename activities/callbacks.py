@@ -22,7 +22,6 @@ from waystation.agents.tree import shape_of, transfer_target
 from waystation.core import (
     NO_ACTIONS,
     ActivitySettings,
-    AgentRun,
     AgentShape,
     EventActions,
     JsonObject,
@@ -84,12 +83,6 @@ class CallbackRaised(WaystationError):
 
 class UserMessageChanged(WaystationError):
     """A plugin wants to replace the message that an invocation was started with, which is recorded."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A plugin's `on_user_message_callback` returned a message, but the one that began the invocation is "
-            "recorded; return None, and change what the model is shown in `before_model_callback`."
-        )
 
 
 def recorded(context: CallbackContext, name: str) -> EventActions:
@@ -229,15 +222,13 @@ def _is_given(answer: Any) -> bool:
 class AgentCallbacks:
     """Enters and leaves one agent, with the callbacks around it. Both raise CallbackRaised."""
 
-    agent: BaseAgent
-    work: AgentRun
     hooks: Hooks
     contexts: Contexts
 
     @property
     def _first(self) -> bool:
         """Whether the invocation began with this agent."""
-        return self.work.index == 0
+        return self.contexts.work.index == 0
 
     async def enter(self) -> ModelReply:
         """Report the agent's shape, and run the callbacks before it.
@@ -245,17 +236,20 @@ class AgentCallbacks:
         Raises:
             UserMessageChanged: A plugin wants the user's message to be another one.
         """
-        shape: AgentShape | None = shape_of(self.agent, self.hooks.plugins, first=self._first)
-        if shape == AgentShape(name=self.agent.name):
+        agent = self.hooks.agent
+        shape: AgentShape | None = shape_of(agent, self.hooks.plugins, first=self._first)
+        if shape == AgentShape(name=agent.name):
             shape = None  # the workflow takes an agent to be that by default
         if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
             return ModelReply(shape=shape)
         context = self.contexts.callback("agent")
         if self._first and self.hooks.plugins:
-            message = context.user_content
-            params = {"invocation_context": context, "user_message": message}
+            params = {"invocation_context": context, "user_message": context.user_content}
             if await self.hooks.run_plugins("on_user_message_callback", **params) is not None:
-                raise UserMessageChanged
+                raise UserMessageChanged(
+                    "A plugin's `on_user_message_callback` returned a message, but the one that began the invocation "
+                    "is recorded; return None, and change what the model is shown in `before_model_callback`."
+                )
             answer = await self.hooks.run_plugins("before_run_callback", invocation_context=context)
             if answer:
                 await self.hooks.run_plugins("after_run_callback", invocation_context=context)
@@ -267,14 +261,14 @@ class AgentCallbacks:
             self._store(context.state, content)
             # An agent that was spoken for is not left: only plugins are told that the invocation is over.
             after = self._first and self.hooks.has("after_run_callback")
-            shape = (shape or AgentShape(name=self.agent.name)).model_copy(update={"after": after})
+            shape = (shape or AgentShape(name=agent.name)).model_copy(update={"after": after})
         return ModelReply(shape=shape, before=_said(content, recorded(context, name)), skipped=content is not None)
 
     async def leave(self) -> Said | None:
         """Run the callbacks after the agent; return what they said and wrote."""
         name, answer = "after_agent_callback", None
         context = self.contexts.callback("agent")
-        if not self.work.spoken_for:
+        if not self.contexts.work.spoken_for:
             answer = await self.hooks.around_agent(name, context)
         if self._first:
             await self.hooks.run_plugins("after_run_callback", invocation_context=context)
@@ -282,14 +276,14 @@ class AgentCallbacks:
 
     def _store(self, state: Any, content: JsonObject) -> None:
         """Store what callbacks said for an LLM agent as if its model had said it."""
-        text = text_of(content)
-        if not (isinstance(self.agent, LlmAgent) and self.agent.output_key and text):
+        agent, text = self.hooks.agent, text_of(content)
+        if not (isinstance(agent, LlmAgent) and agent.output_key and text):
             return
-        if not self.agent.output_schema:
-            state[self.agent.output_key] = text
+        if not agent.output_schema:
+            state[agent.output_key] = text
         elif text.strip():
             try:
-                state[self.agent.output_key] = parsed(self.agent.output_schema, text)
+                state[agent.output_key] = parsed(agent.output_schema, text)
             except ValueError as error:
                 raise CallbackRaised("before_agent_callback", error) from error
 
@@ -323,6 +317,8 @@ class Attempt:
     run."""
     repeatable: bool = False
     """Whether the tool may be tried again."""
+    ran: bool = True
+    """False for a tool that does not exist: no `after_tool` callback follows."""
 
 
 async def run_with_callbacks(
@@ -343,25 +339,11 @@ async def run_with_callbacks(
             value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=attempt.raised)
         if attempt.outcome is not None and value is None:
             return attempt.outcome
+        if not attempt.ran:
+            return outcome_of(value, context=context)
         return await _ask_after(hooks, tool, args, context, value, long_running=tool.is_long_running)
     except CallbackRaised as error:
         return raised_outcome(tool, error.cause, context)
-
-
-async def run_without_tool(
-    hooks: Hooks, name: str, args: JsonObject, context: ToolContext, problem: str
-) -> ToolOutcome | None:
-    """Return what callbacks answer to a call of a tool that does not exist; None when none of them answers."""
-    tool = BaseTool(name=name or "<unnamed>", description="Tool not found")
-    try:
-        answered = await ask_before(hooks, tool, args, context)
-        if answered is not None:
-            return answered
-        # No `after_tool`: nothing ran.
-        value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=ValueError(problem))
-    except CallbackRaised as error:
-        return raised_outcome(tool, error.cause, context)
-    return None if value is None else outcome_of(value, context=context)
 
 
 async def run_after_agent(
@@ -413,9 +395,9 @@ def raised_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -
     return failure_of(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
 
 
-def with_transfer(outcome: ToolOutcome, agent: BaseAgent, hooks: Hooks) -> ToolOutcome:
+def with_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
     """Return an outcome with the shape of the agent that it transfers to; or an error, when it may not."""
-    name = outcome.actions.transfer_to_agent if outcome.actions else None
+    agent, name = hooks.agent, outcome.actions.transfer_to_agent if outcome.actions else None
     if outcome.actions is None or name is None or not isinstance(agent, LlmAgent):
         return outcome
     try:

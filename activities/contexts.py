@@ -1,12 +1,15 @@
-"""The contexts in which author code runs: made here, so that whatever they offer is offered everywhere."""
+"""The contexts in which author code runs, and the tools that an agent's model may call in them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from waystation.activities.activity_attempt import Heart
+from waystation.agents import LlmAgent
+from waystation.agents.memoize import memoize
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
+from waystation.agents.tree import transfer_targets
 from waystation.core import (
     ActivitySettings,
     AgentRun,
@@ -22,25 +25,27 @@ from waystation.core import (
     copy_json,
     ids,
 )
-from waystation.tools.services import Services
+from waystation.tools import BaseTool, CallbackContext, ToolContext
+from waystation.tools.native_tool import NativeTool
+from waystation.tools.output_schema import SetModelResponseTool
+from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session import Session
 from waystation.tools.state import State
-from waystation.tools.tool_context import CallbackContext, ToolContext
+from waystation.tools.toolbox import toolbox
+from waystation.tools.transfer import TransferToAgentTool
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """Makes contexts for one agent at work, over one state."""
+    """Makes contexts for one agent run, over one state."""
 
-    log: Log
-    agent: str
-    branch: str | None
+    conversation: Conversation
+    """The invocation, after earlier ones of its session."""
+    work: AgentRun
     state: JsonObject
-    services: Services
+    services: Services = NO_SERVICES
     step: str = ""
     """Id of the activity, for what callbacks do in it."""
-    said: Conversation | None = None
-    """What the invocation is part of, when there were earlier ones."""
     scopes_read: bool = True
     """Whether the state has the `user:` and `app:` keys that are stored."""
     limits: ActivitySettings = field(default_factory=ActivitySettings)
@@ -48,23 +53,22 @@ class Contexts:
     @classmethod
     def of(
         cls,
-        log: Log,
+        conversation: Conversation,
         work: AgentRun,
-        services: Services,
+        services: Services = NO_SERVICES,
         step: str = "",
-        said: Conversation | None = None,
         *,
         scopes_read: bool = True,
         limits: ActivitySettings | None = None,
     ) -> "Contexts":
-        """Return what makes contexts for `work`, with the state as it is recorded."""
-        limits = limits or ActivitySettings()
-        return cls(log, work.agent, work.branch, log.state.session.values, services, step, said, scopes_read, limits)
+        """Return what makes contexts for an agent run, with the state as it is recorded."""
+        state = conversation.log.state.session.values
+        return cls(conversation, work, state, services, step, scopes_read, limits or ActivitySettings())
 
     @property
-    def conversation(self) -> Conversation:
-        """What was said before the invocation and in it."""
-        return self.said or Conversation(self.log)
+    def log(self) -> Log:
+        """The log of the invocation."""
+        return self.conversation.log
 
     def over(self, scopes: JsonObject | None) -> "Contexts":
         """Return the same over what `user:` and `app:` state holds, which is in no log yet."""
@@ -121,8 +125,8 @@ class Contexts:
         user = next((event.content for event in self.log.state.events if event.author == "user"), None)
         about: JsonObject = {
             "invocation_id": self.log.invocation_id,
-            "agent_name": self.agent,
-            "branch": self.branch,
+            "agent_name": self.work.agent,
+            "branch": self.work.branch,
             "user_content": user,
             "services": self.services,
         }
@@ -156,3 +160,39 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
     # Made once, since each call of a tool has one, and few tools look.
     mode = StreamingMode.SSE if streaming else StreamingMode.NONE
     return RunConfig(max_llm_calls=max_llm_calls, streaming_mode=mode)
+
+
+async def tools_for(
+    agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
+) -> dict[str, BaseTool]:
+    """Return the tools by name. `wanted` and `failed` are as for `toolbox`."""
+    limit = contexts.limits.toolset_timeout
+    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
+
+
+def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
+    """Return the tools that ADK gives to an agent."""
+    schema = agent.output_schema if agent.tools else None
+    targets = [target.name for target in transfer_targets(agent)]
+
+    def make() -> dict[str, BaseTool]:
+        tools: list[BaseTool] = [SetModelResponseTool(schema)] if schema else []
+        if targets:
+            tools.append(TransferToAgentTool(targets))
+        return {tool.name: tool for tool in tools}
+
+    return memoize(agent, "_adk_tools", (schema, targets), make)
+
+
+def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
+    """Return the tools that a model may call by name, without those that its provider runs."""
+    return {name: tool for name, tool in tools.items() if not isinstance(tool, NativeTool)}
+
+
+def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
+    """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
+    known = ", ".join(callable_tools(tools)) or "none"
+    return (
+        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {known}. "
+        "You could retry, but it is IMPORTANT that you only call a tool from that list."
+    )

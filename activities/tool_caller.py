@@ -20,17 +20,15 @@ from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import TOOL_NEWS_INTERVAL_S, Heart, beating
 from waystation.activities.approval_checks import bind_approval, refusal
-from waystation.activities.available_tools import tools_for, unknown_tool
 from waystation.activities.callbacks import (
     Attempt,
     Hooks,
     raised_outcome,
     run_after_agent,
     run_with_callbacks,
-    run_without_tool,
     with_transfer,
 )
-from waystation.activities.contexts import Contexts
+from waystation.activities.contexts import Contexts, tools_for, unknown_tool
 from waystation.activities.log_cache import Logs
 from waystation.activities.session_history import Conversations
 from waystation.agents import ApprovalRule, LlmAgent
@@ -154,25 +152,22 @@ class ToolCaller:
             return _gone(params, call, unknown_tool(call.name, {}), "UnknownTool")
         log = conversation.log
         contexts = Contexts.of(
-            log,
+            conversation,
             log.state.runs[call.turn],
             self._services,
             scopes_read=root.state_scopes,
-            said=conversation,
             limits=self._limits,
         )
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         run = _ToolRun(params, call, contexts, hooks, root.rules_of(agent), heart)
         tool = await _find_tool(agent, contexts, call.name)
         if isinstance(tool, _NoTool):
-            args = copy_json(call.args)
-            answered = await run_without_tool(hooks, call.name, args, run.context(1), tool.problem)
-            return answered or _gone(params, call, tool.problem, tool.error_type)
+            return await run.without_tool(tool.problem, _gone(params, call, tool.problem, tool.error_type))
         if isinstance(tool, AgentTool) and call.provisional:
             outcome = await run.after_agent(tool, call.provisional)
         else:
             outcome = await run.outcome(tool)
-        return with_transfer(outcome, agent, hooks)
+        return with_transfer(outcome, hooks)
 
 
 def _find_call(log: Log, params: ToolCallInput) -> CallState:
@@ -227,6 +222,15 @@ class _ToolRun:
     def context(self, attempt: int) -> ToolContext:
         """Return a context for an attempt."""
         return self.contexts.call(self.call, self.params, attempt, lambda: self.aborted, self.heart)
+
+    async def without_tool(self, problem: str, outcome: ToolOutcome) -> ToolOutcome:
+        """Have callbacks answer the call of a tool that does not exist; `outcome` stands when none of them does."""
+        tool, context = BaseTool(name=self.call.name or "<unnamed>", description="Tool not found"), self.context(1)
+
+        async def fail() -> Attempt:
+            return Attempt(context, raised=ValueError(problem), outcome=outcome, ran=False)
+
+        return await run_with_callbacks(self.hooks, tool, copy_json(self.call.args), context, fail)
 
     async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
         """Pass what a called agent answered through the callbacks."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waystation.artifacts.base_artifact_service import BaseArtifactService
+    from waystation.artifacts import BaseArtifactService
     from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-    from waystation.memory.base_memory_service import BaseMemoryService
+    from waystation.memory import BaseMemoryService
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waystation.activities.approval_checks import recordable
-from waystation.activities.available_tools import callable_tools, unknown_tool
 from waystation.activities.callbacks import (
     Attempt,
     CallbackRaised,
@@ -19,11 +18,10 @@ from waystation.activities.callbacks import (
     run_with_callbacks,
     with_transfer,
 )
-from waystation.activities.contexts import Contexts
+from waystation.activities.contexts import Contexts, callable_tools, unknown_tool
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import (
     MAX_VALUE_BYTES,
-    AgentRun,
     Call,
     EventActions,
     JsonObject,
@@ -88,7 +86,6 @@ class Approvals(NamedTuple):
 class Annotator:
     """Annotates the calls of one reply, and collects the results of asking author code about them."""
 
-    work: AgentRun
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
@@ -108,12 +105,12 @@ class Annotator:
 
     async def annotate(self, content: JsonObject) -> JsonObject:
         """Return the content with the engine's ids in its function calls, each of which is then in `calls`."""
-        parts: list[JsonObject] = []
+        work, parts = self.contexts.work, list[JsonObject]()
         self._several = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
             if "functionCall" in part:
                 requested = part["functionCall"]
-                call_id = ids.function_call(self.work.calls_made + len(self.calls) + 1, self.work.index)
+                call_id = ids.function_call(work.calls_made + len(self.calls) + 1, work.index)
                 self.calls.append(await self._call(call_id, requested))
                 args = requested.get("args")
                 usable: JsonObject = {} if isinstance(args, dict | None) else {"args": {}}
@@ -138,7 +135,7 @@ class Annotator:
             case TransferToAgentTool() if not self.hooks.around_tools:
                 # Nothing has to be run for that.
                 outcome = outcome_of(await tool.run_async(args=args, tool_context=context), context=context)
-                return _settled(call, with_transfer(outcome, self.hooks.agent, self.hooks))
+                return _settled(call, with_transfer(outcome, self.hooks))
             case AgentTool():
                 return await self._agent(call, tool, args)
         return await self._function(call, tool, args, context)
@@ -166,7 +163,7 @@ class Annotator:
                 "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
             }
         )
-        origin = self.approvals.covering(self.work.agent, tool.name, call, call.args or original)
+        origin = self.approvals.covering(self.contexts.work.agent, tool.name, call, call.args or original)
         return call.model_copy(update={"standing": origin}) if origin else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
@@ -220,7 +217,7 @@ class Annotator:
                 "kind": "agent",
                 # While nothing else goes on here, the history does not grow, and the server can see to the child.
                 "detached": self._several
-                or bool(self.work.branch or any(work.open for work in self.contexts.log.state.runs.at_work())),
+                or bool(self.contexts.work.branch or any(run.open for run in self.contexts.log.state.runs.at_work())),
                 "agent": tool.agent.name,
                 # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
                 "message": None if message == request else message,

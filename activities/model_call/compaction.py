@@ -12,6 +12,7 @@ import structlog
 from cachetools import LRUCache
 from pydantic import ValidationError
 
+from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.annotate import problem_of
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
@@ -19,9 +20,7 @@ from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
 from waystation.core import (
     ActivitySettings,
-    AgentRun,
     Compaction,
-    Conversation,
     Conversed,
     Event,
     JsonObject,
@@ -56,10 +55,8 @@ class NoSummary(WaystationError):
 class Compacts(Protocol):
     """What model calls ask for summaries."""
 
-    async def compaction(
-        self, root: Root, agent: LlmAgent, work: AgentRun, said: Conversation, step: str
-    ) -> Compaction | None:
-        """Return the summary that is due before the model call `step`."""
+    async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
+        """Return the summary that is due before the model call."""
 
 
 class Compactor:
@@ -70,24 +67,22 @@ class Compactor:
         self._timeout_s = (limits or ActivitySettings()).callback_timeout.total_seconds()
         self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
-    async def compaction(
-        self, root: Root, agent: LlmAgent, work: AgentRun, said: Conversation, step: str
-    ) -> Compaction | None:
-        """Return the summary that is due before the model call `step`, or why it could not be made; None if none is."""
+    async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
+        """Return the summary that is due before the model call, or why it could not be made; None if none is due."""
         config = root.compaction
         if config is None or agent.include_contents == "none":
             return None
-        log = said.log
-        if made := self._made.get((log.invocation_id, step)):  # for an attempt before this one
+        conversation, work, key = contexts.conversation, contexts.work, (contexts.log.invocation_id, contexts.step)
+        if made := self._made.get(key):  # for an attempt before this one
             return made
-        contents = functools.partial(prompt.contents, said, agent=agent.name, branch=work.branch)
-        conversed = Conversed.of(said, work)
+        contents = functools.partial(prompt.contents, conversation, agent=agent.name, branch=work.branch)
+        conversed = Conversed.of(conversation, work)
         if conversed.failed_lately(PATIENCE):
             return None
         chosen = _due(config, conversed, contents)
         if chosen is None:
             return None
-        about = {"agent": agent.name, "invocation_id": log.invocation_id, "trigger": chosen.trigger}
+        about = {"agent": agent.name, "invocation_id": contexts.log.invocation_id, "trigger": chosen.trigger}
         try:
             async with asyncio.timeout(self._timeout_s):
                 found = await self._summary(config.summarizer, agent, chosen, root.demo_model)
@@ -98,8 +93,11 @@ class Compactor:
         if found is None:
             return None
         made = chosen.compaction(**found)
-        self._made[log.invocation_id, step] = made
-        size, limit = estimate(contents(summary=made.event(log.invocation_id, work.branch))), config.token_threshold
+        self._made[key] = made
+        size, limit = (
+            estimate(contents(summary=made.event(contexts.log.invocation_id, work.branch))),
+            config.token_threshold,
+        )
         events.info("compaction.completed", **about, events=chosen.covered.count, tokens=size)
         if limit is not None and size >= limit:
             # Every further call will make a summary, and none will help.

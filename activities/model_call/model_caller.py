@@ -19,7 +19,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import Heart, activity_failure, beating
-from waystation.activities.available_tools import tools_for
 from waystation.activities.callbacks import (
     AgentCallbacks,
     CallbackRaised,
@@ -28,12 +27,17 @@ from waystation.activities.callbacks import (
     recorded,
 )
 from waystation.activities.carry_over import overridden
-from waystation.activities.contexts import Contexts
+from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
 from waystation.activities.model_call.annotate import Annotator, Approvals, problem_of
 from waystation.activities.model_call.compaction import Compactor, Compacts
-from waystation.activities.model_call.instructions import InstructionFailed
-from waystation.activities.model_call.request import definition_digest, model_name, request_of, speakers
+from waystation.activities.model_call.request import (
+    InstructionFailed,
+    definition_digest,
+    model_name,
+    request_of,
+    speakers,
+)
 from waystation.activities.model_choice import Models
 from waystation.activities.scope_delivery import ReadsScopes
 from waystation.activities.session_history import Conversations
@@ -43,7 +47,6 @@ from waystation.core import (
     MAX_VALUE_BYTES,
     NO_ACTIONS,
     ActivitySettings,
-    AgentRun,
     EventActions,
     ForeignHistory,
     JsonObject,
@@ -60,7 +63,6 @@ from waystation.core import (
     StoreFailed,
     TextWindow,
     UnknownAgent,
-    WaystationError,
     a,
     encode,
     merge_actions,
@@ -131,12 +133,13 @@ class ModelCaller:
             CallbackRaised,
             ForeignHistory,
             InstructionFailed,
+            ModelRefused,
             ScopeNameTooLong,
             StoreFailed,
             UnknownAgent,
             UserMessageChanged,
         ) as error:
-            raise _failure(params.agent, error) from None
+            raise model_failed(params.agent, error) from None
         about = {
             "search_attributes": self.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
@@ -176,39 +179,37 @@ class ModelCaller:
         if params.phase == "turn" and not isinstance(agent, LlmAgent):
             text = f"Agent {agent.name!r} is {a(agent)} now; it has no model that could go on."
             raise failed(agent.name, "InvalidAgent", text)
-        agent, work = overridden(agent, log.state.input), log.state.runs[params.turn]
+        agent = overridden(agent, log.state.input)
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         scopes = await self._read_scopes(root, log, params)
         conversation = await self._sessions.conversation(log)
         contexts = Contexts.of(
-            log,
-            work,
+            conversation,
+            log.state.runs[params.turn],
             self._services,
             str(ModelReplyRef(params.number)),
             scopes_read=root.state_scopes,
-            said=conversation,
             limits=self._limits,
         ).over(scopes)
         with beating() as heart:
             reply = ModelReply()
             if params.phase == "leave":
-                reply = ModelReply(after=await AgentCallbacks(agent, work, hooks, contexts).leave())
+                reply = ModelReply(after=await AgentCallbacks(hooks, contexts).leave())
             elif params.phase == "enter":
-                reply = await AgentCallbacks(agent, work, hooks, contexts).enter()
+                reply = await AgentCallbacks(hooks, contexts).enter()
                 contexts = contexts.after(reply.before.actions if reply.before else None)
             if isinstance(agent, LlmAgent) and params.phase != "leave" and not reply.skipped:
-                compaction = await self._compactor.compaction(root, agent, work, conversation, contexts.step)
+                compaction = await self._compactor.compaction(root, agent, contexts)
                 tools = {} if params.wrap_up else await tools_for(agent, contexts)
-                request = await request_of(agent, work, contexts, tools, info.attempt, compaction, params.wrap_up)
+                request = await request_of(agent, contexts, tools, info.attempt, compaction, params.wrap_up)
                 definition = definition_digest(agent, request)
                 self._seen(request, definition)
                 turn = ModelTurn(
                     agent=agent,
-                    work=work,
                     contexts=contexts,
                     hooks=hooks,
                     approvals=Approvals(root.rules_of(agent), log.state.standing_of(params.standing)),
-                    model=self._model(root, agent),
+                    model=self._models.of(agent, root.demo_model),
                     request=request,
                     tools=tools,
                     changing=[] if params.wrap_up else speakers(agent, tools),
@@ -220,33 +221,15 @@ class ModelCaller:
                 reply = await turn.reply(reply.model_copy(update=update))
         return reply.model_copy(update={"scopes": scopes})
 
-    def _model(self, root: Root, agent: LlmAgent) -> BaseLlm:
-        try:
-            return self._models.of(agent, root.demo_model)
-        except ModelRefused as error:
-            raise model_failed(agent, error) from None
-
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
         """Return what `user:` and `app:` state holds, when an invocation begins whose agents use it; else None."""
-        begins = (
-            params.number == 1
-            and params.phase == "enter"
-            and log.state.input is not None
-            and log.state.input.origin is None
-        )
-        if not (begins and root.state_scopes and self._scopes and log.state.input):
+        started, first = log.state.input, params.number == 1 and params.phase == "enter"
+        if not (first and started and started.origin is None and root.state_scopes and self._scopes):
             return None
         try:
-            return await self._scopes.read(log.state.input) or None
+            return await self._scopes.read(started) or None
         except RPCError as error:
             raise failed(params.agent, "StoreFailed", f"State is not read: {error.message}", retry=True) from None
-
-
-def _failure(agent: str, error: WaystationError) -> ApplicationError:
-    """Return how Temporal is told that an attempt failed."""
-    kind = error.kind if isinstance(error, CallbackRaised | InstructionFailed) else type(error).__name__
-    retry = error.passing if isinstance(error, CallbackRaised) else isinstance(error, StoreFailed)
-    return failed(agent, kind, str(error), retry=retry)
 
 
 def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt: int) -> Callable[[str], None] | None:
@@ -271,7 +254,6 @@ class ModelTurn:
     """One model call of one agent."""
 
     agent: LlmAgent
-    work: AgentRun
     contexts: Contexts
     hooks: Hooks
     approvals: Approvals
@@ -297,14 +279,15 @@ class ModelTurn:
             try:
                 response = _checked(await self.model.generate(self.request, on_text=self.on_text))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
-                raise model_failed(self.agent, error) from None
+                raise model_failed(self.agent.name, error) from None
         else:
             response = await self._ask_with_callbacks(context)
         try:
             content = _content_of(response)
         except _Unusable as error:
             # What callbacks wrote is not kept with it; whether it could be is reported too.
-            return unusable(error.code, f"{error}{_lost(context)}", response, entered)
+            code, problem = error.args
+            return unusable(code, f"{problem}{_lost(context)}", response, entered)
         actions = NO_ACTIONS if context is None else recorded(context, AROUND)
         return await self._annotated(response, content, actions, entered)
 
@@ -332,7 +315,7 @@ class ModelTurn:
                 "on_model_error_callback", context, llm_request=shaped.editable, error=error
             )
             if answer is None:
-                raise model_failed(self.agent, error) from None
+                raise model_failed(self.agent.name, error) from None
             response = self._plain(answer)
         if response.content is not None and problem_of(response.content):
             return response  # it has no form in which callbacks could be shown it
@@ -366,7 +349,7 @@ class ModelTurn:
             # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
-        annotator = Annotator(self.work, contexts, self.tools, self.hooks, self.approvals)
+        annotator = Annotator(contexts, self.tools, self.hooks, self.approvals)
         content = await annotator.annotate(content) if content else None
         message = response.error_message
         update: JsonObject = {
@@ -404,7 +387,7 @@ class ModelTurn:
 
         Once it has said something without calling anything, only a late answer makes it go on, and that is a new turn.
         """
-        agent, work = self.agent, self.work
+        agent, work = self.agent, self.contexts.work
         if not agent.output_key or agent.output_schema or not (text := text_of(content)):
             return {}
         events = self.contexts.log.state.events[work.entered_at :]
@@ -423,11 +406,7 @@ class ModelTurn:
 
 
 class _Unusable(Exception):
-    """What a model said cannot be recorded, or is no content."""
-
-    def __init__(self, code: str, text: str) -> None:
-        self.code = code
-        super().__init__(text)
+    """The reply of a model cannot be recorded. Arguments: an error code, and the problem."""
 
 
 def _content_of(response: LlmResponse) -> JsonObject | None:
@@ -463,13 +442,13 @@ def _checked(response: LlmResponse) -> LlmResponse:
     """Return a response, with an error in it when the model stopped and said nothing. Source: adk-semantics 9.4."""
     if response.error_code or response.finish_reason != "STOP" or _says_something(response.content):
         return response
-    parts = response.content.get("parts") if isinstance(response.content, dict) else None
-    what = (
-        "actionable content (finish_reason=STOP with thought-only or whitespace-only parts)"
-        if parts
-        else ("content (finish_reason=STOP with empty parts)")
+    has_parts = isinstance(response.content, dict) and response.content.get("parts")
+    response.error_code = NO_CONTENT
+    response.error_message = (
+        "The model returned no actionable content (finish_reason=STOP with thought-only or whitespace-only parts)."
+        if has_parts
+        else "The model returned no content (finish_reason=STOP with empty parts)."
     )
-    response.error_code, response.error_message = NO_CONTENT, f"The model returned no {what}."
     return response
 
 
@@ -483,14 +462,12 @@ def _metadata(value: Any) -> JsonObject | None:
 
 
 def _says_something(content: Any) -> bool:
-    if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
-        return False
-    silent = {"text", "thought", "thoughtSignature"}
-    return any(
+    parts = content.get("parts") if isinstance(content, dict) else None
+    return isinstance(parts, list) and any(
         not isinstance(part, dict)
-        or part.keys() - silent
+        or part.keys() - {"text", "thought", "thoughtSignature"}
         or (not part.get("thought") and str(part.get("text") or "").strip())
-        for part in content["parts"]
+        for part in parts
     )
 
 
@@ -503,17 +480,21 @@ def _output_of(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {"result": value}
 
 
-def model_failed(agent: LlmAgent, error: Exception) -> ApplicationError:
-    """Return the failure of an attempt in which the model raised. Never chain it: histories record causes."""
+def model_failed(agent: str, error: Exception) -> ApplicationError:
+    """Log a failed attempt at a model call, and return the error to raise. Never chain it: histories record causes."""
     match error:
         case ModelRefused():
-            return failed(agent.name, "ModelFailed", str(error))
+            return failed(agent, "ModelFailed", str(error))
         case ModelOverloaded():
-            return failed(agent.name, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
+            return failed(agent, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
+        case CallbackRaised() | InstructionFailed():
+            return failed(agent, error.kind, str(error), retry=isinstance(error, CallbackRaised) and error.passing)
+        case ForeignHistory() | ScopeNameTooLong() | StoreFailed() | UnknownAgent() | UserMessageChanged():
+            return failed(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
         case _:
             # The text may quote the conversation.
             text = f"The model raised {type(error).__name__} at {place_of(error)}."
-            return failed(agent.name, "ModelUnavailable", text, retry=True)
+            return failed(agent, "ModelUnavailable", text, retry=True)
 
 
 def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None) -> ApplicationError:
@@ -522,6 +503,12 @@ def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: fl
     return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
 
 
-def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply | None = None) -> ModelReply:
-    told = {"error_code": code, "error_message": text, "usage": response.usage, "model_version": response.model_version}
-    return (entered or ModelReply()).model_copy(update=told)
+def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply) -> ModelReply:
+    return entered.model_copy(
+        update={
+            "error_code": code,
+            "error_message": text,
+            "usage": response.usage,
+            "model_version": response.model_version,
+        }
+    )

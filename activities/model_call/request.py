@@ -1,32 +1,250 @@
-"""Put together what a model is asked, as the agent declares it.
+"""Put together what a model is asked, as the agent declares it: instructions, contents, tools, settings.
 
-Until somebody looks at it a request is plain JSON; see `waystation.activities.model_call.conversion` for those who do.
+The texts of instructions are wire literals of ADK 2.13, since models are tuned to them; sources: adk-semantics 9.1 and
+9.3. Until something changes it a request is plain JSON; `waystation.activities.model_call.conversion` shapes it then.
 """
 
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.model_call.instructions import InstructionFailed, instructions_of
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.memoize import memoize
-from waystation.core import AgentRun, Compaction, JsonObject, decode, digest, encode
+from waystation.agents.tree import transfer_targets
+from waystation.core import (
+    Compaction,
+    JsonObject,
+    ScopesNotRead,
+    WaystationError,
+    a,
+    decode,
+    digest,
+    encode,
+    is_scoped,
+)
 from waystation.core.conversation import prompt
 from waystation.models import LlmRequest
+from waystation.models.llm_request import joined, split_instruction
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import json_schema
+from waystation.tools.load_artifacts_tool import shown
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SET_MODEL_RESPONSE
+from waystation.tools.places import place_of
+from waystation.tools.state import State
 
 WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
+TRANSFER = "transfer_to_agent"
+
+_TEMPLATE = re.compile(r"(?<![\$\{\\]){+[^{}]*}+")
+_BEGIN, _END, _ELIDED = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>", "<<<ELIDED_MARKER>>>"
+_PREAMBLE = (
+    f"What stands between {_BEGIN} and {_END} is your own system instruction for this turn, with the present state. "
+    "It is meant for you, and the user said none of it: do not answer it. What the user said stands outside the marks."
+)
+_SET_RESPONSE = (
+    "IMPORTANT: You have access to other tools, but you must provide your final response using the set_model_response "
+    "tool with the required structured format. After using any other tools needed to complete the task, always call "
+    "set_model_response with your final answer in the specified schema format."
+)
+_TRANSFER = """
+You have a list of other agents to transfer to:
+
+{about}
+
+If you are the best to answer the question according to your description,
+you can answer it.
+
+If another agent is better for answering the question according to its
+description, call `{tool}` function to transfer the question to that
+agent. When transferring, do not generate any text other than the function
+call.
+
+**NOTE**: the only available agents for `{tool}` function are
+{names}.
+"""
+_TO_PARENT = """
+If neither you nor the other agents are best for the question, transfer to your parent agent {parent}.
+"""
+_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
+
+
+class InstructionFailed(WaystationError):
+    """An instruction cannot be put together; `kind` is the name by which the invocation fails."""
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self.kind = kind
+        super().__init__(problem)
+
+
+class Instructions:
+    """A system instruction in the making, and what has to stand in the contents instead."""
+
+    def __init__(self) -> None:
+        self.system: str | None = None
+        self.prefix: list[JsonObject] = []
+        """Contents to be put before the current turn, or, when media is among them, before everything."""
+        self.leads = False
+        """Whether the prefix stands before everything, so that it can be cached."""
+
+    def append(self, text: str) -> None:
+        """Append a text to the system instruction."""
+        self.system = joined(self.system, text)
+
+    def placed(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the contents with what has to stand among them."""
+        if not self.prefix:
+            return list(contents)
+        at = 0 if self.leads else _start_of_turn(contents)
+        return [*contents[:at], *self.prefix, *contents[at:]]
+
+
+async def instructions_of(
+    agent: LlmAgent, contexts: Contexts, *, set_response: bool, transfers: bool = True
+) -> Instructions:
+    """Return the agent's instructions.
+
+    Raises:
+        InstructionFailed: A template names what is not there, or a provider raised.
+    """
+    made = Instructions()
+    top = agent.root_agent
+    if isinstance(top, LlmAgent) and top.global_instruction:
+        made.append(await _text(top.global_instruction, "global_instruction", contexts))
+    if agent.static_instruction:
+        texts, made.prefix = split_instruction(_content_of(agent.static_instruction))
+        made.leads = bool(made.prefix)
+        if texts:
+            made.append("\n\n".join(texts))
+    if agent.instruction:
+        text = await _text(agent.instruction, "instruction", contexts)
+        if agent.static_instruction:
+            made.prefix.append({"role": "user", "parts": [{"text": _labelled(text)}]})
+        else:
+            made.append(text)
+    identity = f'You are an agent. Your internal name is "{agent.name}".'
+    if agent.description:
+        identity += f' The description about you is "{agent.description}".'
+    made.append(identity)
+    if set_response:
+        made.append(_SET_RESPONSE)
+    if transfers and (targets := transfer_targets(agent)):
+        made.append(transfer_text(agent, targets))
+    return made
+
+
+async def _text(given: Any, name: str, contexts: Contexts) -> str:
+    if isinstance(given, str):
+        return await filled_in(given, contexts)
+    try:
+        text = given(contexts.readonly())
+        text = await text if inspect.isawaitable(text) else text
+    except Exception as error:
+        # Not its text, which may quote the conversation.
+        where = f" at {place}" if (place := place_of(error)) else ""
+        problem = f"The function that is the `{name}` of {contexts.work.agent!r} raised {type(error).__name__}{where}."
+        raise InstructionFailed(type(error).__name__, problem) from error
+    if not isinstance(text, str):
+        problem = f"The function that is the `{name}` of {contexts.work.agent!r} returned {a(text)}; return text."
+        raise InstructionFailed("TypeError", problem)
+    return text
+
+
+async def filled_in(template: str, contexts: Contexts) -> str:
+    """Return a template with state and artifacts filled in; what is no name is left as it stands.
+
+    Raises:
+        InstructionFailed: A name that is not optional names nothing.
+    """
+    made: list[str] = []
+    end = 0
+    for match in _TEMPLATE.finditer(template):
+        made += [template[end : match.start()], await _value(match.group(), contexts)]
+        end = match.end()
+    return "".join((*made, template[end:]))
+
+
+async def _value(braced: str, contexts: Contexts) -> str:
+    name = braced.lstrip("{").rstrip("}").strip()
+    optional = name.endswith("?")
+    name = name.removesuffix("?")
+    if name.startswith("artifact."):
+        return await _artifact(name.removeprefix("artifact."), contexts, optional=optional)
+    prefix, colon, rest = name.rpartition(":")
+    if not rest.isidentifier() or (colon and prefix + colon not in _PREFIXES):
+        return braced
+    if name in contexts.state:
+        value = contexts.state[name]
+        return "" if value is None else str(value)
+    if not contexts.scopes_read and is_scoped(name):
+        raise InstructionFailed("ScopesNotRead", str(ScopesNotRead(name)))
+    if optional:
+        return ""
+    raise _not_found(f"Context variable not found: `{name}` in agent '{contexts.work.agent}'.")
+
+
+async def _artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
+    if contexts.services.artifacts is None:
+        raise InstructionFailed("ValueError", "Artifact service is not initialized.")
+    artifact = await contexts.callback("instruction").load_artifact(name)
+    if artifact is None:
+        if optional:
+            return ""
+        raise _not_found(f"Artifact '{name}' not found in agent '{contexts.work.agent}'.")
+    part = shown(artifact, name)
+    return str(part) if part.text is None else part.text
+
+
+def _not_found(problem: str) -> InstructionFailed:
+    # As a KeyError words it, with quotes around; that is what ADK's error event says.
+    return InstructionFailed("KeyError", str(KeyError(problem)))
+
+
+def _content_of(given: Any) -> JsonObject:
+    """Return a text, Part, Content, or a list of them, as one Content in JSON."""
+    items = given if isinstance(given, list) else [given]
+    parts: list[JsonObject] = []
+    for item in items:
+        if isinstance(item, str):
+            parts.append({"text": item})
+            continue
+        dumped = item if isinstance(item, dict) else item.model_dump(mode="json", by_alias=True, exclude_none=True)
+        parts.extend(dumped.get("parts", [dumped]))
+    return {"role": "user", "parts": parts}
+
+
+def _start_of_turn(contents: Sequence[JsonObject]) -> int:
+    """Return where what the user said last begins; behind a function response, when that is newer."""
+    at = len(contents)
+    for index in range(len(contents) - 1, -1, -1):
+        content = contents[index]
+        if content.get("role") != "user" or any("functionResponse" in part for part in content.get("parts") or ()):
+            return index + 1
+        at = index
+    return at
+
+
+def transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
+    """Return what a model is told of the agents that it may transfer to."""
+    about = "\n".join(f"\nAgent name: {a.name}\nAgent description: {a.description}\n" for a in targets)
+    names = ", ".join(f"`{name}`" for name in sorted(target.name for target in targets))
+    text = _TRANSFER.format(about=about, names=names, tool=TRANSFER)
+    if agent.parent_agent and not agent.disallow_transfer_to_parent:
+        text += _TO_PARENT.format(parent=agent.parent_agent.name)
+    return text
+
+
+def _labelled(text: str) -> str:
+    return f"{_PREAMBLE}\n{_BEGIN}\n{text.replace(_BEGIN, _ELIDED).replace(_END, _ELIDED)}\n{_END}"
 
 
 async def request_of(
     agent: LlmAgent,
-    work: AgentRun,
     contexts: Contexts,
     tools: Mapping[str, BaseTool],
     attempt: int,
@@ -48,9 +266,9 @@ async def request_of(
     contents = prompt.contents(
         contexts.conversation,
         agent=agent.name,
-        branch=work.branch,
+        branch=contexts.work.branch,
         current_turn_only=agent.include_contents == "none",
-        summary=compaction.event(contexts.log.invocation_id, work.branch) if compaction else None,
+        summary=compaction.event(contexts.log.invocation_id, contexts.work.branch) if compaction else None,
     )
     config = config_of(agent)
     if agent.output_schema and (wrap_up or not agent.tools):

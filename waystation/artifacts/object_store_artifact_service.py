@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
 from waystation.core import InputValidationError, JsonObject, NotJson, encode, plain
-from waystation.storage.object_files import ObjectFiles
+from waystation.storage import ObjectFiles
 
 if TYPE_CHECKING:
     from google.genai.types import Part

@@ -24,8 +24,7 @@ from waystation.cli.command_context import AsyncCommand, CommandContext, OutputF
 from waystation.cli.exit_codes import Exit, Problem, file_problems
 from waystation.cli.recordings import is_file, source_problems
 from waystation.cli.target import Target
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage import Blobs, offloading
 
 audit = command_group("Write down what people were asked and answered, and see whether that was altered.")
 

@@ -26,8 +26,7 @@ from waystation.replay.divergence import Divergence, format_value
 from waystation.replay.recording import Recording
 from waystation.replay.redaction import InvalidRule
 from waystation.replay.replayer import divergence_of
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage import Blobs, offloading
 
 _OUTCOMES: dict[Verdict, str] = {
     "replays": "replay",

@@ -13,7 +13,7 @@ from temporalio.converter import DataConverter
 from waystation.cli.target import Target
 from waystation.core import Event, PendingCall
 from waystation.presentation import policy_terms, terminal
-from waystation.storage.driver import shortened
+from waystation.storage import shortened
 
 PIPE_WIDTH = 100
 """Columns of a table that goes to a file or another program; other lines are not wrapped there."""

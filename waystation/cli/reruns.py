@@ -9,10 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waystation.activities.log_cache import LogCache
-from waystation.activities.model_choice import DEMO, Models
-from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import Sessions
+from waystation.activities import DEMO, LogCache, Models, ScopeKeeper, Sessions
 from waystation.cli.command_context import AsJson, Called, CommandContext, Source, parse_object
 from waystation.cli.exit_codes import Exit, Problem, file_problems
 from waystation.cli.output import Output

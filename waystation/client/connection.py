@@ -9,8 +9,7 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from waystation.core import InvalidConfiguration
-from waystation.storage import Blobs
-from waystation.storage.driver import OFFLOAD_OVER, offloading
+from waystation.storage import OFFLOAD_OVER, Blobs, offloading
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"

@@ -71,9 +71,7 @@ from waystation.history import (
     log_of,
     read_history_file,
 )
-from waystation.storage import Blobs
-from waystation.storage.blobs import STORE_VARIABLE
-from waystation.storage.driver import INLINE_LIMIT, UNREADABLE
+from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
 """How long a worker may take to confirm an answer. After a crash that takes the sticky timeout, 1 s, and a replay; a

@@ -17,8 +17,7 @@ from temporalio.converter import DataConverter
 
 from waystation.core import Carried, ChildOutcome, Failure, FailureKind, InvocationInput, StoreFailed, decode, used_in
 from waystation.core.log import facts
-from waystation.storage.blobs import STORE_VARIABLE
-from waystation.storage.driver import UNREADABLE, is_reference, retrieved
+from waystation.storage import STORE_VARIABLE, UNREADABLE, is_reference, retrieved
 
 EventType: Any = SimpleNamespace(**dict(Generated.items()))
 COMMANDS = frozenset(

@@ -24,7 +24,7 @@ from waystation.core import (
     signal_not_found,
 )
 from waystation.history.history_events import EventType, patch_of, payloads_of, type_of
-from waystation.storage.driver import UNREADABLE, is_reference
+from waystation.storage import UNREADABLE, is_reference
 
 EARLIER = "earlierRuns"
 """Each as a file of it alone would be, oldest first."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, Usage, decode
-from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.base_llm import BaseLlm, LlmRequest
+from waystation.models.llm_response import LlmResponse
 
 if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models need not pay.
     from google.genai import Client, types

@@ -14,14 +14,20 @@ from typing import Any, TypeAlias
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from waystation.activities.available_tools import tools_for
-from waystation.activities.callbacks import Hooks, close_plugins
-from waystation.activities.contexts import Contexts
-from waystation.activities.model_call.model_caller import ModelCaller
-from waystation.activities.model_call.request import definition_digest, request_of, speakers
-from waystation.activities.model_choice import DEMO, Models
-from waystation.activities.session_history import Conversations
-from waystation.activities.tool_caller import ToolCaller
+from waystation.activities import (
+    DEMO,
+    Contexts,
+    Conversations,
+    Hooks,
+    ModelCaller,
+    Models,
+    ToolCaller,
+    close_plugins,
+    definition_digest,
+    request_of,
+    speakers,
+    tools_for,
+)
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
 from waystation.core import (
@@ -401,7 +407,9 @@ class Workshop:
         root, agent = self.registry.find(step.given.root, call.agent)
         if not isinstance(agent, LlmAgent):
             return None
-        contexts = Contexts.of(log, log.state.runs[call.turn], self._services, scopes_read=root.state_scopes)
+        contexts = Contexts.of(
+            Conversation(log), log.state.runs[call.turn], self._services, scopes_read=root.state_scopes
+        )
         return (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
 
     def _model_step(self, recording: Recording, event: int) -> ModelStep:
@@ -589,12 +597,11 @@ async def as_declared(
         raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
     services = services or lasting_services()
     contexts = Contexts.of(
-        context.log,
+        said,
         context.work,
         services,
         str(ModelReplyRef(context.call or context.log.state.steps + 1)),
         scopes_read=root.state_scopes,
-        said=said,
     )
     request, tools = await ActivityEnvironment().run(_declared_request, agent, context, contexts)
     recorded = context.reply.definition if context.reply else ""
@@ -635,8 +642,7 @@ async def _declared_request(
         contexts = contexts.after(reply.before.actions)
     tools = {} if context.wrap_up else await tools_for(agent, contexts)
     compaction, attempt = (reply.compaction, reply.attempt) if reply else (None, 1)
-    work, wrap_up = context.work, context.wrap_up
-    return await request_of(agent, work, contexts, tools, attempt or 1, compaction, wrap_up), tools
+    return await request_of(agent, contexts, tools, attempt or 1, compaction, context.wrap_up), tools
 
 
 def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | None) -> Iterator[str]:

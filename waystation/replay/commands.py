@@ -16,7 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 
 from waystation.history import EventType
-from waystation.storage.driver import is_reference
+from waystation.storage import is_reference
 
 UNKNOWN: Any = object()
 """Content that a codec has encoded or that is in no store, and an option that the code leaves to the server."""

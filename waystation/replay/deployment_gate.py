@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.client import AgentClient
 from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
 from waystation.history import decode_histories
-from waystation.storage.driver import offloading, shortened
+from waystation.storage import offloading, shortened
 
 KINDS = " OR ".join(f"WorkflowType = '{name}'" for name in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW))
 OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"

@@ -37,8 +37,7 @@ from waystation.history import (
     type_of,
 )
 from waystation.replay.displayable import Displayable
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading, shortened
+from waystation.storage import Blobs, offloading, shortened
 
 if TYPE_CHECKING:
     from waystation.client import Invocation

@@ -51,7 +51,7 @@ from waystation.core import (
 )
 from waystation.history import SavedHistory, carried_log, check_readable, decode_histories, log_of, type_of
 from waystation.replay.replayer import divergence_of
-from waystation.storage.driver import UNREADABLE, shortened
+from waystation.storage import UNREADABLE, shortened
 
 SECRETS, TEXT, FIELD = "secrets", "text", "field:"
 MIN_SEARCHED_CHARS = 4

@@ -28,8 +28,7 @@ from waystation.history import decode_events
 from waystation.replay.commands import Activation
 from waystation.replay.divergence import Difference, Divergence, describe_divergence, first_difference
 from waystation.replay.recording import Recording
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.scope import AgentScope

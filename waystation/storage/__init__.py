@@ -3,6 +3,6 @@
 For clients and workers alike; whoever reads a history in which payloads were put aside needs the same store.
 """
 
-from waystation.storage.blobs import Blobs
+from waystation.lazy_exports import lazy_exports
 
-__all__ = ["Blobs"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

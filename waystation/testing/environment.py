@@ -15,14 +15,13 @@ from typing import Any, Self
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 from temporalio.worker import Worker
 
-from waystation.activities.model_choice import Models
+from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
 from waystation.client import AgentClient, Invocation, connect
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
-from waystation.storage import Blobs
-from waystation.storage.driver import OFFLOAD_OVER
+from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
 from waystation.worker import create_worker

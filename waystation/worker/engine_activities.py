@@ -9,16 +9,21 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.activities.approval_checks import Reviewer, Verifies
-from waystation.activities.carry_over import CarryOver
-from waystation.activities.log_cache import LogCache
-from waystation.activities.model_call.compaction import Compactor
-from waystation.activities.model_call.model_caller import ModelCaller
-from waystation.activities.model_choice import Models
-from waystation.activities.notifications import Channels, Notifier, SignsLinks
-from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import Sessions
-from waystation.activities.tool_caller import ToolCaller
+from waystation.activities import (
+    CarryOver,
+    Channels,
+    Compactor,
+    LogCache,
+    ModelCaller,
+    Models,
+    Notifier,
+    Reviewer,
+    ScopeKeeper,
+    Sessions,
+    SignsLinks,
+    ToolCaller,
+    Verifies,
+)
 from waystation.agents.registry import Registry
 from waystation.client import has_search_attributes
 from waystation.core import (

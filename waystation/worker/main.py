@@ -30,9 +30,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 
-from waystation.activities.approval_checks import Verifies
-from waystation.activities.model_choice import DEMO, Models, foreign_names, has_key, unanswered
-from waystation.activities.notifications import Channels, channels_of
+from waystation.activities import DEMO, Channels, Models, Verifies, channels_of, foreign_names, has_key, unanswered
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client import connect, connection_problem
 from waystation.core import TASK_QUEUE, Settings, Stores, WaystationError

@@ -14,17 +14,12 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
-from waystation.activities.approval_checks import Verifies
-from waystation.activities.callbacks import close_plugins
-from waystation.activities.log_cache import HandOver
-from waystation.activities.model_choice import Models
-from waystation.activities.notifications import Channels, SignsLinks
+from waystation.activities import Channels, HandOver, Models, SignsLinks, Verifies, close_plugins
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.registry import Registry
 from waystation.apps import App
 from waystation.core import TASK_QUEUE, InvalidConfiguration, Settings
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading, with_storage
+from waystation.storage import Blobs, offloading, with_storage
 from waystation.tools.services import Services
 from waystation.tools.toolbox import close_toolsets
 from waystation.worker.engine_activities import Collaborators, EngineActivities

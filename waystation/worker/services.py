@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.activities.approval_checks import Verifies
-from waystation.activities.notifications import Channels, SignsLinks
+from waystation.activities import Channels, SignsLinks, Verifies
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
@@ -15,8 +14,7 @@ from waystation.auth.credential_service.store_location import store_at
 from waystation.core import IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
-from waystation.storage.blobs import STORE_VARIABLE, Blobs
-from waystation.storage.object_files import ObjectFiles, unusable
+from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, unusable
 from waystation.tools.services import Services
 from waystation.tools.toolbox import tools_of
 

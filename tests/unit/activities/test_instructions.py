@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.model_call.instructions import InstructionFailed, filled_in, instructions_of
+from waystation.activities.model_call.request import InstructionFailed, filled_in, instructions_of
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import JsonObject, Log
-from waystation.tools.services import NO_SERVICES
+from waystation.core import AgentRun, AgentShape, Conversation, JsonObject, Log
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}
 
 
 def contexts() -> Contexts:
     """Return contexts of an agent named `guide` over some state."""
-    return Contexts(Log("i-1"), "guide", None, STATE, NO_SERVICES)
+    run = AgentRun(0, AgentShape(name="guide"), None, None, entered_at=0)
+    return Contexts(Conversation(Log("i-1")), run, STATE)
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,15 @@ import functools
 
 import pytest
 
-from waystation.activities.available_tools import tools_for
-from waystation.activities.contexts import Contexts
+from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.model_call.request import request_of
 from waystation.agents import Agent
-from waystation.core import AgentRun, AgentShape, JsonObject, Log
+from waystation.core import AgentRun, AgentShape, Conversation, JsonObject, Log
 from waystation.testing import ScriptedModel
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.services import NO_SERVICES
 
 
 def weigh(grams: int) -> int:
@@ -87,7 +85,7 @@ def test_what_an_author_puts_around_a_declaration_is_asked_each_time() -> None:
 
 async def tools_of(agent: Agent) -> dict[str, BaseTool]:
     log, work = Log("i-1"), AgentRun(0, AgentShape(name=agent.name), None, None, entered_at=0)
-    return await tools_for(agent, Contexts.of(log, work, NO_SERVICES))
+    return await tools_for(agent, Contexts.of(Conversation(log), work))
 
 
 async def test_whom_an_agent_may_transfer_to_is_declared_as_it_is_now() -> None:
@@ -106,8 +104,8 @@ async def test_an_output_schema_is_told_as_it_is_now() -> None:
     schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
     agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
     log, work = Log("i-1"), AgentRun(0, AgentShape(name="top"), None, None, entered_at=0)
-    first = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)
+    first = await request_of(agent, Contexts.of(Conversation(log), work), {}, 1)
     agent.output_schema["properties"]["reason"] = {"type": "string"}
-    second = await request_of(agent, work, Contexts.of(log, work, NO_SERVICES), {}, 1)
+    second = await request_of(agent, Contexts.of(Conversation(log), work), {}, 1)
     told = [list(request.config["responseJsonSchema"]["properties"]) for request in (first, second)]
     assert told == [["answer"], ["answer", "reason"]]
