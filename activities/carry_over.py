@@ -226,6 +226,5 @@ def overridden(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
     wanted = started.fork if started else None
     if wanted is None or started is None or agent.name != (wanted.agent or started.agent):
         return agent
-    overrides = {"instruction": wanted.instruction, "model": wanted.model}
-    update = {name: value for name, value in overrides.items() if value is not None}
+    update = wanted.model_dump(include={"instruction", "model"}, exclude_none=True)
     return agent.model_copy(update=update) if update and isinstance(agent, LlmAgent) else agent

@@ -73,7 +73,6 @@ class LogCache:
         self._client, self._blobs = client, blobs or Blobs()
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._size = 0
         self.reads = 0
         """How often history was read; for tests and metrics."""
 
@@ -96,7 +95,7 @@ class LogCache:
         async with run.lock:
             try:
                 if run.carried:
-                    await self._continue(run_id, run, run.carried)
+                    await self._continue(run, run.carried)
                 if not catch_up(run.log, position, run.sources, time.time()):
                     await self._read(run, workflow_id, run_id)
                     if not (
@@ -107,7 +106,8 @@ class LogCache:
                             f"The history of {workflow_id!r} lacks entries that its own commands name."
                         )
             except (ForeignHistory, StoreFailed):
-                self._forget(run_id, run)
+                if self._runs.get(run_id) is run:  # it may have been evicted, and another one begun
+                    del self._runs[run_id]
                 raise
         self._trim()
         return run.log
@@ -133,19 +133,19 @@ class LogCache:
         """Remember a result that this process made, so that it need not read it back."""
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
-            self._grow(run_id, run, size)
+            run.size += size
 
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
         """Read the events not seen yet, and follow the commands among them."""
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
-        self._grow(run_id, run, sum(event.ByteSize() for event in events))
+        run.size += sum(event.ByteSize() for event in events)
         applied = {entry.ref for entry in run.log.entries}
         for event in events:
             for fact in run.reader.read([event]):
                 if isinstance(fact, Started) and not run.log.length and (given := fact.carried()):
                     run.sources.continue_from(given[1])
-                    await self._continue(run_id, run, given[1])
+                    await self._continue(run, given[1])
                     applied = {entry.ref for entry in run.log.entries}
                 ref = run.sources.learn(fact)
                 if ref in applied:  # made here, and now read back
@@ -169,39 +169,29 @@ class LogCache:
                     await extend_log(log, given[1], self._blobs.get)
                 projection.feed([fact])
         projection.flush()
-        if not {*position.new} <= {
-            str(entry.ref) for entry in projection.log.since(min(position.at, projection.log.length))
-        }:
+        log = projection.log
+        refs = {str(entry.ref) for entry in log.since(min(position.at, log.length))}
+        if not refs.issuperset(position.new) or log.length < position.at + len(position.new):
             return False
-        if projection.log.length < position.at + len(position.new):
-            return False
-        run.log, run.sources, run.reader = projection.log, projection.sources, reader
+        run.log, run.sources, run.reader = log, projection.sources, reader
         return True
 
-    async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
+    async def _continue(self, run: _Run, carried: Carried) -> None:
         """Have the log hold all that earlier runs did: what this process knows of them, and what the store has."""
         # The run before is over, so its log can grow on as this one's.
         before = self._runs.get(carried.run_id)
         if before and not carried.forked and before.log.length <= carried.snapshot.entries:
-            self._forget(carried.run_id, before)
+            del self._runs[carried.run_id]
             run.log = before.log
-            self._grow(run_id, run, before.size)
+            run.size += before.size
         await extend_log(run.log, carried, self._blobs.get)
         run.carried = None
 
-    def _grow(self, run_id: str, run: _Run, size: int) -> None:
-        if self._runs.get(run_id) is run:  # it may have been trimmed away while its history was read
-            run.size += size
-            self._size += size
-
-    def _forget(self, run_id: str, run: _Run) -> None:
-        if self._runs.get(run_id) is run:
-            del self._runs[run_id]
-            self._size -= run.size
-
     def _trim(self) -> None:
-        while len(self._runs) > self._max_runs or (self._size > self._max_bytes and len(self._runs) > 1):
-            self._forget(*next(iter(self._runs.items())))
+        while len(self._runs) > 1 and (
+            len(self._runs) > self._max_runs or sum(run.size for run in self._runs.values()) > self._max_bytes
+        ):
+            self._runs.popitem(last=False)
 
 
 class HandOver(Interceptor):

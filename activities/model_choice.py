@@ -55,9 +55,8 @@ class Models:
         Raises:
             ModelRefused: The demo model is asked for, and the agent's package has none.
         """
-        if isinstance(self._override, BaseLlm):
-            return self._override
-        return self.named(agent.canonical_model, agent.name, demo)
+        model = self._override if isinstance(self._override, BaseLlm) else agent.canonical_model
+        return self.named(model, agent.name, demo)
 
     def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
         """Return the model that is given, or has this name, for work on behalf of an agent.

@@ -76,10 +76,8 @@ class ScopeKeeper:
         """
         info = activity.info()
         run = info.workflow_run_id or ""
-        with (
-            beating(),
-            failing_as("scopes.failed"),
-        ):  # beating, so that the workflow learns soon when this process is lost
+        # Beating, so that the workflow learns soon when this process is lost.
+        with beating(), failing_as("scopes.failed"):
             log = await self._logs.at(info.workflow_id or "", run, params)
             refused = await self._deliver(log, run, params.after, params.last)
         return ScopeReport(refused=tuple(refused)).encode()
@@ -111,13 +109,13 @@ class ScopeKeeper:
             scope_id = user_scope(started.app, started.user_id) if prefix == USER else app_scope(started.app)
         except ScopeNameTooLong as error:
             return _refuse(deltas, str(error))
-        refused: list[RefusedDelta] = []
-        fitting: list[ScopeDelta] = []
-        for delta in deltas:
-            if (size := len(delta.encode())) > MAX_SCOPE_BYTES:
-                refused += _refuse([delta], f"It is {size} bytes; at most {MAX_SCOPE_BYTES} are kept.")
-            else:
-                fitting.append(delta)
+        sizes = [(delta, len(delta.encode())) for delta in deltas]
+        fitting = [delta for delta, size in sizes if size <= MAX_SCOPE_BYTES]
+        refused = [
+            RefusedDelta(id=delta.id, reason=f"It is {size} bytes; at most {MAX_SCOPE_BYTES} are kept.")
+            for delta, size in sizes
+            if size > MAX_SCOPE_BYTES
+        ]
         for signal in _signals(fitting):
             await self._send(scope_id, signal)
         try:

@@ -23,7 +23,6 @@ from waystation.core import (
     Collected,
     CollectInput,
     Conversation,
-    Entry,
     Fetch,
     ForeignHistory,
     JsonObject,
@@ -163,7 +162,7 @@ class Sessions:
             return Collected(number=params.number, status="running")
         if status == "waiting" and (params.at is None or after.length == params.since):
             return Collected(number=params.number, status=status)
-        if after.state.outcome.ended and after.state.outcome.ended in ("terminated", "timed_out"):
+        if after.state.outcome.ended in ("terminated", "timed_out"):
             await self._scopes.deliver_rest(after, turn.run_id)
         reported, before = turn.reported
         if reported != params.since:
@@ -178,7 +177,7 @@ class Sessions:
             entries=None if ref else tuple(packed),
             state_delta=delta,
             removed_keys=removed,
-            joined=_joined(new),
+            joined=tuple(e.body.join for e in new if isinstance(e.body, MessageJoined) and e.body.join is not None),
             standing=after.state.approvals.standing,
             search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new),
         )
@@ -246,9 +245,9 @@ def _replayed(log: Log, count: int) -> Log:
 
 
 def _status(log: Log) -> TurnStatus:
-    if log.state.outcome.ended is None:
-        return "waiting" if log.state.waiting() and not is_working(log.state) else "running"
     match log.state.outcome.ended:
+        case None:
+            return "waiting" if log.state.waiting() and not is_working(log.state) else "running"
         case "completed":
             return log.state.result().status
         case "cancelled":
@@ -257,24 +256,15 @@ def _status(log: Log) -> TurnStatus:
             return "failed"
 
 
-def _joined(entries: list[Entry]) -> tuple[int, ...]:
-    return tuple(e.body.join for e in entries if isinstance(e.body, MessageJoined) and e.body.join is not None)
-
-
 class TurnReader:
     """Reads one invocation, and later what came since, through all of its runs: each entry is read and applied once."""
 
     def __init__(self, client: Client, id: str, fetch: Fetch) -> None:
         self._client, self._id, self._fetch = client, id, fetch
-        self.run_id = ""
-        """The run that was read last."""
-        self._reader = HistoryReader()
-        self._projection: Projection | None = None
         self.lock = asyncio.Lock()
-        self.announced = False
-        """Whether it has told its session that it is over, which it does one workflow task before it is."""
         self.reported: tuple[int, JsonObject] = (0, {})
         """How many entries were reported last, and the state after them."""
+        self._begin("")
 
     async def log(self) -> Log:
         """Return the log as of now; it is one log that grows.
@@ -292,15 +282,19 @@ class TurnReader:
                     raise
                 # The run is past its retention; the present one may not be.
             else:
-                if not (log.state.outcome.ended and log.state.outcome.ended == "terminated"):
+                if log.state.outcome.ended != "terminated":
                     return log
                 # Whoever resets an invocation has this run terminated, and another one goes on from some point of it.
         self._begin("")
         return await self._read_on()
 
     def _begin(self, run_id: str) -> None:
-        self.run_id, self._reader, self._projection = run_id, HistoryReader(), None
+        self.run_id = run_id
+        """The run that was read last."""
+        self._reader = HistoryReader()
+        self._projection: Projection | None = None
         self.announced = False
+        """Whether it has told its session that it is over, which it does one workflow task before it is."""
 
     async def _read_on(self) -> Log:
         log: Log | None = None

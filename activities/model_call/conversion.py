@@ -144,19 +144,17 @@ def _content(content: JsonObject) -> Any:
 def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObject:
     if isinstance(value, dict):
         return dict(plain(value))
-    return dict(plain(_dumped(_typed(value, place, kind))))
+    return _dumped(value, place, kind)
 
 
-def _dumped(value: Any, left_out: Set[str] = frozenset()) -> Any:
-    # Not with pydantic's warnings, which are for nobody: what is of a wrong type is told of where it is noticed.
-    return value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False)
-
-
-def _typed(value: Any, place: str, kind: str) -> Any:
+def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
         # Whose mistake it is, only the author knows: callbacks, plugins and tools change requests one after another.
         raise TypeError(f"A callback put {a(value)} into `{place}`; put a genai {kind} there.")
-    return value
+    # Without pydantic's warnings: a wrong type is reported where it is used.
+    return dict(
+        plain(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))
+    )
 
 
 def _settings(config: Any) -> JsonObject:
@@ -164,7 +162,7 @@ def _settings(config: Any) -> JsonObject:
     from waystation.tools.json_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
-    settings = dict(plain(_dumped(_typed(config, "config", "GenerateContentConfig"), left_out)))
+    settings = _dumped(config, "config", "GenerateContentConfig", left_out)
     if config.response_schema is not None:
         settings["responseJsonSchema"] = json_schema(config.response_schema)
     return settings

@@ -210,11 +210,8 @@ def _content_of(given: Any) -> JsonObject:
     items = given if isinstance(given, list) else [given]
     parts: list[JsonObject] = []
     for item in items:
-        if isinstance(item, str):
-            parts.append({"text": item})
-            continue
-        dumped = item if isinstance(item, dict) else item.model_dump(mode="json", by_alias=True, exclude_none=True)
-        parts.extend(dumped.get("parts", [dumped]))
+        content: JsonObject = {"text": item} if isinstance(item, str) else _json_of(item)
+        parts.extend(content.get("parts", [content]))
     return {"role": "user", "parts": parts}
 
 
@@ -310,13 +307,12 @@ def model_name(agent: LlmAgent) -> str:
 
 def config_of(agent: LlmAgent) -> JsonObject:
     """Return the agent's generation config as genai's JSON."""
-    config = agent.generate_content_config
-    if config is None:
-        return {}
-    if isinstance(config, dict):
-        return config
-    dumped: JsonObject = config.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return dumped
+    return {} if agent.generate_content_config is None else _json_of(agent.generate_content_config)
+
+
+def _json_of(value: Any) -> JsonObject:
+    """Return a genai object, or the same as a dictionary, as JSON."""
+    return value if isinstance(value, dict) else dict(value.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def has_say(tool: BaseTool | BaseToolset) -> bool:

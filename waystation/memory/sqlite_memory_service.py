@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -115,8 +116,7 @@ class SqliteMemoryService(StoringMemoryService):
 
         def add(db: sqlite3.Connection) -> None:
             for memory in memories:
-                kept = {name: getattr(memory, name) for name in StoredMemory.__dataclass_fields__}
-                added = db.execute(_ADD, (app_name, user_id, memory.id, json.dumps(kept)))
+                added = db.execute(_ADD, (app_name, user_id, memory.id, json.dumps(asdict(memory))))
                 if added.rowcount:
                     db.execute(_INDEX, (added.lastrowid, scope, spaced(memory.text[:MAX_INDEXED_CHARS])))
 

@@ -6,7 +6,7 @@ import abc
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,9 @@ class StoringMemoryService(BaseMemoryService):
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember all events of a session."""
-        await self._add(session.app_name, session.user_id, _of_events(session.events, session_id=session.id))
+        await self.add_events_to_memory(
+            app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
+        )
 
     async def add_events_to_memory(
         self,
@@ -81,8 +83,15 @@ class StoringMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember some events."""
-        await self._add(app_name, user_id, _of_events(events, custom_metadata, session_id=session_id))
+        """Remember those of the events that have text.
+
+        Raises:
+            InputValidationError: An event, or the metadata, cannot be written as JSON.
+        """
+        about = _json(custom_metadata or {})
+        times = ((event, datetime.fromtimestamp(event.timestamp, UTC).isoformat()) for event in events)
+        memories = [_stored(event, time, about, session_id) for event, time in times]
+        await self._add(app_name, user_id, [memory for memory in memories if memory.text.strip()])
 
     async def add_memory(
         self,
@@ -92,32 +101,14 @@ class StoringMemoryService(BaseMemoryService):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember something that nobody said in a session."""
-        await self._add(app_name, user_id, _of_entries(memories, custom_metadata))
+        """Remember something that nobody said in a session.
 
-
-def _of_events(
-    events: Iterable[Event], metadata: Mapping[str, object] | None = None, *, session_id: str | None = None
-) -> list[StoredMemory]:
-    """Return those events of a session that say something, as they are kept.
-
-    Raises:
-        InputValidationError: An event, or the metadata, cannot be written as JSON.
-    """
-    about = _json(metadata or {})
-    times = ((event, datetime.fromtimestamp(event.timestamp, UTC).isoformat()) for event in events)
-    memories = [_stored(event, time, about, session_id) for event, time in times]
-    return [memory for memory in memories if memory.text.strip()]
-
-
-def _of_entries(entries: Iterable[MemoryEntry], metadata: Mapping[str, object] | None = None) -> list[StoredMemory]:
-    """Return memories that an author wrote, as they are kept.
-
-    Raises:
-        InputValidationError: One of them, or the metadata, cannot be written as JSON.
-    """
-    about = _json(metadata or {})
-    return [_stored(entry, entry.timestamp, about | _json(entry.custom_metadata)) for entry in entries]
+        Raises:
+            InputValidationError: A memory, or the metadata, cannot be written as JSON.
+        """
+        about = _json(custom_metadata or {})
+        entries = [_stored(entry, entry.timestamp, about | _json(entry.custom_metadata)) for entry in memories]
+        await self._add(app_name, user_id, entries)
 
 
 def _stored(

@@ -257,8 +257,7 @@ class Gemini(BaseLlm):
         name, origin = type(error).__name__, type(error).__module__
         said = f"{name}: {error}".removesuffix(": ")
         if isinstance(error, GoogleAuthError):
-            passing = isinstance(error, TransportError) or error.retryable
-            kind = ModelOverloaded if passing else ModelRefused
+            kind = ModelOverloaded if isinstance(error, TransportError) or error.retryable else ModelRefused
             return kind(self._told(_NO_CREDENTIALS, said, request))
         if name in _WRONG_ADDRESS | _WRONG_KEY:
             return ModelRefused(f"Gemini's address or API key cannot be used: {name}")
@@ -331,14 +330,15 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
         body["tools"] = tools
     if continuation:
         body["continuationToken"] = continuation
-    changes: dict[str, Any] = {
-        "system_instruction": request.system_instruction or config.system_instruction,
-        "automatic_function_calling": types.AutomaticFunctionCallingConfig(disable=True),
-        "automatic_continuation": False,  # In streams it also reconnects, which is a retry.
-        "should_return_http_response": None if stream else True,
-        "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
-    }
-    return config.model_copy(update=changes)
+    return config.model_copy(
+        update={
+            "system_instruction": request.system_instruction or config.system_instruction,
+            "automatic_function_calling": types.AutomaticFunctionCallingConfig(disable=True),
+            "automatic_continuation": False,  # In streams it also reconnects, which is a retry.
+            "should_return_http_response": None if stream else True,
+            "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
+        }
+    )
 
 
 def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:

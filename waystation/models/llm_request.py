@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from google.genai import types
 
 
+_MEDIA_DETAILS = {"displayName": "'{}'", "fileUri": "URI: {}", "mimeType": "type: {}"}
+"""ADK's words for what an instruction's text says of its media."""
+
+
 class LlmRequest:
     """One model call that is about to be made."""
 
@@ -116,18 +120,12 @@ def split_instruction(content: JsonObject) -> tuple[list[str], list[JsonObject]]
     for part in content.get("parts") or ():
         if part.get("text"):
             texts.append(part["text"])
-        for kind, name, words in (("inlineData", "inline_data", "inline binary"), ("fileData", "file_data", "file")):
-            found = part.get(kind)
-            if not found or part.get("text"):
+            continue
+        for kind, name, words in (("inlineData", "inline", "inline binary"), ("fileData", "file", "file")):
+            if not (data := part.get(kind)):
                 continue
-            reference = f"{name}_{len(media)}"
-            about = [f"'{found['displayName']}'"] if found.get("displayName") else []
-            if found.get("fileUri"):
-                about.append(f"URI: {found['fileUri']}")
-            if found.get("mimeType"):
-                about.append(f"type: {found['mimeType']}")
-            shown = f" ({', '.join(about)})" if about else ""
-            texts.append(f"[Reference to {words} data: {reference}{shown}]")
-            told = "inline data" if kind == "inlineData" else "file data"
-            media.append({"role": "user", "parts": [{"text": f"Referenced {told}: {reference}"}, {kind: found}]})
+            reference = f"{name}_data_{len(media)}"
+            details = ", ".join(form.format(data[key]) for key, form in _MEDIA_DETAILS.items() if data.get(key))
+            texts.append(f"[Reference to {words} data: {reference}{f' ({details})' if details else ''}]")
+            media.append({"role": "user", "parts": [{"text": f"Referenced {name} data: {reference}"}, {kind: data}]})
     return texts, media

@@ -30,17 +30,8 @@ class Blobs:
 
         By default what `WAYSTATION_STORE` says, or else the folder `.waystation/payloads`.
         """
-        self._files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
+        self.files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
         self._lately: TTLCache[str, bool] = TTLCache(MAX_LATELY, LATELY_S)
-
-    @property
-    def place(self) -> str:
-        """The store's URL, without credentials that may be in it."""
-        return self._files.place
-
-    def unusable(self) -> str | None:
-        """Return why bytes cannot be kept here, as far as can be said without making or asking for anything."""
-        return self._files.unusable()
 
     async def put(self, data: bytes) -> str:
         """Keep bytes; return their digest.
@@ -50,7 +41,7 @@ class Blobs:
         """
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._lately:
-            await self._files.put(_path(digest), data, new=True)
+            await self.files.put(_path(digest), data, new=True)
             self._lately[digest] = True
         return digest
 
@@ -62,13 +53,13 @@ class Blobs:
             StoreFailed: The store does not answer.
         """
         if not _DIGEST.fullmatch(digest):
-            raise BlobMissing(self.place, "what is asked for is no SHA-256 digest.")
-        data = await self._files.get(_path(digest))
+            raise BlobMissing(self.files.place, "what is asked for is no SHA-256 digest.")
+        data = await self.files.get(_path(digest))
         if data is None:
             text = f"it does not hold {digest[:12]}…; is it the store of the workers? See {STORE_VARIABLE}."
-            raise BlobMissing(self.place, text)
+            raise BlobMissing(self.files.place, text)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BlobMissing(self.place, f"{digest[:12]}… is damaged: the bytes have another digest.")
+            raise BlobMissing(self.files.place, f"{digest[:12]}… is damaged: the bytes have another digest.")
         return data
 
 

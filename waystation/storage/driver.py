@@ -79,15 +79,13 @@ class BlobDriver(StorageDriver):
         Raises:
             StoreFailed: The store does not take them.
         """
-        claims = []
-        for payload in payloads:
-            data = payload.SerializeToString(deterministic=True)
-            digest = await self.blobs.put(data)
-            claim = {"digest": digest, "size": str(len(data))}
-            if short := self._short_form(payload, digest):
-                claim["short"] = short
-            claims.append(StorageDriverClaim(claim))
-        return claims
+        return [await self._claim(payload) for payload in payloads]
+
+    async def _claim(self, payload: Payload) -> StorageDriverClaim:
+        data = payload.SerializeToString(deterministic=True)
+        digest = await self.blobs.put(data)
+        short = self._short_form(payload, digest)
+        return StorageDriverClaim({"digest": digest, "size": str(len(data)), **({"short": short} if short else {})})
 
     def _short_form(self, payload: Payload, digest: str) -> str | None:
         if payload.metadata.get("encoding") != b"json/plain":
@@ -124,7 +122,7 @@ class BlobDriver(StorageDriver):
         try:
             return Payload.FromString(data)
         except DecodeError:  # bytes of another kind
-            log.warning("payload.unreadable", place=self.blobs.place, digest=digest[:12])
+            log.warning("payload.unreadable", place=self.blobs.files.place, digest=digest[:12])
             return Payload(metadata=UNREADABLE, data=f"{digest[:12]}… is no payload.".encode())
 
 
@@ -163,8 +161,8 @@ class Offload(ExternalStorage):
         if reference is None or driver is None:
             log.warning("payload.foreign_reference", driver=reference.driver_name[:80] if reference else None)
             return Payload(metadata=UNREADABLE)
-        found = await driver.retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(dict(reference.claim_data))])
-        return found[0]
+        claim = StorageDriverClaim(dict(reference.claim_data))
+        return (await driver.retrieve(StorageDriverRetrieveContext(), [claim]))[0]
 
     async def _retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [await self._retrieve_payload(p) if is_reference(p) else p for p in payloads]
@@ -226,16 +224,14 @@ def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> C
     """Return a client over the same connection that offloads; one that does already is returned as it stands."""
     if client.data_converter.external_storage is not None:
         return client
-    config = client.config()
-    config["data_converter"] = offloading(blobs, over=over, converter=client.data_converter)
-    return Client(**config)
+    converter = offloading(blobs, over=over, converter=client.data_converter)
+    return Client(**(client.config() | {"data_converter": converter}))
 
 
 def inline(client: Client) -> Client:
     """Return a client over the same connection that puts nothing aside."""
-    config = client.config()
-    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=None)
-    return Client(**config)
+    converter = dataclasses.replace(client.data_converter, external_storage=None)
+    return Client(**(client.config() | {"data_converter": converter}))
 
 
 async def retrieved(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:

@@ -34,7 +34,7 @@ def check_stores(stores: Stores) -> None:
     """
     payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), Path(stores.memory)
     for what, setting, place, problem in (
-        ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.place, payloads.unusable()),
+        ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
         ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
         ("Memories", "--memory", str(memory), _no_file(memory)),
     ):

@@ -59,7 +59,7 @@ async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
     """What fits into the history goes there; what does not is an outcome, since a failed activity is repeated."""
 
     async def refuse(self: Blobs, data: bytes) -> str:
-        raise StoreFailed(self.place, "no space left.")
+        raise StoreFailed(self.files.place, "no space left.")
 
     ran: list[int] = []
 
