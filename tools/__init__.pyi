@@ -1,12 +1,34 @@
+# Names outside `__all__` are for the engine, or need an extra.
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import judged as judged
+from waystation.tools.approval import parameters_digest as parameters_digest
+from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
+from waystation.tools.authorization import PENDING as PENDING
+from waystation.tools.authorization import Authorization as Authorization
+from waystation.tools.authorization import ToolCredential as ToolCredential
+from waystation.tools.authorization import authentication_problem as authentication_problem
+from waystation.tools.authorization import authorized as authorized
 from waystation.tools.base_tool import BaseTool
+from waystation.tools.base_tool import OnError as OnError
+from waystation.tools.base_tool import declaration as declaration
+from waystation.tools.base_tool import declare as declare
+from waystation.tools.base_tool import declared_by as declared_by
+from waystation.tools.base_tool import settled as settled
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool, built_in_code_execution
 from waystation.tools.crewai_tool import CrewaiTool
 from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool, enterprise_web_search
 from waystation.tools.exit_loop_tool import exit_loop
+from waystation.tools.framework_tool import FrameworkTool as FrameworkTool
+from waystation.tools.function_tool import ArgumentsRefused as ArgumentsRefused
 from waystation.tools.function_tool import FunctionTool
+from waystation.tools.functions import Signature as Signature
+from waystation.tools.functions import argument_mistakes as argument_mistakes
+from waystation.tools.functions import call_predicate as call_predicate
+from waystation.tools.functions import doc_of as doc_of
+from waystation.tools.functions import invoke as invoke
+from waystation.tools.functions import name_of as name_of
 from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
 from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool, google_maps_grounding
 from waystation.tools.google_search_tool import GoogleSearchTool, google_search
@@ -16,13 +38,30 @@ from waystation.tools.load_memory_tool import load_memory_tool as load_memory
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.mcp_tool import MCPToolset as MCPToolset
 from waystation.tools.mcp_tool import McpToolset as McpToolset
+from waystation.tools.native_tool import NativeTool as NativeTool
+from waystation.tools.native_tool import refuse_bypass as refuse_bypass
 from waystation.tools.openapi_tool import OpenAPIToolset as OpenAPIToolset
 from waystation.tools.openapi_tool import RestApiTool as RestApiTool
+from waystation.tools.output_schema import SetModelResponseTool as SetModelResponseTool
+from waystation.tools.places import place_of as place_of
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
+from waystation.tools.request_input_tool import RequestInputTool as RequestInputTool
 from waystation.tools.request_input_tool import request_input
 from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
+from waystation.tools.services import NO_SERVICES as NO_SERVICES
+from waystation.tools.services import Services as Services
+from waystation.tools.session import Session as Session
+from waystation.tools.state import State as State
 from waystation.tools.tool_context import CallbackContext, ToolContext
+from waystation.tools.toolbox import NAME as NAME
+from waystation.tools.toolbox import RESERVED_NAMES as RESERVED_NAMES
+from waystation.tools.toolbox import agents_below as agents_below
+from waystation.tools.toolbox import entries_of as entries_of
+from waystation.tools.toolbox import resolve_tools as resolve_tools
+from waystation.tools.transfer import TransferToAgentTool as TransferToAgentTool
 from waystation.tools.url_context_tool import UrlContextTool, url_context
+from waystation.tools.vertex import flattened as flattened
+from waystation.tools.vertex import on_vertex as on_vertex
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
 
 __all__ = [

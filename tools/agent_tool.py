@@ -5,14 +5,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.memoize import memoize
 from waystation.core import InvalidTool, JsonObject, plain
-from waystation.tools.base_tool import BaseTool, declaration
-from waystation.tools.function_tool import ArgumentsRefused
-from waystation.tools.tool_context import ToolContext
-from waystation.tools.vertex import on_vertex
+from waystation.tools import ArgumentsRefused, BaseTool, ToolContext, declaration, on_vertex
 
 _SCHEMA: JsonObject = {
     "type": "object",

@@ -9,17 +9,21 @@ from typing import Any
 
 import structlog
 
-from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents import ApprovalRule
 from waystation.agents.memoize import memoize
 from waystation.core import ApprovalPolicy, Confirmation, InvalidTool, JsonObject, copy_json, digest, plain, usual_hint
-from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool, declare, declared_by
-from waystation.tools.exit_loop_tool import exit_loop
-from waystation.tools.functions import call_predicate
-from waystation.tools.output_schema import SetModelResponseTool
-from waystation.tools.places import place_of
-from waystation.tools.tool_context import ToolContext
-from waystation.tools.transfer import TransferToAgentTool
+from waystation.tools import (
+    AgentTool,
+    BaseTool,
+    SetModelResponseTool,
+    ToolContext,
+    TransferToAgentTool,
+    call_predicate,
+    declare,
+    declared_by,
+    exit_loop,
+    place_of,
+)
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from waystation.core import JsonObject
-from waystation.tools.base_authenticated_tool import ToolCredential
-from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.functions import Signature, invoke
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import ArgumentsRefused, FunctionTool, Signature, ToolContext, ToolCredential, invoke
 
 if TYPE_CHECKING:
     from waystation.auth import AuthConfig, AuthCredential

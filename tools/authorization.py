@@ -1,16 +1,62 @@
-"""What a credential adds to a request over HTTP."""
+"""The credentials of tools, and what they add to requests over HTTP."""
+
+from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
-from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import InvalidTool
+from waystation import auth
+from waystation.agents import ReadonlyContext
+from waystation.core import InvalidTool, JsonObject, a
+from waystation.tools import ToolContext
 
-if TYPE_CHECKING:
-    from waystation.auth import AuthConfig, AuthCredential, AuthScheme, CredentialManager, HttpAuth
+log = structlog.get_logger(__name__)
+
+PENDING = "Pending User Authorization."
+"""ADK's wire literal."""
+
+
+class ToolCredential:
+    """The credential of one tool, and what the model reads while the user is asked for it."""
+
+    def __init__(self, tool: str, auth_config: auth.AuthConfig | None, response: JsonObject | str | None) -> None:
+        """Check the configuration.
+
+        Raises:
+            InvalidTool: It can never give a credential.
+        """
+        self._response = response or PENDING
+        self._manager: auth.CredentialManager | None = None
+        if auth_config is None:
+            problem = "no auth_config is given; it runs without credential"
+            log.warning("authentication.missing", tool=tool, problem=problem)
+            return
+        if not isinstance(auth_config, auth.AuthConfig):
+            raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; give an AuthConfig.")
+        try:
+            self._manager = auth.CredentialManager(auth_config)
+        except ValueError as error:
+            raise InvalidTool(tool, str(error)) from None
+
+    async def use(self, context: ToolContext, run: Callable[[auth.AuthCredential | None], Awaitable[Any]]) -> Any:
+        """Run something with the credential, which is None for a tool without one; or have the user asked for it."""
+        credential = None if self._manager is None else await _obtain(self._manager, context)
+        return self._response if self._manager and credential is None else await run(credential)
+
+
+async def _obtain(
+    manager: auth.CredentialManager, context: ToolContext, *, ask: bool = True
+) -> auth.AuthCredential | None:
+    """Return the credential; without one, None after asking the user for it."""
+    credential = context.note_credential(await manager.get_auth_credential(context))
+    if credential is None and ask:
+        await manager.request_credential(context)
+    return credential
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,41 +83,30 @@ async def authorized(
         InvalidTool: The scheme or the credential is wrong.
         AuthorizationFailed: A provider gives no token.
     """
-    from waystation.tools.tool_context import ToolContext
-
     manager, config = _managed(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
         return _authorization_of(config.auth_scheme, config.raw_auth_credential)
-    found = await manager.get_auth_credential(context)
-    if found is not None:
-        context.note_credential(found)
-        return _authorization_of(config.auth_scheme, found)
-    if not ask:
-        return NO_AUTHORIZATION
-    await manager.request_credential(context)
-    return None
+    obtained = await _obtain(manager, context, ask=ask)
+    return None if obtained is None and ask else _authorization_of(config.auth_scheme, obtained)
 
 
 def authentication_problem(scheme: Any, credential: Any, credential_key: str | None) -> str | None:
     """Return why a configuration can never give a credential, or None."""
-    if scheme is None:
-        return None
-    try:
-        _managed("", scheme, credential, credential_key)
-    except InvalidTool as error:
-        return error.problem
+    if scheme is not None:
+        try:
+            _managed("", scheme, credential, credential_key)
+        except InvalidTool as error:
+            return error.problem
     return None
 
 
 def _managed(
     tool: str, scheme: Any, credential: Any, credential_key: str | None
-) -> "tuple[CredentialManager, AuthConfig]":
-    from waystation.auth import AuthConfig, CredentialManager  # few tools need it, and it imports an OAuth library
-
-    given = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
+) -> tuple[auth.CredentialManager, auth.AuthConfig]:
+    settings = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
     try:
-        config = AuthConfig.model_validate(given)
-        return CredentialManager(config), config
+        config = auth.AuthConfig.model_validate(settings)
+        return auth.CredentialManager(config), config
     except ValidationError as error:
         # Not the whole report, which may quote the credential.
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -81,7 +116,7 @@ def _managed(
         raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 
 
-def _authorization_of(scheme: "AuthScheme", credential: "AuthCredential | None") -> Authorization:
+def _authorization_of(scheme: auth.AuthScheme, credential: auth.AuthCredential | None) -> Authorization:
     """Return what requests carry for this credential; nothing when there is none that can be used as it is.
 
     An OAuth 2 or OpenID Connect credential is usable once it has an access token.
@@ -100,7 +135,7 @@ def _authorization_of(scheme: "AuthScheme", credential: "AuthCredential | None")
     return NO_AUTHORIZATION
 
 
-def _of_key(scheme: "AuthScheme", key: str) -> Authorization:
+def _of_key(scheme: auth.AuthScheme, key: str) -> Authorization:
     name = getattr(scheme, "name", None)
     if not name:
         raise InvalidTool("authentication", "an API key was given, but its scheme does not say under which `name`.")
@@ -112,11 +147,12 @@ def _of_key(scheme: "AuthScheme", key: str) -> Authorization:
         case "cookie":
             return Authorization(cookies={name: key})
         case place:
-            text = f"an API key goes into a header, the query or a cookie, not into {place!r}."
-            raise InvalidTool("authentication", text)
+            raise InvalidTool(
+                "authentication", f"an API key goes into a header, the query or a cookie, not into {place!r}."
+            )
 
 
-def _of_http(http: "HttpAuth") -> Authorization:
+def _of_http(http: auth.HttpAuth) -> Authorization:
     headers = {name: _exposed(value) for name, value in (http.additional_headers or {}).items()}
     scheme, credentials = http.scheme.lower(), http.credentials
     if scheme == "basic" and credentials.username:

@@ -2,59 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
-from waystation.core import InvalidTool, JsonObject, a
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.tool_context import ToolContext
+from waystation.core import JsonObject
+from waystation.tools import BaseTool, ToolContext, ToolCredential
 
 if TYPE_CHECKING:
-    from waystation.auth import AuthConfig, AuthCredential, CredentialManager
-
-log = structlog.get_logger(__name__)
-
-
-PENDING = "Pending User Authorization."
-"""ADK's wire literal."""
-
-
-class ToolCredential:
-    """The credential of one tool, and what the model reads while the user is asked for it."""
-
-    def __init__(self, tool: str, auth_config: AuthConfig | None, response: JsonObject | str | None) -> None:
-        """Check the configuration.
-
-        Raises:
-            InvalidTool: It can never give a credential.
-        """
-        self._response = response or PENDING
-        self._manager: CredentialManager | None = None
-        if auth_config is None:
-            problem = "no auth_config is given; it runs without credential"
-            log.warning("authentication.missing", tool=tool, problem=problem)
-            return
-        from waystation.auth import AuthConfig, CredentialManager
-
-        if not isinstance(auth_config, AuthConfig):
-            raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; give an AuthConfig.")
-        try:
-            self._manager = CredentialManager(auth_config)
-        except ValueError as error:
-            raise InvalidTool(tool, str(error)) from None
-
-    async def use(self, context: ToolContext, run: Callable[[AuthCredential | None], Awaitable[Any]]) -> Any:
-        """Run something with the credential, which is None for a tool without one; or have the user asked for it."""
-        if self._manager is None:
-            return await run(None)
-        credential = await self._manager.get_auth_credential(context)
-        if credential is None:
-            await self._manager.request_credential(context)
-            return self._response
-        context.note_credential(credential)
-        return await run(credential)
+    from waystation.auth import AuthConfig, AuthCredential
 
 
 class BaseAuthenticatedTool(BaseTool):

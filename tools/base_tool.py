@@ -29,11 +29,8 @@ from waystation.core import (
     plain,
     usual_hint,
 )
-from waystation.tools.functions import call_predicate
+from waystation.tools import ToolContext, call_predicate, on_vertex, place_of
 from waystation.tools.json_schema import json_schema, mistakes, schema_problem
-from waystation.tools.places import place_of
-from waystation.tools.tool_context import ToolContext
-from waystation.tools.vertex import on_vertex
 
 log = structlog.get_logger(__name__)
 

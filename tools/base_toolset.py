@@ -10,11 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, a
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import BaseTool, FunctionTool, ToolContext
 
 _CACHED_INVOCATIONS = 64
 

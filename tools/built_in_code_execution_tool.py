@@ -1,6 +1,6 @@
 """Execution of code that the model writes, in the provider's sandbox."""
 
-from waystation.tools.native_tool import NativeTool
+from waystation.tools import NativeTool
 
 
 class BuiltInCodeExecutionTool(NativeTool):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from waystation.tools.framework_tool import FrameworkTool
+from waystation.tools import FrameworkTool
 
 
 class CrewaiTool(FrameworkTool):

@@ -1,6 +1,6 @@
 """Web search for enterprises, run by Vertex AI."""
 
-from waystation.tools.native_tool import NativeTool
+from waystation.tools import NativeTool
 
 
 class EnterpriseWebSearchTool(NativeTool):

@@ -1,6 +1,6 @@
 """Leave a loop. Source: adk-semantics 9.2."""
 
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import ToolContext
 
 
 def exit_loop(tool_context: ToolContext) -> None:

@@ -7,11 +7,18 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.core import JsonObject
-from waystation.tools.base_tool import BaseTool, declaration, settled
-from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.functions import explained, invoke
-from waystation.tools.tool_context import ToolContext
-from waystation.tools.vertex import flattened, on_vertex
+from waystation.tools import (
+    ArgumentsRefused,
+    BaseTool,
+    FunctionTool,
+    ToolContext,
+    argument_mistakes,
+    declaration,
+    flattened,
+    invoke,
+    on_vertex,
+    settled,
+)
 
 
 class FrameworkTool(FunctionTool):
@@ -55,7 +62,7 @@ class FrameworkTool(FunctionTool):
                 self._arguments.model_validate(args)
             except ValidationError as error:
                 annotations = {name: field.annotation for name, field in self._arguments.model_fields.items()}
-                return ArgumentsRefused.wrong(self.name, explained(error, annotations))
+                return ArgumentsRefused.wrong(self.name, argument_mistakes(error, annotations))
         return None
 
     def taken(self, args: JsonObject) -> JsonObject:

@@ -8,10 +8,20 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
-from waystation.tools.base_tool import BaseTool, OnError, declaration, settled
-from waystation.tools.functions import Signature, doc_of, explained, invoke, name_of
-from waystation.tools.tool_context import ToolContext
-from waystation.tools.vertex import flattened, on_vertex, response_schema
+from waystation.tools import (
+    BaseTool,
+    OnError,
+    Signature,
+    ToolContext,
+    argument_mistakes,
+    declaration,
+    doc_of,
+    flattened,
+    invoke,
+    name_of,
+    on_vertex,
+    settled,
+)
 
 
 class ArgumentsRefused(dict[str, Any]):
@@ -102,7 +112,7 @@ class FunctionTool(BaseTool):
         schema = self.signature.schema
         if not on_vertex():
             return declaration(self.name, self.description, schema)
-        return declaration(self.name, self.description, flattened(schema), flattened(response_schema(self.signature)))
+        return declaration(self.name, self.description, flattened(schema), flattened(self.signature.response_schema))
 
     def confirmation_hint(self) -> str:
         """Return the tool's own hint, or ADK's."""
@@ -129,7 +139,7 @@ class FunctionTool(BaseTool):
             taken = self.signature.canonical(args)
         except ValidationError as error:
             missing = self.signature.missing(args)
-            texts = explained(error, self.signature.annotations)
+            texts = argument_mistakes(error, self.signature.annotations)
             wrong += [text for text in texts if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
             taken = args
         if wrong:
@@ -164,4 +174,4 @@ class FunctionTool(BaseTool):
         try:
             return self.signature.coerced(args)
         except ValidationError as error:
-            return ArgumentsRefused.wrong(self.name, explained(error, self.signature.annotations))
+            return ArgumentsRefused.wrong(self.name, argument_mistakes(error, self.signature.annotations))

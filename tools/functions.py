@@ -5,6 +5,7 @@ what is accepted.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -17,15 +18,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from typing import Annotated, Any
 
 import docstring_parser
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
 from waystation.core import Event, InvalidTool, JsonObject, NotJson, plain
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import ToolContext
 
 EMPTY = inspect.Parameter.empty
+_GENERATORS = (Generator, AsyncGenerator)
+_UNIONS = (typing.Union, types.UnionType)
 _CONTEXT_NAME = "tool_context"
 _STREAM_NAME = "input_stream"
 _CONTEXT_ANNOTATION = re.compile(r"(\w+\.)*(ToolContext|Context|CallbackContext)")
@@ -198,6 +201,19 @@ class Signature:
             settings["description"] = self._described[name]
         return (annotation, Field(**settings))
 
+    @functools.cached_property
+    def response_schema(self) -> JsonObject | None:
+        """The JSON schema of the function's result, None when it has no annotation or cannot be described."""
+        annotation, function = self.python.return_annotation, self.function
+        if annotation is EMPTY or (isinstance(function, type) and issubclass(function, BaseModel)):
+            return None
+        try:
+            output = _output_of(resolved(annotation, namespace_of(function)))
+            schema: JsonObject = plain(_adapter(output).json_schema(schema_generator=Schema))
+            return schema
+        except Exception:  # noqa: BLE001  # a type's own schema hook can raise anything
+            return None
+
     @property
     def mandatory(self) -> list[str]:
         """The parameters that have no default."""
@@ -270,7 +286,7 @@ class Signature:
         return self.bound(taken, context)
 
 
-def explained(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
+def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
     """Return, one line for each parameter at fault, what is wrong with its argument."""
     mistakes: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
@@ -302,6 +318,23 @@ def _schema_of(model: type[BaseModel]) -> JsonObject:
     return schema
 
 
+def _output_of(annotation: Any) -> Any:
+    """Return the type of the one value that a generator yields besides events; any other type as it is."""
+    if typing.get_origin(annotation) not in _GENERATORS:
+        return annotation
+    yielded = typing.get_args(annotation)[0]
+    members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
+    outputs = tuple(member for member in members if member is not Event)
+    return typing.Union[outputs] if outputs else Any  # noqa: UP007  # built from a list
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # models and dataclasses have a config of their own
+        return TypeAdapter(annotation)
+
+
 def namespace_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the names that the annotations of a function may use."""
     while isinstance(function, functools.partial):
@@ -329,7 +362,7 @@ def _is_context(annotation: Any) -> bool:
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         return _is_context(typing.get_args(annotation)[0])
-    if origin is typing.Union or origin is types.UnionType:
+    if origin in _UNIONS:
         return any(map(_is_context, typing.get_args(annotation)))
     return annotation is ToolContext
 
@@ -354,27 +387,21 @@ def _remedy(annotation: Any) -> str:
     return "use plain types, dataclasses or pydantic models"
 
 
-class OneOutput:
-    """What a generator yields: at most one value is its output, and None is no value. Source: adk-semantics 1.8."""
+def _add_output(output: Any, yielded: Any) -> Any:
+    """Return a generator's output after one more value: at most one is not None. Source: adk-semantics 1.8.
 
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def take(self, yielded: Any) -> None:
-        """Take in one yielded value.
-
-        Raises:
-            ValueError: There is an output already; the text is ADK's.
-            TypeError: It is an event.
-        """
-        if yielded is None:
-            return
-        if isinstance(yielded, Event):
-            raise TypeError("A tool cannot yield events; yield its one output, and write to `tool_context.state`.")
-        if self.value is not None:
-            raise ValueError("Output already set. A node can produce at most one output.")
-        whole = isinstance(yielded, BaseModel) and not type(yielded).__module__.startswith("google.genai")
-        self.value = yielded.model_dump() if whole else yielded
+    Raises:
+        ValueError: There is an output already; the text is ADK's.
+        TypeError: The value is an event.
+    """
+    if yielded is None:
+        return output
+    if isinstance(yielded, Event):
+        raise TypeError("A tool cannot yield events; yield its one output, and write to `tool_context.state`.")
+    if output is not None:
+        raise ValueError("Output already set. A node can produce at most one output.")
+    is_model = isinstance(yielded, BaseModel) and not type(yielded).__module__.startswith("google.genai")
+    return yielded.model_dump() if is_model else yielded
 
 
 async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
@@ -409,23 +436,16 @@ def _called(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
 
 
 def _exhausted(generator: Generator[Any, None, Any]) -> Any:
-    output = OneOutput()
-    try:
-        for yielded in generator:
-            output.take(yielded)
-    finally:
-        generator.close()
-    return output.value
+    with contextlib.closing(generator):
+        return functools.reduce(_add_output, generator, None)
 
 
 async def _last(generator: AsyncGenerator[Any, None]) -> Any:
-    output = OneOutput()
-    try:
+    output = None
+    async with contextlib.aclosing(generator):
         async for yielded in generator:
-            output.take(yielded)
-    finally:
-        await generator.aclose()
-    return output.value
+            output = _add_output(output, yielded)
+    return output
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

@@ -1,7 +1,6 @@
 """Ask the user to choose: the function, and the tool made of it. Source: adk-semantics 2.3."""
 
-from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import LongRunningFunctionTool, ToolContext
 
 
 def get_user_choice(options: list[str], tool_context: ToolContext) -> str | None:

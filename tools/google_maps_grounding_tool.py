@@ -1,6 +1,6 @@
 """Google Maps, run by Vertex AI."""
 
-from waystation.tools.native_tool import NativeTool
+from waystation.tools import NativeTool
 
 
 class GoogleMapsGroundingTool(NativeTool):

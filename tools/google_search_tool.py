@@ -1,6 +1,6 @@
 """Google Search, run by the model's provider."""
 
-from waystation.tools.native_tool import NativeTool, refuse_bypass
+from waystation.tools import NativeTool, refuse_bypass
 
 
 class GoogleSearchTool(NativeTool):

@@ -8,10 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.core import JsonObject
-from waystation.tools.framework_tool import FrameworkTool
-from waystation.tools.function_tool import ArgumentsRefused, FunctionTool
-from waystation.tools.functions import invoke
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import ArgumentsRefused, FrameworkTool, FunctionTool, ToolContext, invoke
 
 
 class LangchainTool(FunctionTool):

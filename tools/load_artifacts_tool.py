@@ -16,8 +16,7 @@ import structlog
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX
 from waystation.core import JsonObject
-from waystation.tools.base_tool import BaseTool, declaration
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import BaseTool, ToolContext, declaration
 
 if TYPE_CHECKING:
     from google.genai.types import Content, Part

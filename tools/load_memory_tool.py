@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from waystation.core import JsonObject
-from waystation.tools.base_tool import declaration
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import FunctionTool, ToolContext, declaration
 
 if TYPE_CHECKING:
-    from waystation.memory.memory_entry import SearchMemoryResponse
+    from waystation.memory import SearchMemoryResponse
     from waystation.models.llm_request import LlmRequest
 
 _HINT = (

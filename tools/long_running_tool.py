@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
-from waystation.tools.base_tool import OnError, settled
-from waystation.tools.function_tool import FunctionTool
+from waystation.tools import FunctionTool, OnError, settled
 
 NOTE = (
     "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not "

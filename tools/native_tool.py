@@ -7,10 +7,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import JsonObject
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import BaseTool, ToolContext
 
 if TYPE_CHECKING:
     from waystation.models.llm_request import LlmRequest

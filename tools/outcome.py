@@ -21,8 +21,7 @@ from waystation.core import (
     mistakes,
     plain,
 )
-from waystation.tools.function_tool import ArgumentsRefused
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import ArgumentsRefused, ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000

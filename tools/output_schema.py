@@ -13,9 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from waystation.core import JsonObject, plain
-from waystation.tools.base_tool import BaseTool, declaration, settled
-from waystation.tools.functions import Signature
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import BaseTool, Signature, ToolContext, declaration, settled
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import BaseTool, ToolContext
 
 if TYPE_CHECKING:
     from google.genai.types import Content
 
-    from waystation.memory.memory_entry import MemoryEntry
+    from waystation.memory import MemoryEntry
     from waystation.models.llm_request import LlmRequest
 
 log = structlog.get_logger("waystation.tools")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools import LongRunningFunctionTool
 
 REQUEST_INPUT = "adk_request_input"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
-    from waystation.auth.credential_service.base_credential_service import BaseCredentialService
+    from waystation.auth import BaseCredentialService
     from waystation.memory import BaseMemoryService
 
 

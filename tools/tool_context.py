@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation import auth
+from waystation.agents import ReadonlyContext
 from waystation.core import NO_ACTIONS, EventActions, JsonObject, ToolConfirmation, WaystationError, a, plain
-from waystation.tools.state import State
+from waystation.tools import State
 
 if TYPE_CHECKING:
     from google.genai.types import Part
 
-    from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService
-    from waystation.auth import AuthConfig, AuthCredential
-    from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-    from waystation.auth.credential_store import CredentialStore
+    from waystation.artifacts import ArtifactVersion, BaseArtifactService
+    from waystation.auth import AuthConfig, AuthCredential, BaseCredentialService, CredentialStore
     from waystation.core import Event
-    from waystation.memory.base_memory_service import BaseMemoryService
-    from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
+    from waystation.memory import MemoryEntry, SearchMemoryResponse
 
 log = structlog.get_logger("waystation.tools")
 
@@ -209,10 +207,14 @@ def _require_list(method: str, name: str, value: object, kind: str) -> None:
 
 
 def _require_config(method: str, value: object) -> None:
-    from waystation.auth import AuthConfig
-
-    if not isinstance(value, AuthConfig):  # not shown, since it may be a credential
+    if not isinstance(value, auth.AuthConfig):  # not shown, since it may be a credential
         raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")
+
+
+def _configured(service: T | None, missing: str) -> T:
+    if service is None:
+        raise ValueError(missing)
+    return service
 
 
 class _ArtifactContext(_ActionContext):
@@ -301,9 +303,7 @@ class _ArtifactContext(_ActionContext):
         return await self._artifacts().get_artifact_version(**self._session_scope(), filename=filename, version=version)
 
     def _artifacts(self) -> BaseArtifactService:
-        if self._services.artifacts is None:
-            raise ValueError("Artifact service is not initialized.")
-        return self._services.artifacts
+        return _configured(self._services.artifacts, "Artifact service is not initialized.")
 
     def _session_scope(self) -> dict[str, str]:
         return {"app_name": self.session.app_name, "user_id": self.user_id, "session_id": self.session.id}
@@ -320,7 +320,8 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory.
         """
         _require_text("search_memory", "query", query)
-        return await self._memory("Memory service is not available.").search_memory(**self._user(), query=query)
+        service = _configured(self._services.memory, "Memory service is not available.")
+        return await service.search_memory(**self._user(), query=query)
 
     @_must_be_awaited
     async def add_session_to_memory(self) -> None:
@@ -329,7 +330,7 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory.
         """
-        service = self._memory("Cannot add session to memory: memory service is not available.")
+        service = _configured(self._services.memory, "Cannot add session to memory: memory service is not available.")
         await service.add_session_to_memory(self.session)
 
     @_must_be_awaited
@@ -342,7 +343,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory.
         """
         _require_list("add_events_to_memory", "events", events, "Event")
-        service = self._memory("Cannot add events to memory: memory service is not available.")
+        service = _configured(self._services.memory, "Cannot add events to memory: memory service is not available.")
         await service.add_events_to_memory(
             **self._user(), session_id=self.session.id, events=events, custom_metadata=custom_metadata
         )
@@ -357,7 +358,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory.
         """
         _require_list("add_memory", "memories", memories, "MemoryEntry")
-        service = self._memory("Cannot add memory: memory service is not available.")
+        service = _configured(self._services.memory, "Cannot add memory: memory service is not available.")
         await service.add_memory(**self._user(), memories=memories, custom_metadata=custom_metadata)
 
     @_must_be_awaited
@@ -367,13 +368,8 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory.
         """
-        service = self._memory("Cannot delete memory: memory service is not available.")
+        service = _configured(self._services.memory, "Cannot delete memory: memory service is not available.")
         await service.delete_memory(**self._user(), memory_id=memory_id)
-
-    def _memory(self, missing: str) -> BaseMemoryService:
-        if self._services.memory is None:
-            raise ValueError(missing)
-        return self._services.memory
 
     def _user(self) -> dict[str, str]:
         return {"app_name": self.session.app_name, "user_id": self.user_id}
@@ -416,13 +412,13 @@ class _CredentialContext(_ActionContext):
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
                 "use load_credential and save_credential."
             )
-        from waystation.auth import Bucket, credential_store
-
         _require_config("request_credential", auth_config)
-        bucket = Bucket.of(self, auth_config.key)
-        call = credential_store.WaitingCall(self.invocation_id, call_id)
-        request = credential_store.begin_login(self._store("request_credential"), auth_config, bucket, call)
-        self.actions.requested_auth_configs[call_id] = request
+        self.actions.requested_auth_configs[call_id] = auth.begin_login(
+            self._store("request_credential"),
+            auth_config,
+            auth.Bucket.of(self, auth_config.key),
+            auth.WaitingCall(self.invocation_id, call_id),
+        )
 
     def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
         """Return the user's credential, None when there is none yet. An expired token is refreshed.
@@ -435,10 +431,8 @@ class _CredentialContext(_ActionContext):
         _require_config("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
-        from waystation.auth import Bucket, credential_store
-
         store = self._store("get_auth_response")
-        return self._noted(credential_store.load_refreshed(store, auth_config, Bucket.of(self, auth_config.key)))
+        return self.note_credential(auth.load_refreshed(store, auth_config, auth.Bucket.of(self, auth_config.key)))
 
     @property
     def auth_response(self) -> AuthCredential | None:
@@ -446,11 +440,9 @@ class _CredentialContext(_ActionContext):
         call_id = self.function_call_id
         if call_id is None or not self.has_credential_service:
             return None
-        from waystation.auth import credential_store
-
         store = self._store("auth_response")
-        bucket = credential_store.bucket_of(store, credential_store.WaitingCall(self.invocation_id, call_id))
-        return None if bucket is None else self._noted(store.credential(bucket))
+        bucket = auth.bucket_of(store, auth.WaitingCall(self.invocation_id, call_id))
+        return None if bucket is None else self.note_credential(store.credential(bucket))
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
         """Return the user's credential, None when there is none. An expired token is refreshed.
@@ -460,7 +452,7 @@ class _CredentialContext(_ActionContext):
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
         _require_config("load_credential", auth_config)
-        return self._noted(await self._service().load_credential(auth_config, self))
+        return self.note_credential(await self._service().load_credential(auth_config, self))
 
     async def save_credential(self, auth_config: AuthConfig) -> None:
         """Keep the `exchanged_auth_credential` of a configuration for the user.
@@ -476,34 +468,26 @@ class _CredentialContext(_ActionContext):
         _require_text("get_credential", "key", key)
         if not self.has_credential_service:
             return None
-        from waystation.auth import Bucket
-
-        return self._noted(self._store("get_credential").credential(Bucket.of(self, key)))
+        return self.note_credential(self._store("get_credential").credential(auth.Bucket.of(self, key)))
 
     def secrets_given(self) -> Iterator[str]:
         """Yield the secrets in all credentials that were handed out here, so that what is recorded can be cleared."""
         for credential in self._credentials:
             yield from credential.secrets()
 
-    def note_credential(self, credential: AuthCredential) -> None:
-        """Have what is recorded of this call cleared of a credential that did not come from the store."""
-        self._credentials = (*self._credentials, credential)
-
-    def _noted(self, credential: AuthCredential | None) -> AuthCredential | None:
+    def note_credential(self, credential: AuthCredential | None) -> AuthCredential | None:
+        """Return a credential whose secrets are cleared from what is recorded of this call."""
         if credential is not None:
-            self.note_credential(credential)
+            self._credentials = (*self._credentials, credential)
         return credential
 
     def _service(self) -> BaseCredentialService:
-        if self._services.credentials is None:
-            raise ValueError("Credential service is not initialized.")  # ADK's wire literal, see adk-semantics 5
-        return self._services.credentials
+        # ADK's wire literal, see adk-semantics 5.
+        return _configured(self._services.credentials, "Credential service is not initialized.")
 
     def _store(self, member: str) -> CredentialStore:
-        from waystation.auth.credential_store import CredentialStore
-
         service = self._service()
-        if not isinstance(service, CredentialStore):
+        if not isinstance(service, auth.CredentialStore):
             raise ValueError(
                 f"{member} needs a CredentialStore, and {type(service).__name__} is none: it can only be awaited, with "
                 "load_credential and save_credential."

@@ -10,16 +10,9 @@ from typing import Any
 
 import structlog
 
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
 from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, a
-from waystation.tools.agent_tool import AgentTool
-from waystation.tools.base_tool import BaseTool, declare
-from waystation.tools.base_toolset import BaseToolset
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.places import place_of
-from waystation.tools.request_input_tool import RequestInputTool
+from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, place_of
 
 log = structlog.get_logger(__name__)
 

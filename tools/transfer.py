@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from waystation.core import JsonObject
-from waystation.tools.base_tool import settled
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.tool_context import ToolContext
+from waystation.tools import FunctionTool, ToolContext, settled
 
 
 def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:

@@ -1,6 +1,6 @@
 """Reading of web pages that the conversation names, by the model's provider."""
 
-from waystation.tools.native_tool import NativeTool
+from waystation.tools import NativeTool
 
 
 class UrlContextTool(NativeTool):

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import JsonObject
-from waystation.tools.native_tool import NativeTool, refuse_bypass
+from waystation.tools import NativeTool, refuse_bypass
 
 if TYPE_CHECKING:
     from google.genai import types

@@ -8,7 +8,7 @@ from google.genai import types
 from pydantic import BaseModel, ValidationError
 
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
-from waystation.agents.registry import Registry
+from waystation.agents.registry import Registry, authoring_problems
 from waystation.agents.tree import keeps_turn, shape_of, transfer_target, transfer_targets
 from waystation.apps import App
 from waystation.code_executors import BuiltInCodeExecutor
@@ -16,7 +16,6 @@ from waystation.core import AgentShape, Budget
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 from waystation.plugins.base_plugin import overrides
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems
 
 
 def names(agents: list[BaseAgent]) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.paths import ROOT
 from waystation.agents import Agent
+from waystation.agents.registry import authoring_problems
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 

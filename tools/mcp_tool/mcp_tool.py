@@ -9,17 +9,13 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, Tool
 from pydantic import BaseModel
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject
-from waystation.tools.base_tool import BaseTool, declaration, settled
+from waystation.tools import PENDING, BaseTool, ToolContext, declaration, settled
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
-from waystation.tools.tool_context import ToolContext
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
 """Returns the headers that requests for this context carry; None when the user has been asked for a credential."""
-
-PENDING = "Pending User Authorization."
-"""ADK's wire literal."""
 
 
 class McpTool(BaseTool):

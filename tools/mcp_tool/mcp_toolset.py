@@ -13,12 +13,17 @@ import structlog
 from mcp import Client, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools.authorization import authentication_problem, authorized
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.base_toolset import BaseToolset, ToolPredicate
-from waystation.tools.functions import invoke
+from waystation.tools import (
+    RESERVED_NAMES,
+    BaseTool,
+    BaseToolset,
+    ToolPredicate,
+    authentication_problem,
+    authorized,
+    invoke,
+)
 from waystation.tools.mcp_tool.mcp_session_manager import (
     ConnectionParams,
     McpConnectionError,
@@ -30,7 +35,6 @@ from waystation.tools.mcp_tool.mcp_session_manager import (
     timeout_of,
 )
 from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
-from waystation.tools.toolbox import RESERVED_NAMES
 
 __all__ = [
     "MCPToolset",

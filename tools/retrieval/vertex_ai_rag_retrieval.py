@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from waystation.core import JsonObject
-from waystation.tools.native_tool import NativeTool
+from waystation.tools import NativeTool
 
 
 class VertexAiRagRetrieval(NativeTool):

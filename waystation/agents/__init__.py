@@ -1,20 +1,5 @@
-"""What authors declare: agents."""
+"""What authors declare: agents. ADK's `google.adk.agents`."""
 
-from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import Agent, LlmAgent
-from waystation.agents.loop_agent import LoopAgent
-from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.run_config import RunConfig
-from waystation.agents.sequential_agent import SequentialAgent
+from waystation.lazy_exports import lazy_exports
 
-__all__ = [
-    "Agent",
-    "ApprovalRule",
-    "BaseAgent",
-    "LlmAgent",
-    "LoopAgent",
-    "ParallelAgent",
-    "RunConfig",
-    "SequentialAgent",
-]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,5 +1,5 @@
 """Where ADK has `google.adk.agents.callback_context`."""
 
-from waystation.tools.tool_context import CallbackContext
+from waystation.tools import CallbackContext
 
 __all__ = ["CallbackContext"]

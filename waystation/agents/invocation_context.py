@@ -1,6 +1,6 @@
 """Where ADK has `google.adk.agents.invocation_context`; plugins are given a CallbackContext."""
 
-from waystation.tools.tool_context import CallbackContext
+from waystation.tools import CallbackContext
 
 InvocationContext = CallbackContext
 

@@ -4,8 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.base_agent import BaseAgent, Callbacks
+from waystation.agents import ApprovalRule, BaseAgent, Callbacks
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import a
 from waystation.models import BaseLlm

@@ -1,6 +1,6 @@
 """Agents that run others again and again."""
 
-from waystation.agents.base_agent import BaseAgent
+from waystation.agents import BaseAgent
 
 
 class LoopAgent(BaseAgent):

@@ -1,6 +1,6 @@
 """Agents that run others at the same time."""
 
-from waystation.agents.base_agent import BaseAgent
+from waystation.agents import BaseAgent
 
 
 class ParallelAgent(BaseAgent):

@@ -7,9 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from waystation.core import JsonObject, copy_json
-from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.session import Session
-from waystation.tools.state import State
+from waystation.tools import NO_SERVICES, Services, Session, State
 
 if TYPE_CHECKING:
     from google.genai.types import Content

@@ -1,6 +1,6 @@
 """Agents that run others one after another."""
 
-from waystation.agents.base_agent import BaseAgent
+from waystation.agents import BaseAgent
 
 
 class SequentialAgent(BaseAgent):

@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.loop_agent import LoopAgent
-from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.sequential_agent import SequentialAgent
+from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.core import AgentKind, AgentShape
-from waystation.plugins.base_plugin import BasePlugin, overrides
+from waystation.plugins import BasePlugin, overrides
 
 _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
     (LlmAgent, "llm"),

@@ -1,7 +1,5 @@
 """Where ADK has `google.adk.apps`."""
 
-from waystation.apps.app import App, EventsCompactionConfig, ResumabilityConfig
-from waystation.apps.base_events_summarizer import BaseEventsSummarizer
-from waystation.apps.llm_event_summarizer import LlmEventSummarizer
+from waystation.lazy_exports import lazy_exports
 
-__all__ = ["App", "BaseEventsSummarizer", "EventsCompactionConfig", "LlmEventSummarizer", "ResumabilityConfig"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

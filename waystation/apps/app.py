@@ -5,11 +5,9 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from waystation.agents.approval_rule import ApprovalRule
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.context_cache_config import ContextCacheConfig
-from waystation.apps.base_events_summarizer import BaseEventsSummarizer
-from waystation.plugins.base_plugin import BasePlugin, misdeclared
+from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
+from waystation.apps import BaseEventsSummarizer
+from waystation.plugins import BasePlugin, misdeclared
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 

@@ -3,7 +3,7 @@
 import copy
 from typing import Any, Self
 
-from waystation.apps.base_events_summarizer import BaseEventsSummarizer
+from waystation.apps import BaseEventsSummarizer
 from waystation.core import Event, EventActions, EventCompaction, JsonObject, ModelError, ModelRefused, a
 from waystation.models import BaseLlm, LlmRequest
 

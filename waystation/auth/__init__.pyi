@@ -44,6 +44,9 @@ from waystation.auth.credential_store import (
     complete_authorization,
     provide_credential,
 )
+from waystation.auth.credential_store import begin_login as begin_login
+from waystation.auth.credential_store import bucket_of as bucket_of
+from waystation.auth.credential_store import load_refreshed as load_refreshed
 
 __all__ = [
     "APIKey",

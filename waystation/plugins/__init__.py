@@ -1,6 +1,5 @@
 """Where ADK has `google.adk.plugins`."""
 
-from waystation.plugins.base_plugin import BasePlugin
-from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope
+from waystation.lazy_exports import lazy_exports
 
-__all__ = ["BasePlugin", "ReflectAndRetryToolPlugin", "TrackingScope"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -8,7 +8,7 @@ import enum
 import json
 from typing import Any
 
-from waystation.plugins.base_plugin import BasePlugin
+from waystation.plugins import BasePlugin
 
 REFLECTED = "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
 """ADK's wire literal: `response_type` of an answer that this plugin gave."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from waystation.agents import LlmAgent
+from waystation.agents.registry import authoring_problems
 from waystation.core import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

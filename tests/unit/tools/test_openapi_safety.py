@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.tools.rest_service import ERROR, Service, call, parameter, serving, spec, tool
 from waystation.agents import LlmAgent
+from waystation.agents.registry import authoring_problems
 from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import Request

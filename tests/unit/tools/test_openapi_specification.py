@@ -7,8 +7,8 @@ import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents.registry import authoring_problems
 from waystation.core import InvalidTool
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import declare
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.toolbox import toolbox

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from waystation.agents import Agent, ApprovalRule
+from waystation.agents.registry import authoring_problems
 from waystation.core import ApprovalPolicy, InvalidTool, JsonObject
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.function_tool import FunctionTool

@@ -10,9 +10,9 @@ import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents.registry import authoring_problems
 from waystation.core import ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.authoring import authoring_problems
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool

@@ -4,18 +4,12 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools.authorization import authentication_problem
-from waystation.tools.base_toolset import BaseToolset, ToolPredicate
+from waystation.tools import BaseToolset, ToolPredicate, authentication_problem
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, Settings
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
-    is_absolute,
-    load,
-    operations_of,
-    servers_of,
-)
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_absolute, load, operations_of, servers_of
 
 if TYPE_CHECKING:
     import httpx2

@@ -18,14 +18,22 @@ from urllib.parse import quote, urlsplit
 
 import structlog
 
-from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools.authorization import NO_AUTHORIZATION, Authorization, authorized
-from waystation.tools.base_tool import BaseTool, declaration, settled
-from waystation.tools.functions import Signature, invoke, name_of
+from waystation.tools import (
+    NO_AUTHORIZATION,
+    Authorization,
+    BaseTool,
+    Signature,
+    ToolContext,
+    authorized,
+    declaration,
+    invoke,
+    name_of,
+    settled,
+)
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_absolute
-from waystation.tools.tool_context import ToolContext
 
 if TYPE_CHECKING:
     import httpx2

@@ -1,0 +1,33 @@
+# Names outside `__all__` are for the engine.
+from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents.base_agent import BaseAgent
+from waystation.agents.base_agent import Callbacks as Callbacks
+from waystation.agents.base_agent import listed as listed
+from waystation.agents.context_cache_config import ContextCacheConfig as ContextCacheConfig
+from waystation.agents.llm_agent import CALLBACKS as CALLBACKS
+from waystation.agents.llm_agent import Agent, LlmAgent
+from waystation.agents.loop_agent import LoopAgent
+from waystation.agents.parallel_agent import ParallelAgent
+from waystation.agents.readonly_context import ReadonlyContext as ReadonlyContext
+from waystation.agents.registry import Problem as Problem
+from waystation.agents.registry import Registry as Registry
+from waystation.agents.registry import Root as Root
+from waystation.agents.registry import authoring_problems as authoring_problems
+from waystation.agents.registry import discover as discover
+from waystation.agents.run_config import RunConfig
+from waystation.agents.sequential_agent import SequentialAgent
+from waystation.agents.tree import kind_of as kind_of
+from waystation.agents.tree import shape_of as shape_of
+from waystation.agents.tree import transfer_target as transfer_target
+from waystation.agents.tree import transfer_targets as transfer_targets
+
+__all__ = [
+    "Agent",
+    "ApprovalRule",
+    "BaseAgent",
+    "LlmAgent",
+    "LoopAgent",
+    "ParallelAgent",
+    "RunConfig",
+    "SequentialAgent",
+]
