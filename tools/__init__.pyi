@@ -7,8 +7,9 @@ from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
 from waystation.tools.authorization import PENDING as PENDING
 from waystation.tools.authorization import Authorization as Authorization
 from waystation.tools.authorization import ToolCredential as ToolCredential
-from waystation.tools.authorization import authentication_problem as authentication_problem
+from waystation.tools.authorization import authentication_problems as authentication_problems
 from waystation.tools.authorization import authorized as authorized
+from waystation.tools.authorization import provided_headers as provided_headers
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_tool import OnError as OnError
 from waystation.tools.base_tool import declaration as declaration

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from waystation import auth
 from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, JsonObject, a
-from waystation.tools import ToolContext
+from waystation.tools import ToolContext, invoke
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +75,7 @@ NO_AUTHORIZATION = Authorization()
 async def authorized(
     tool: str, scheme: Any, credential: Any, credential_key: str | None, context: ReadonlyContext | None, *, ask: bool
 ) -> Authorization | None:
-    """Return what a request in this context carries; None when the user has been asked for the credential.
+    """Return what a request in this context carries, nothing without a scheme; None after asking the user for it.
 
     With `ask` the context must be that of a tool call. Without it nobody is asked, and the request carries what is
     there.
@@ -83,6 +84,8 @@ async def authorized(
         InvalidTool: The scheme or the credential is wrong.
         AuthorizationFailed: A provider gives no token.
     """
+    if scheme is None:
+        return NO_AUTHORIZATION
     manager, config = _managed(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
         return _authorization_of(config.auth_scheme, config.raw_auth_credential)
@@ -90,14 +93,19 @@ async def authorized(
     return None if obtained is None and ask else _authorization_of(config.auth_scheme, obtained)
 
 
-def authentication_problem(scheme: Any, credential: Any, credential_key: str | None) -> str | None:
-    """Return why a configuration can never give a credential, or None."""
+async def provided_headers(provider: Callable[[ReadonlyContext], Any], context: ReadonlyContext) -> dict[str, str]:
+    """Return the headers from an author's `header_provider`, a sync or async function."""
+    headers: dict[str, str] | None = await invoke(provider, inspect.signature(provider).bind(context))
+    return headers or {}
+
+
+def authentication_problems(scheme: Any, credential: Any, credential_key: str | None) -> Iterator[str]:
+    """Yield why a configuration can never give a credential."""
     if scheme is not None:
         try:
             _managed("", scheme, credential, credential_key)
         except InvalidTool as error:
-            return error.problem
-    return None
+            yield error.problem
 
 
 def _managed(

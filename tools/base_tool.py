@@ -149,9 +149,8 @@ class BaseTool:
 
     async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
         """Return what a person is asked before this call runs, or None when nobody is."""
-        if await self.check_require_confirmation(args, tool_context):
-            return Confirmation(hint=self.confirmation_hint())
-        return None
+        asks = await self.check_require_confirmation(args, tool_context)
+        return Confirmation(hint=self.confirmation_hint()) if asks else None
 
     @property
     def gated(self) -> bool:
@@ -179,9 +178,7 @@ class BaseTool:
 
     def answer_schema(self) -> JsonObject | None:
         """Return `response_schema` as JSON schema."""
-        if self.response_schema is None:
-            return None
-        return json_schema(self.response_schema)
+        return None if self.response_schema is None else json_schema(self.response_schema)
 
     def confirmation_hint(self) -> str:
         """Return what a person reads who is asked to confirm a call."""

@@ -91,15 +91,14 @@ class FunctionTool(BaseTool):
         """
         if not callable(func):
             raise TypeError(f"Expected a callable object, got {type(func).__name__}")
-        super().__init__(name=name_of(func), description=doc_of(func))
+        super().__init__(name=name_of(func), description=doc_of(func), is_long_running=self.is_long_running)
         self.func = func
         self.require_confirmation = require_confirmation
         self.hint = hint
         self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
         self.retries, self.task_queue, self.effect, self.on_error = retries, task_queue, effect, on_error
         self.approval = approval
-        problems = self.setting_problems()
-        if problems:
+        if problems := self.setting_problems():
             raise InvalidTool(self.name, " ".join(problems))
 
     @functools.cached_property
@@ -152,10 +151,10 @@ class FunctionTool(BaseTool):
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use text.")
         if isinstance(self.approval, ApprovalPolicy):
-            known = self.signature.annotations
-            unknown = [name for name in self.approval.remember_args or () if name not in known]
             problems += [
-                f"`remember_args` of its `approval` names {name!r}, which is no parameter." for name in unknown
+                f"`remember_args` of its `approval` names {name!r}, which is no parameter."
+                for name in self.approval.remember_args or ()
+                if name not in self.signature.annotations
             ]
         return problems
 
@@ -168,8 +167,7 @@ class FunctionTool(BaseTool):
 
     def _prepared(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRefused:
         args = args or {}
-        missing = self.signature.missing(args)
-        if missing:
+        if missing := self.signature.missing(args):
             return ArgumentsRefused.missing(self.name, missing)
         try:
             return self.signature.coerced(args)

@@ -3,6 +3,7 @@
 Nothing is ever fetched: a reference leads into the schema, or nowhere.
 """
 
+from itertools import islice
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -50,17 +51,12 @@ def mistakes(schema: JsonObject, value: Any) -> list[str]:
         raise ValueError(problem)
     # With a registry of its own; without one the library would follow references to anywhere.
     checking = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
-    found = []
     try:
-        for error in checking.iter_errors(value):
-            found.append(_text_of(error))
-            if len(found) == MAX_MISTAKES:
-                break
+        return [_text_of(error) for error in islice(checking.iter_errors(value), MAX_MISTAKES)]
     except Unresolvable as error:
         raise ValueError(f"it refers to {error.ref!r}, which it does not have") from None
     except RecursionError:
         raise ValueError("it has no end") from None
-    return found
 
 
 def _text_of(error: Any) -> str:

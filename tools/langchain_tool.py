@@ -29,7 +29,6 @@ class LangchainTool(FunctionTool):
         if description is not None or getattr(tool, "description", None):
             self.description = tool.description if description is None else description
         self._return_direct = bool(getattr(tool, "return_direct", False))
-        self._langchain_tool = tool
         self._foreign = _foreign(tool, self.name, self.description)
 
     def _get_declaration(self) -> JsonObject | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
+from waystation.core import ApprovalPolicy, Effect, JsonObject
 from waystation.tools import FunctionTool, OnError, settled
 
 NOTE = (
@@ -20,6 +20,8 @@ class LongRunningFunctionTool(FunctionTool):
     open; when it returns something falsy, the call waits in silence. Either way it is closed by an `answer`
     from outside.
     """
+
+    is_long_running = True
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class LongRunningFunctionTool(FunctionTool):
 
         `deadline` is how long the answer may take, `approval` says who may give it, and `response_schema` what it is.
         """
+        self.response_schema = response_schema
         super().__init__(
             func,
             timeout=timeout,
@@ -48,11 +51,8 @@ class LongRunningFunctionTool(FunctionTool):
             effect=effect,
             on_error=on_error,
             deadline=deadline,
+            approval=approval,
         )
-        self.is_long_running = True
-        self.approval, self.response_schema = approval, response_schema
-        if problems := self.setting_problems():
-            raise InvalidTool(self.name, " ".join(problems))
 
     @settled
     def _get_declaration(self) -> JsonObject | None:

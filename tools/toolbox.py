@@ -1,16 +1,15 @@
 """The tools of an agent, and those that it has at one moment, toolsets expanded."""
 
 import asyncio
-import operator
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 import structlog
 
 from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
+from waystation.agents.memoize import memoize
 from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, a
 from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, place_of
 
@@ -61,19 +60,15 @@ def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
         InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
         ToolNameTaken: Two tools have the same name.
     """
-    cached = agent.__dict__.get(_CACHE)
-    if cached is None or not _same(cached[0], agent.tools):
+
+    def resolve() -> tuple[BaseTool | BaseToolset, ...]:
         entries, problems = resolve_tools(agent)
         if problems:
             raise problems[0]
-        # Kept on the agent, as functools.cached_property does, so that it goes when the agent goes.
-        cached = agent.__dict__[_CACHE] = (tuple(agent.tools), tuple(entries))
-    found: tuple[BaseTool | BaseToolset, ...] = cached[1]
-    return found
+        return tuple(entries)
 
-
-def _same(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    return len(before) == len(now) and all(map(operator.is_, before, now))
+    # By identity, since tools may define equality. The entries keep the items alive, so their ids stay unique.
+    return memoize(agent, _CACHE, [id(item) for item in agent.tools], resolve)
 
 
 def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
@@ -90,8 +85,7 @@ def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[A
         except InvalidTool as error:
             problems.append(error)
             continue
-        problem = None if isinstance(tool, RequestInputTool) else name_problem(tool.name)
-        if problem is not None:
+        if not isinstance(tool, RequestInputTool) and (problem := name_problem(tool.name)):
             problems.append(InvalidTool(tool.name, problem))
         if tool.name in names:
             problems.append(ToolNameTaken(agent.name, tool.name))
@@ -104,8 +98,7 @@ def _tool(item: object) -> BaseTool:
     if isinstance(item, BaseTool):
         kind = type(item).__name__
         if not hasattr(item, "name"):
-            text = "its `__init__` has to begin with `super().__init__(name=..., description=...)`."
-            raise InvalidTool(kind, text)
+            raise InvalidTool(kind, "its `__init__` has to begin with `super().__init__(name=..., description=...)`.")
         if not isinstance(item.name, str):
             raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use text.")
         return item
@@ -114,8 +107,7 @@ def _tool(item: object) -> BaseTool:
     if isinstance(item, type):
         raise InvalidTool(item.__name__, "a class was put into `tools`; put a function there that makes and uses one.")
     if not callable(item):
-        shown = reprlib.repr(item)
-        raise InvalidTool(shown, f"{a(item)} was put into `tools`; put functions and BaseTools there.")
+        raise InvalidTool(reprlib.repr(item), f"{a(item)} was put into `tools`; put functions and BaseTools there.")
     return FunctionTool(item)
 
 
@@ -177,7 +169,7 @@ async def toolbox(
         ToolNameTaken: Two tools that are declared without a toolset have the same name.
     """
     tools: dict[str, BaseTool] = {}
-    failures: list[str] = [] if failed is None else failed
+    failures = [] if failed is None else failed
     entries = entries_of(agent) if wanted is None else _candidates(entries_of(agent), wanted)
     for entry in entries:
         for tool in [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), failures, limit):
@@ -218,11 +210,10 @@ async def _given(
         return []
     usable = []
     for tool in tools:
-        problem = _problem(tool, agent)
-        if problem is None:
-            usable.append(tool)
-        else:
+        if problem := _problem(tool, agent):
             log.warning("tool.left_out", agent=agent.name, toolset=kind, tool=tool.name, problem=problem)
+        else:
+            usable.append(tool)
     return usable
 
 
@@ -231,8 +222,7 @@ def _problem(tool: BaseTool, agent: LlmAgent) -> str | None:
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
         # Its agent would run as a child workflow, and workers only know agents that they find without a toolset.
         return "an agent cannot come from a toolset; put the AgentTool into the agent's `tools`."
-    problem = name_problem(tool.name)
-    if problem is not None:
+    if problem := name_problem(tool.name):
         return problem
     try:
         declare(tool)

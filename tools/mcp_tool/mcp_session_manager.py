@@ -72,22 +72,13 @@ class StreamableHTTPConnectionParams(SseConnectionParams):
     """Whether the server is told when the session ends."""
 
 
-ConnectionParams: TypeAlias = (
-    StdioServerParameters | StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
-)
-
-
-def timeout_of(parameters: ConnectionParams) -> float:
-    """Return how many seconds connecting may take."""
-    return DEFAULT_TIMEOUT_S if isinstance(parameters, StdioServerParameters) else parameters.timeout
+ConnectionParams: TypeAlias = StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
 
 
 def place_of(parameters: ConnectionParams) -> str:
     """Return how a server is told from others: its program, or its host. Paths and arguments may hold credentials."""
     if isinstance(parameters, StdioConnectionParams):
-        parameters = parameters.server_params
-    if isinstance(parameters, StdioServerParameters):
-        return repr(parameters.command)
+        return repr(parameters.server_params.command)
     return f"at {urlsplit(parameters.url).netloc.rpartition('@')[2]}"
 
 
@@ -95,11 +86,9 @@ def parameter_problems(parameters: object) -> Iterator[str]:
     """Yield why a server cannot be reached, one sentence each, as far as can be said without trying."""
     if isinstance(parameters, StdioConnectionParams):
         yield from _timeout_problems(timeout=parameters.timeout)
-        parameters = parameters.server_params
-    if isinstance(parameters, StdioServerParameters):
-        if not _found(parameters):
+        if not _found(parameters.server_params):
             yield (
-                f"there is no program {parameters.command!r} that could be its server; "
+                f"there is no program {parameters.server_params.command!r} that could be its server; "
                 "install it on the worker's machine, or give its path as `command`."
             )
     elif isinstance(parameters, SseConnectionParams):
@@ -160,9 +149,8 @@ async def connected(
     parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO
 ) -> AsyncGenerator[tuple[Any, Any], None]:
     """Yield the streams of a connection, in the form that `mcp.Client` takes."""
-    if isinstance(parameters, StdioServerParameters | StdioConnectionParams):
-        program = parameters if isinstance(parameters, StdioServerParameters) else parameters.server_params
-        async with stdio_client(program, errlog) as (read, write):
+    if isinstance(parameters, StdioConnectionParams):
+        async with stdio_client(parameters.server_params, errlog) as (read, write):
             yield read, _Noting(write)
         return
     given = {**(parameters.headers or {}), **headers}
@@ -282,9 +270,9 @@ class McpSession:
         """
         try:
             # Shielded: others may wait for the same session.
-            return await asyncio.wait_for(asyncio.shield(self._opened), timeout_of(self._parameters))
+            return await asyncio.wait_for(asyncio.shield(self._opened), self._parameters.timeout)
         except TimeoutError:
-            reason = f"it did not answer within {timeout_of(self._parameters):g} s"
+            reason = f"it did not answer within {self._parameters.timeout:g} s"
         except Exception as error:  # noqa: BLE001  # transports raise anything
             reason = _reason(error)
         self.abandon()

@@ -2,14 +2,12 @@
 
 import asyncio
 import functools
-import inspect
 import sys
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TextIO, TypeVar
 
 import structlog
+from cachetools import TTLCache
 from mcp import Client, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
@@ -20,9 +18,9 @@ from waystation.tools import (
     BaseTool,
     BaseToolset,
     ToolPredicate,
-    authentication_problem,
+    authentication_problems,
     authorized,
-    invoke,
+    provided_headers,
 )
 from waystation.tools.mcp_tool.mcp_session_manager import (
     ConnectionParams,
@@ -32,7 +30,6 @@ from waystation.tools.mcp_tool.mcp_session_manager import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
     parameter_problems,
-    timeout_of,
 )
 from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
 
@@ -61,12 +58,36 @@ class McpToolset(BaseToolset):
     Sessions are kept by this process, shared by all its calls and closed with its worker; a call in another process
     has a session there. A broken session is replaced, but a tool call that may have reached the server is repeated
     only when the server says that this does no harm.
+
+    Args:
+        connection_params: How the server is reached.
+        tool_filter: Names, without prefix, of the tools to offer, or a function that decides.
+        tool_name_prefix: What the names of all tools begin with; an underscore follows it.
+        tool_list_cache_ttl_seconds: How long all invocations share one listing. By default each has its own.
+        errlog: Where a server that is a program writes its errors; standard error unless given.
+        auth_scheme: How the server wants to be authenticated.
+        auth_credential: What it is given; only what goes into a header.
+        credential_key: Under which name a user's credential is kept.
+        require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
+            those of the arguments that it takes.
+        header_provider: Returns headers for the context, sync or async. Each set has a session of its own.
+        progress_callback: Is told of progress: an async function of progress, total and message, or a function of
+            the tool's name and `callback_context` that returns one.
+        sampling_callback: Answers the server's own questions to a model.
+        sampling_capabilities: What that callback can do.
+        elicitation_callback: Answers the server's questions to the user.
+        effect: What a repetition of a call does, for all tools or by name; by default as the server says, and
+            `once` when it says nothing.
+
+    Raises:
+        ValueError: There are no connection parameters, or a listing is kept for no time.
+        InvalidTool: The credential does not go into a header.
     """
 
     def __init__(
         self,
         *,
-        connection_params: ConnectionParams | None,
+        connection_params: ConnectionParams | StdioServerParameters | None,
         tool_filter: ToolPredicate | Collection[str] | None = None,
         tool_name_prefix: str | None = None,
         tool_list_cache_ttl_seconds: float | None = None,
@@ -82,37 +103,13 @@ class McpToolset(BaseToolset):
         elicitation_callback: Callable[..., Any] | None = None,
         effect: Effect | Mapping[str, Effect] | None = None,
     ) -> None:
-        """Name the server; nothing is connected before a tool is asked for.
-
-        Args:
-            connection_params: How the server is reached.
-            tool_filter: Names, without prefix, of the tools to offer, or a function that decides.
-            tool_name_prefix: What the names of all tools begin with; an underscore follows it.
-            tool_list_cache_ttl_seconds: How long all invocations share one listing. By default each has its own.
-            errlog: Where a server that is a program writes its errors; standard error unless given.
-            auth_scheme: How the server wants to be authenticated.
-            auth_credential: What it is given; only what goes into a header.
-            credential_key: Under which name a user's credential is kept.
-            require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
-                those of the arguments that it takes.
-            header_provider: Returns headers for the context, sync or async. Each set has a session of its own.
-            progress_callback: Is told of progress: an async function of progress, total and message, or a function of
-                the tool's name and `callback_context` that returns one.
-            sampling_callback: Answers the server's own questions to a model.
-            sampling_capabilities: What that callback can do.
-            elicitation_callback: Answers the server's questions to the user.
-            effect: What a repetition of a call does, for all tools or by name; by default as the server says, and
-                `once` when it says nothing.
-
-        Raises:
-            ValueError: There are no connection parameters, or a listing is kept for no time.
-            InvalidTool: The credential does not go into a header.
-        """
         super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
         if connection_params is None:
             raise ValueError("Missing connection params in McpToolset.")
         if tool_list_cache_ttl_seconds is not None and tool_list_cache_ttl_seconds <= 0:
             raise ValueError(f"tool_list_cache_ttl_seconds must be positive, got {tool_list_cache_ttl_seconds}.")
+        if isinstance(connection_params, StdioServerParameters):
+            connection_params = StdioConnectionParams(server_params=connection_params)
         self.connection_params = connection_params
         self.auth_scheme, self.auth_credential, self.credential_key = auth_scheme, auth_credential, credential_key
         self.require_confirmation = require_confirmation
@@ -128,7 +125,7 @@ class McpToolset(BaseToolset):
         }
         self._sessions = McpSessions(connection_params, errlog=errlog or sys.stderr, callbacks=callbacks)
         self._left_out = set[str]()
-        self._listings: OrderedDict[object, tuple[float, list[Tool]]] = OrderedDict()
+        self._listings: TTLCache[object, list[Tool]] = TTLCache(MAX_LISTINGS, tool_list_cache_ttl_seconds or LISTING_S)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return the server's tools in the order of their names; those whose names are reserved are left out.
@@ -188,21 +185,22 @@ class McpToolset(BaseToolset):
 
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings, one sentence each; nothing is started or connected for that."""
-        problems = [*super().setting_problems(), *parameter_problems(self.connection_params)]
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
         wrong = [effect for effect in effects if effect not in (None, "read", "repeatable", "once")]
-        problems += [f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong]
-        problem = authentication_problem(self.auth_scheme, self.auth_credential, self.credential_key)
-        return [*problems, problem] if problem else problems
+        return [
+            *super().setting_problems(),
+            *parameter_problems(self.connection_params),
+            *(f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong),
+            *authentication_problems(self.auth_scheme, self.auth_credential, self.credential_key),
+        ]
 
     async def _listed(self, context: ReadonlyContext | None) -> list[Tool]:
         headers = await self._headers(context) or {}
         owner = None if self._listing_ttl else context.invocation_id if context else None
         key = (owner, *sorted(headers.items()))
-        now = time.monotonic()
-        found = self._listings.get(key)
-        if found is not None and found[0] > now:
-            return found[1]
+        listing = self._listings.get(key)
+        if listing is not None:
+            return listing
 
         async def request(client: Client) -> list[Tool]:
             tools: list[Tool] = []
@@ -217,10 +215,7 @@ class McpToolset(BaseToolset):
 
         tools = await self._read(request, context)
         if self._listing_ttl or owner:
-            self._listings[key] = (now + (self._listing_ttl or LISTING_S), tools)
-            self._listings.move_to_end(key)
-            while len(self._listings) > MAX_LISTINGS:
-                self._listings.popitem(last=False)
+            self._listings[key] = tools
         return tools
 
     async def _resources(self, context: ReadonlyContext | None) -> list[Resource]:
@@ -229,7 +224,7 @@ class McpToolset(BaseToolset):
     async def _read(self, request: Callable[[Client], Awaitable[Result]], context: ReadonlyContext | None) -> Result:
         """Make a request that changes nothing, within the connection's time."""
         headers = await self._headers(context) or {}
-        limit = timeout_of(self.connection_params)
+        limit = self.connection_params.timeout
         try:
             # Twice: for the connection, and for the request.
             return await asyncio.wait_for(self._sessions.call(request, headers, repeatable=True), 2 * limit)
@@ -243,10 +238,7 @@ class McpToolset(BaseToolset):
         """
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
-            bound = inspect.signature(self.header_provider).bind(context)
-            headers.update(await invoke(self.header_provider, bound) or {})
-        if self.auth_scheme is None:
-            return headers
+            headers.update(await provided_headers(self.header_provider, context))
         name = type(self).__name__
         found = await authorized(name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask)
         if found is None:

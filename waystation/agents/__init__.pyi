@@ -2,6 +2,7 @@
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.base_agent import Callbacks as Callbacks
+from waystation.agents.base_agent import lineage as lineage
 from waystation.agents.base_agent import listed as listed
 from waystation.agents.context_cache_config import ContextCacheConfig as ContextCacheConfig
 from waystation.agents.llm_agent import CALLBACKS as CALLBACKS

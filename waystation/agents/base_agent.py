@@ -7,7 +7,7 @@ the next model call, also in invocations that are already waiting.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -85,10 +85,7 @@ class BaseAgent(BaseModel):
     @property
     def root_agent(self) -> BaseAgent:
         """The agent at the top of the tree that this one belongs to."""
-        agent = self
-        while agent.parent_agent is not None:
-            agent = agent.parent_agent
-        return agent
+        return list(lineage(self))[-1]
 
     def find_agent(self, name: str) -> BaseAgent | None:
         """Return the agent of that name among this one and those below it."""
@@ -120,6 +117,14 @@ class BaseAgent(BaseModel):
             agent.parent_agent = copy
         copy.parent_agent = None
         return copy
+
+
+def lineage(agent: BaseAgent) -> Iterator[BaseAgent]:
+    """Yield an agent and the agents above it, up to the root."""
+    above: BaseAgent | None = agent
+    while above is not None:
+        yield above
+        above = above.parent_agent
 
 
 def listed(callbacks: Callbacks) -> list[Callable[..., Any]]:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from waystation.agents import ApprovalRule, BaseAgent, Callbacks
+from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import a
 from waystation.models import BaseLlm
@@ -95,14 +95,8 @@ class LlmAgent(BaseAgent):
     @property
     def canonical_model(self) -> str | BaseLlm:
         """The model of this agent, or else of the nearest agent above it that names one."""
-        if self.model:
-            return self.model
-        above = self.parent_agent
-        while above is not None:
-            if isinstance(above, LlmAgent):
-                return above.canonical_model
-            above = above.parent_agent
-        return self.DEFAULT_MODEL
+        models = (agent.model for agent in lineage(self) if isinstance(agent, LlmAgent) and agent.model)
+        return next(models, self.DEFAULT_MODEL)
 
     @model_validator(mode="before")
     @classmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, lineage
 from waystation.core import AgentKind, AgentShape
 from waystation.plugins import BasePlugin, overrides
 
@@ -47,12 +47,7 @@ def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
 
 def keeps_turn(agent: BaseAgent) -> bool:
     """Whether the user's next message may go to an agent that replied. Source: adk-semantics 9.1."""
-    above: BaseAgent | None = agent
-    while above is not None:
-        if not isinstance(above, LlmAgent) or above.disallow_transfer_to_parent:
-            return False
-        above = above.parent_agent
-    return True
+    return all(isinstance(above, LlmAgent) and not above.disallow_transfer_to_parent for above in lineage(agent))
 
 
 def shape_of(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentShape:

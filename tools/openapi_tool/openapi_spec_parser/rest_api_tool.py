@@ -13,30 +13,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+import httpx2
 import structlog
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools import (
-    NO_AUTHORIZATION,
-    Authorization,
-    BaseTool,
-    Signature,
-    ToolContext,
-    authorized,
-    declaration,
-    invoke,
-    name_of,
-    settled,
-)
+from waystation.tools import Authorization, BaseTool, ToolContext, authorized, declaration, provided_headers, settled
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_absolute
-
-if TYPE_CHECKING:
-    import httpx2
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +76,7 @@ class Settings:
     private: bool = False
     verify: bool | str | ssl.SSLContext = True
     header_provider: Callable[[ReadonlyContext], Any] | None = None
-    client_factory: "Callable[[], httpx2.AsyncClient] | None" = None
+    client_factory: Callable[[], httpx2.AsyncClient] | None = None
     require_confirmation: bool | Callable[..., Any] = False
     idempotency_header: str | None = None
     effect: Effect | Mapping[str, Effect] | None = None
@@ -149,11 +136,9 @@ class RestApiTool(BaseTool):
         Raises:
             httpx2.TransportError: The service was not reached, or broke off.
         """
-        authorization: Authorization | None = NO_AUTHORIZATION
-        if self.auth_scheme is not None:
-            authorization = await authorized(
-                self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
-            )
+        authorization = await authorized(
+            self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
+        )
         if authorization is None:
             return PENDING
         try:
@@ -168,8 +153,6 @@ class RestApiTool(BaseTool):
             )
         except (ArgumentRefused, DestinationRefused) as error:
             return self._error(str(error))
-        import httpx2
-
         calling = _CALLING.set(True)
         try:
             return await self._answer(request, address)
@@ -182,9 +165,7 @@ class RestApiTool(BaseTool):
         """Return the headers that do not come from arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
         if self._settings.header_provider is not None:
-            provider = self._settings.header_provider
-            found = await invoke(provider, Signature(provider, name_of(provider)).python.bind(context))
-            headers.update(found or {})
+            headers.update(await provided_headers(self._settings.header_provider, context))
         if self._settings.idempotency_header and self.effect != "read":
             headers[self._settings.idempotency_header] = context.idempotency_key
         for name, value in headers.items():
@@ -193,8 +174,6 @@ class RestApiTool(BaseTool):
         return headers
 
     async def _answer(self, request: Request, address: str | None) -> Any:
-        import httpx2
-
         url = httpx2.URL(request.url)
         headers = dict(request.headers)
         extensions: dict[str, Any] = {}
@@ -228,9 +207,7 @@ class RestApiTool(BaseTool):
         except (ValueError, RecursionError):
             return {"text": text}
 
-    def _client(self) -> "httpx2.AsyncClient":
-        import httpx2
-
+    def _client(self) -> httpx2.AsyncClient:
         if self._settings.client_factory is not None:
             return self._settings.client_factory()
         timeout = httpx2.Timeout(READ_S, connect=CONNECT_S, pool=CONNECT_S)
@@ -245,7 +222,7 @@ class RestApiTool(BaseTool):
         }
 
 
-async def _read(response: "httpx2.Response") -> bytes | None:
+async def _read(response: httpx2.Response) -> bytes | None:
     """Return a response's body; None when it is too large."""
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):

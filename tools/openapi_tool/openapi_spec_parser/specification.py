@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from openapi_pydantic.v3 import v3_0, v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
@@ -160,20 +161,12 @@ def check(document: JsonObject) -> None:
             "OpenAPIToolset",
             f"the specification is of version {version or 'unknown'!r}; give one of OpenAPI 3.0 or 3.1.",
         )
-    try:
-        from openapi_pydantic.v3.v3_0 import OpenAPI as OpenAPI30
-        from openapi_pydantic.v3.v3_1 import OpenAPI as OpenAPI31
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"OpenAPIToolset needs the package `{(error.name or '').partition('.')[0]}`; install `waystation[openapi]`."
-        ) from error
-
     old = version.startswith("3.0")
     # Left out by many, and nothing is read from them.
     filled = {"info": {"title": "", "version": ""}, "paths": {}, **document, "openapi": "3.0.3" if old else "3.1.0"}
     filled["paths"] = {path: _with_responses(item) for path, item in (filled["paths"] or {}).items()}
     try:
-        (OpenAPI30 if old else OpenAPI31).model_validate(filled)
+        (v3_0 if old else v3_1).OpenAPI.model_validate(filled)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"]))
