@@ -4,7 +4,6 @@ from waystation.tools.agent_tool import AgentTool
 from waystation.tools.approval import judged as judged
 from waystation.tools.approval import parameters_digest as parameters_digest
 from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
-from waystation.tools.authorization import PENDING as PENDING
 from waystation.tools.authorization import Authorization as Authorization
 from waystation.tools.authorization import ToolCredential as ToolCredential
 from waystation.tools.authorization import authentication_problems as authentication_problems
@@ -21,7 +20,6 @@ from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTo
 from waystation.tools.crewai_tool import CrewaiTool
 from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool, enterprise_web_search
 from waystation.tools.exit_loop_tool import exit_loop
-from waystation.tools.framework_tool import FrameworkTool as FrameworkTool
 from waystation.tools.function_tool import ArgumentsRefused as ArgumentsRefused
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.functions import Signature as Signature
@@ -30,19 +28,22 @@ from waystation.tools.functions import call_predicate as call_predicate
 from waystation.tools.functions import doc_of as doc_of
 from waystation.tools.functions import invoke as invoke
 from waystation.tools.functions import name_of as name_of
+from waystation.tools.functions import validation_mistakes as validation_mistakes
 from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
 from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool, google_maps_grounding
 from waystation.tools.google_search_tool import GoogleSearchTool, google_search
+from waystation.tools.json_schema import flattened as flattened
+from waystation.tools.json_schema import on_vertex as on_vertex
 from waystation.tools.langchain_tool import LangchainTool
 from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
 from waystation.tools.load_memory_tool import load_memory_tool as load_memory
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.mcp_tool import MCPToolset as MCPToolset
-from waystation.tools.mcp_tool import McpToolset as McpToolset
+from waystation.tools.mcp_tool.mcp_toolset import MCPToolset as MCPToolset
+from waystation.tools.mcp_tool.mcp_toolset import McpToolset as McpToolset
 from waystation.tools.native_tool import NativeTool as NativeTool
 from waystation.tools.native_tool import refuse_bypass as refuse_bypass
-from waystation.tools.openapi_tool import OpenAPIToolset as OpenAPIToolset
-from waystation.tools.openapi_tool import RestApiTool as RestApiTool
+from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset as OpenAPIToolset
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool as RestApiTool
 from waystation.tools.output_schema import SetModelResponseTool as SetModelResponseTool
 from waystation.tools.places import place_of as place_of
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
@@ -61,8 +62,6 @@ from waystation.tools.toolbox import entries_of as entries_of
 from waystation.tools.toolbox import resolve_tools as resolve_tools
 from waystation.tools.transfer import TransferToAgentTool as TransferToAgentTool
 from waystation.tools.url_context_tool import UrlContextTool, url_context
-from waystation.tools.vertex import flattened as flattened
-from waystation.tools.vertex import on_vertex as on_vertex
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
 
 __all__ = [

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.memoize import memoize
 from waystation.core import InvalidTool, JsonObject, plain
-from waystation.tools import ArgumentsRefused, BaseTool, ToolContext, declaration, on_vertex
+from waystation.tools import ArgumentsRefused, BaseTool, ToolContext, declaration, on_vertex, validation_mistakes
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -87,10 +87,9 @@ class AgentTool(BaseTool):
             try:
                 return self.input_schema.model_validate(args).model_dump_json(exclude_none=True)
             except ValidationError as error:
-                problems = error.errors(include_url=False, include_input=False, include_context=False)[:10]
                 wrong = [
-                    f"Parameter '{'.'.join(map(str, p['loc'])) or 'arguments'}': validation error: {p['msg']}"
-                    for p in problems
+                    f"Parameter '{path or 'arguments'}': validation error: {reason}"
+                    for path, reason in validation_mistakes(error)[:10]
                 ]
                 raise ValueError(ArgumentsRefused.wrong(self.name, wrong)["error"]) from None
         request = args.get("request")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from waystation import auth
 from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, JsonObject, a
-from waystation.tools import ToolContext, invoke
+from waystation.tools import ToolContext, invoke, validation_mistakes
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +34,9 @@ class ToolCredential:
         self._response = response or PENDING
         self._manager: auth.CredentialManager | None = None
         if auth_config is None:
-            problem = "no auth_config is given; it runs without credential"
-            log.warning("authentication.missing", tool=tool, problem=problem)
+            log.warning(
+                "authentication.missing", tool=tool, problem="no auth_config is given; it runs without credential"
+            )
             return
         if not isinstance(auth_config, auth.AuthConfig):
             raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; give an AuthConfig.")
@@ -116,10 +117,8 @@ def _managed(
         config = auth.AuthConfig.model_validate(settings)
         return auth.CredentialManager(config), config
     except ValidationError as error:
-        # Not the whole report, which may quote the credential.
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidTool(tool, f"its authentication is wrong at `{where}`: {first['msg']}.") from None
+        path, reason = validation_mistakes(error)[0]
+        raise InvalidTool(tool, f"its authentication is wrong at `{path}`: {reason}.") from None
     except ValueError as error:
         raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 

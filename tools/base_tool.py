@@ -29,8 +29,8 @@ from waystation.core import (
     plain,
     usual_hint,
 )
-from waystation.tools import ToolContext, call_predicate, on_vertex, place_of
-from waystation.tools.json_schema import json_schema, mistakes, schema_problem
+from waystation.tools import ToolContext, call_predicate, place_of
+from waystation.tools.json_schema import json_schema, mistakes, on_vertex, schema_problem
 
 log = structlog.get_logger(__name__)
 

@@ -76,8 +76,10 @@ class BaseToolset(abc.ABC):
             raise InvalidTool(type(self).__name__, f"`get_tools` returned {a(listed)}; return a list of tools.")
         for tool in listed:
             if not callable(tool) and not isinstance(tool, BaseTool):
-                text = f"`get_tools` returned a list with {a(tool)} in it; return BaseTools and functions."
-                raise InvalidTool(type(self).__name__, text)
+                raise InvalidTool(
+                    type(self).__name__,
+                    f"`get_tools` returned a list with {a(tool)} in it; return BaseTools and functions.",
+                )
         tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
         if self.tool_name_prefix:
             tools = [_renamed(tool, f"{self.tool_name_prefix}_{tool.name}") for tool in tools]
@@ -104,11 +106,9 @@ class BaseToolset(abc.ABC):
         problems = []
         if not isinstance(self.tool_name_prefix, str | None):
             problems.append(f"`tool_name_prefix` is {self.tool_name_prefix!r}; use a string.")
-        filtered = self.tool_filter
-        if isinstance(filtered, str) or not (
-            filtered is None or callable(filtered) or isinstance(filtered, Collection)
-        ):
-            problems.append(f"`tool_filter` is {filtered!r}; use a list of names, or a function that decides.")
+        names = isinstance(self.tool_filter, Collection) and not isinstance(self.tool_filter, str)
+        if not (self.tool_filter is None or callable(self.tool_filter) or names):
+            problems.append(f"`tool_filter` is {self.tool_filter!r}; use a list of names, or a function that decides.")
         return problems
 
     def _is_tool_selected(self, tool: BaseTool, readonly_context: ReadonlyContext | None) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from waystation.tools import FrameworkTool
+from waystation.tools.framework_tool import FrameworkTool
 
 
 class CrewaiTool(FrameworkTool):
@@ -22,9 +22,9 @@ class CrewaiTool(FrameworkTool):
         if isinstance(tool, type):
             raise ValueError(f"{tool.__name__} is a class; wrap an object of it: CrewaiTool({tool.__name__}(…), …).")
         if not all(hasattr(tool, each) for each in ("run", "name", "description", "args_schema")):
-            kind = type(tool).__name__
             raise ValueError(
-                f"CrewaiTool is given {kind!r}, which is no tool of CrewAI; wrap a `crewai.tools.BaseTool`."
+                f"CrewaiTool is given {type(tool).__name__!r}, which is no tool of CrewAI; wrap a "
+                "`crewai.tools.BaseTool`."
             )
         super().__init__(
             tool.run,

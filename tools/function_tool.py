@@ -130,17 +130,16 @@ class FunctionTool(BaseTool):
         Raises:
             ValueError: They do not fit; the text says which and why.
         """
-        known = self.signature.annotations
+        known, missing = self.signature.annotations, self.signature.missing(args)
         unknown = [name for name in args if name not in known and (name not in shown or shown[name] != args[name])]
         wrong = [f"it has no parameter {name!r}" for name in unknown]
-        wrong += [f"parameter {name!r} is missing" for name in self.signature.missing(args)]
+        wrong += [f"parameter {name!r} is missing" for name in missing]
         try:
             taken = self.signature.canonical(args)
         except ValidationError as error:
-            missing = self.signature.missing(args)
-            texts = argument_mistakes(error, self.signature.annotations)
-            wrong += [text for text in texts if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
             taken = args
+            texts = argument_mistakes(error, known)
+            wrong += [text for text in texts if not any(text.startswith(f"Parameter {n!r}") for n in missing)]
         if wrong:
             raise ValueError("; ".join(wrong))
         return taken

@@ -286,6 +286,12 @@ class Signature:
         return self.bound(taken, context)
 
 
+def validation_mistakes(error: ValidationError) -> list[tuple[str, str]]:
+    """Return the path of each invalid value, joined with dots, and the reason. Values may be secret; none is quoted."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    return [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in problems]
+
+
 def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
     """Return, one line for each parameter at fault, what is wrong with its argument."""
     mistakes: dict[str, list[str]] = {}

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.core import JsonObject
-from waystation.tools import ArgumentsRefused, FrameworkTool, FunctionTool, ToolContext, invoke
+from waystation.tools import ArgumentsRefused, FunctionTool, ToolContext, invoke
+from waystation.tools.framework_tool import FrameworkTool
 
 
 class LangchainTool(FunctionTool):

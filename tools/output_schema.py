@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from waystation.core import JsonObject, plain
-from waystation.tools import BaseTool, Signature, ToolContext, declaration, settled
+from waystation.tools import BaseTool, Signature, ToolContext, declaration, settled, validation_mistakes
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
@@ -41,8 +41,7 @@ def parsed(schema: Any, text: str) -> Any:
 
 def explained(error: ValidationError) -> str:
     """Return what is wrong, one clause for each mistake, without the values."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)[:10]
-    return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems)
+    return "; ".join(f"{path or 'value'}: {reason}" for path, reason in validation_mistakes(error)[:10])
 
 
 class SetModelResponseTool(BaseTool):
@@ -60,11 +59,9 @@ class SetModelResponseTool(BaseTool):
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Return the answer as plain JSON, or what is wrong with it, which the model then mends."""
-        given = args
-        if _item_of(self.output_schema):
-            given = args.get("items", [])
-        elif not _checks(self.output_schema):
+        if not _checks(self.output_schema):
             return args.get("response")
+        given = args.get("items", []) if _item_of(self.output_schema) else args
         try:
             return _dumped(TypeAdapter(self.output_schema).validate_python(given))
         except ValidationError as error:

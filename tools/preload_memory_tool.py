@@ -50,9 +50,8 @@ class PreloadMemoryTool(BaseTool):
             return
         lines = [line for memory in found.memories for line in _lines_of(memory)]
         if lines:
-            text = _PRELOADED.format(memories="\n".join(lines))
-            told = Content(role="user", parts=[Part.from_text(text=text)])
-            llm_request.contents.insert(_turn_of(llm_request.contents), told)
+            part = Part.from_text(text=_PRELOADED.format(memories="\n".join(lines)))
+            llm_request.contents.insert(_turn_of(llm_request.contents), Content(role="user", parts=[part]))
 
 
 def _lines_of(memory: MemoryEntry) -> list[str]:

@@ -34,8 +34,7 @@ class Session:
     @cached_property
     def state(self) -> JsonObject:
         """The state as it was when this was first read."""
-        given = self._given_state
-        return {} if given is None else {key: copy_json(given[key]) for key in given}
+        return {key: copy_json(value) for key, value in (self._given_state or {}).items()}
 
     @cached_property
     def events(self) -> Sequence[Event]:

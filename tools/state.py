@@ -144,15 +144,17 @@ class State(MutableMapping[str, Any]):
 
     def _plain(self, key: str, value: Any) -> Any:
         if not isinstance(key, str):
-            kind = f"under a key of type {type(key).__qualname__}"
-            raise StateRefused(repr(key), self._tool, repr(key), kind, "use text as keys")
+            raise StateRefused(
+                repr(key), self._tool, repr(key), f"under a key of type {type(key).__qualname__}", "use text as keys"
+            )
         try:
             return plain({key: value})[key]
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
         except Exception as error:  # a value may raise anything when it is looked at
-            found = f"{a(value)} that cannot be read ({type(error).__name__})"
-            raise StateRefused(key, self._tool, key, found) from error
+            raise StateRefused(
+                key, self._tool, key, f"{a(value)} that cannot be read ({type(error).__name__})"
+            ) from error
 
     def __repr__(self) -> str:
         with self._lock:

@@ -431,8 +431,8 @@ class _CredentialContext(_ActionContext):
         _require_config("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
-        store = self._store("get_auth_response")
-        return self.note_credential(auth.load_refreshed(store, auth_config, auth.Bucket.of(self, auth_config.key)))
+        bucket = auth.Bucket.of(self, auth_config.key)
+        return self.note_credential(auth.load_refreshed(self._store("get_auth_response"), auth_config, bucket))
 
     @property
     def auth_response(self) -> AuthCredential | None:

@@ -1,16 +1,15 @@
-from waystation.agents import (
-    Agent,
-    ApprovalRule,
-    BaseAgent,
-    LlmAgent,
-    LoopAgent,
-    ParallelAgent,
-    RunConfig,
-    SequentialAgent,
-)
+from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents.base_agent import BaseAgent
 from waystation.agents.context_cache_config import ContextCacheConfig
+from waystation.agents.llm_agent import Agent, LlmAgent
+from waystation.agents.loop_agent import LoopAgent
+from waystation.agents.parallel_agent import ParallelAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer, ResumabilityConfig
+from waystation.agents.run_config import RunConfig
+from waystation.agents.sequential_agent import SequentialAgent
+from waystation.apps.app import App, EventsCompactionConfig, ResumabilityConfig
+from waystation.apps.base_events_summarizer import BaseEventsSummarizer
+from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.invocation_handle import stream_file
 from waystation.code_executors import BuiltInCodeExecutor
@@ -49,7 +48,8 @@ from waystation.core import (
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
-from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
+from waystation.plugins.base_plugin import BasePlugin
+from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset

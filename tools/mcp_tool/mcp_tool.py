@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject
-from waystation.tools import PENDING, BaseTool, ToolContext, declaration, settled
+from waystation.tools import BaseTool, ToolContext, declaration, settled
+from waystation.tools.authorization import PENDING
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]

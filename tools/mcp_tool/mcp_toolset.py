@@ -186,11 +186,14 @@ class McpToolset(BaseToolset):
     def setting_problems(self) -> list[str]:
         """Return what is wrong with the settings, one sentence each; nothing is started or connected for that."""
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
-        wrong = [effect for effect in effects if effect not in (None, "read", "repeatable", "once")]
         return [
             *super().setting_problems(),
             *parameter_problems(self.connection_params),
-            *(f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'." for effect in wrong),
+            *(
+                f"`effect` is {effect!r}; use 'read', 'repeatable' or 'once'."
+                for effect in effects
+                if effect not in (None, "read", "repeatable", "once")
+            ),
             *authentication_problems(self.auth_scheme, self.auth_credential, self.credential_key),
         ]
 

@@ -34,8 +34,7 @@ class VertexAiRagRetrieval(NativeTool):
             "similarityTopK": similarity_top_k,
             "vectorDistanceThreshold": vector_distance_threshold,
         }
-        found = {key: value for key, value in store.items() if value is not None}
-        self.tool = {"retrieval": {"vertexRagStore": found}}
+        self.tool = {"retrieval": {"vertexRagStore": {key: item for key, item in store.items() if item is not None}}}
 
 
 def _rag_resource(resource: Any) -> JsonObject:

@@ -214,8 +214,9 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
             seen.add(package.resolve())
             try:
                 root = _load(package)
-                mistakes_found = authoring_problems(root.agent, root.approval_rules)
-                problems.extend(Problem(root.place, error) for error in mistakes_found)
+                problems += [
+                    Problem(root.place, error) for error in authoring_problems(root.agent, root.approval_rules)
+                ]
                 registry.add(root)
             except AuthoringError as error:
                 problems.append(Problem(str(package), error))
@@ -262,8 +263,7 @@ def _import(package: Path) -> list[ModuleType]:
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
         place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else place_of(error)
-        text = f"importing it failed at {place}: {_what(error)}{hint}"
-        raise InvalidAgent(package.name, text) from error
+        raise InvalidAgent(package.name, f"importing it failed at {place}: {_what(error)}{hint}") from error
     for module in modules:
         _check_place(package, module)
     return modules
@@ -278,8 +278,9 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
     places = [Path(file).parent] if file else [Path(place) for place in getattr(module, "__path__", ())]
     if package not in [place.resolve() for place in places]:
         place = places[0] if places else "Python itself"
-        text = f"another package named {package.name!r} was imported from {place}; rename one."
-        raise InvalidAgent(package.name, text)
+        raise InvalidAgent(
+            package.name, f"another package named {package.name!r} was imported from {place}; rename one."
+        )
 
 
 def _what(error: BaseException) -> str:
@@ -318,8 +319,9 @@ def _tool_problems(tool: BaseTool) -> list[AuthoringError]:
     problems: list[AuthoringError] = [InvalidTool(tool.name, problem) for problem in tool.setting_problems()]
     if callable(tool.require_confirmation) and (unknown := _unknown_parameters(tool.require_confirmation, tool)):
         names = ", ".join(map(repr, unknown))
-        text = f"`require_confirmation` takes {names}, which is not a parameter of the tool."
-        problems.append(InvalidTool(tool.name, text))
+        problems.append(
+            InvalidTool(tool.name, f"`require_confirmation` takes {names}, which is not a parameter of the tool.")
+        )
     try:
         declare(tool)
     except AuthoringError as error:
@@ -409,8 +411,7 @@ def _rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | B
     """Return what is wrong with rules, given the tools and toolsets to which they apply."""
     # What toolsets give is known only when they are asked.
     whole = not any(isinstance(entry, BaseToolset) for entry in entries)
-    found = (entry for entry in entries if not isinstance(entry, AgentTool | NativeTool))
-    tools = [entry for entry in found if isinstance(entry, BaseTool)]
+    tools = [tool for tool in entries if isinstance(tool, BaseTool) and not isinstance(tool, AgentTool | NativeTool)]
     return [
         f"approval rule {number} {problem}"
         for number, rule in enumerate(rules, 1)

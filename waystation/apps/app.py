@@ -85,7 +85,6 @@ class App(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"Plugin with name '{name}' already registered.")
-        for plugin in plugins:
-            if mistakes := misdeclared(plugin):
-                raise ValueError(" ".join(mistakes))
+        if mistakes := [mistake for plugin in plugins for mistake in misdeclared(plugin)]:
+            raise ValueError(" ".join(mistakes))
         return plugins

@@ -86,9 +86,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         lines: list[str] = []
         for event in events:
             parts = _plain(event.content).get("parts") or []
-            if any(_names_a_credential(part) for part in parts):
-                continue
-            for part in parts:
+            for part in () if any(map(_names_a_credential, parts)) else parts:
                 if text := part.get("text"):
                     lines.append(f"{event.author}{' (thought)' if part.get('thought') else ''}: {text}")
                 if call := part.get("functionCall"):

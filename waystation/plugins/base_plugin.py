@@ -5,6 +5,7 @@ Source: adk-semantics 9.4.
 """
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 NO_EVENTS_TO_CHANGE = (
@@ -73,9 +74,8 @@ def overrides(plugin: BasePlugin, hook: str) -> bool:
     return getattr(type(plugin), hook, None) is not getattr(BasePlugin, hook, None) or hook in vars(plugin)
 
 
-def misdeclared(plugin: BasePlugin) -> list[str]:
-    """Return, one sentence each, which hooks of a plugin do not take what they are given, which is by keyword."""
-    mistakes = []
+def misdeclared(plugin: BasePlugin) -> Iterator[str]:
+    """Yield, one sentence each, which hooks of a plugin do not take what they are given, which is by keyword."""
     for name, hook in vars(BasePlugin).items():
         if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides(plugin, name):
             continue
@@ -84,7 +84,4 @@ def misdeclared(plugin: BasePlugin) -> list[str]:
         try:
             taken.bind(**dict.fromkeys(given))
         except TypeError:
-            mistakes.append(
-                f"`{type(plugin).__name__}.{name}` takes {taken}, but is given ({', '.join(given)}) by keyword."
-            )
-    return mistakes
+            yield f"`{type(plugin).__name__}.{name}` takes {taken}, but is given ({', '.join(given)}) by keyword."

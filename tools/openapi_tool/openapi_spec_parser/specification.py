@@ -12,6 +12,7 @@ from openapi_pydantic.v3 import v3_0, v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
+from waystation.tools import validation_mistakes
 
 MAX_PARTS = 5_000
 """How large the schema of one operation may become by writing references out; then it keeps them."""
@@ -92,8 +93,7 @@ def load(spec: str, kind: str) -> JsonObject:
         loaded: Any = json.loads(spec) if kind == "json" else _yaml(spec)
     except ValueError as error:
         other = "; give `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
-        text = f"the specification is not {kind.upper()}: {error}{other}."
-        raise InvalidTool("OpenAPIToolset", text) from None
+        raise InvalidTool("OpenAPIToolset", f"the specification is not {kind.upper()}: {error}{other}.") from None
     if not isinstance(loaded, dict):
         raise InvalidTool("OpenAPIToolset", "the specification must be an object.")
     return loaded
@@ -168,9 +168,8 @@ def check(document: JsonObject) -> None:
     try:
         (v3_0 if old else v3_1).OpenAPI.model_validate(filled)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidTool("OpenAPIToolset", f"the specification is wrong at `{where}`: {first['msg']}.") from None
+        path, reason = validation_mistakes(error)[0]
+        raise InvalidTool("OpenAPIToolset", f"the specification is wrong at `{path}`: {reason}.") from None
 
 
 def _with_responses(item: Any) -> Any:
@@ -266,9 +265,12 @@ class _Reader:
             ]
             return media_type, fields, False
         name = "array" if kind == "array" else "body"
-        description = body.get("description") or ""
         whole = Parameter(
-            name=name, argument=name, location="body", schema=holder.get("schema", {}), description=description
+            name=name,
+            argument=name,
+            location="body",
+            schema=holder.get("schema", {}),
+            description=body.get("description") or "",
         )
         return media_type, [whole], True
 
