@@ -18,10 +18,19 @@ from waystation.cli.terminal_input import present
 from waystation.client import AgentClient
 from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent
 from waystation.presentation import terminal
-from waystation.replay.activity_replay import NotApproved, NotAPrompt, NotAsked, PlannedCall, Workshop, parse_prompt
-from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number
+from waystation.replay.activity_replay import (
+    NoSuchStep,
+    NotApproved,
+    NotAPrompt,
+    NotAsked,
+    PlannedCall,
+    Workshop,
+    calls_in,
+    model_number,
+    parse_prompt,
+)
+from waystation.replay.comparison import Rerun
 from waystation.replay.recording import Recording
-from waystation.replay.rerun_result import Rerun
 from waystation.worker.services import lasting_services
 
 NOTHING_RAN = "Nothing was run."

@@ -7,8 +7,8 @@ from waystation.history.history_events import (
     attributes_of,
     continued_as,
     decode_events,
+    json_data,
     outcome_of,
-    read_arguments,
     read_content,
     run_id_of,
     run_ids_of,
@@ -35,7 +35,6 @@ from waystation.history.invocation_reader import (
     follow_log,
     log_from_runs,
     log_of,
-    own_runs,
 )
 from waystation.history.scope_reader import ScopeReader
 from waystation.history.session_reader import SessionReader
@@ -69,12 +68,11 @@ __all__ = [
     "follow_log",
     "format_saved_history",
     "is_not_found",
+    "json_data",
     "log_from_runs",
     "log_of",
     "none_if_missing",
     "outcome_of",
-    "own_runs",
-    "read_arguments",
     "read_content",
     "read_history_file",
     "run_id_of",

@@ -4,51 +4,79 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 
 from waystation.core import CHILD, WORKFLOW, Failure
-from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of
+from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of, scheduled_by, seconds_of
 from waystation.history.history_fetch import describe_workflow
 
 
 @dataclass(slots=True)
 class Attempts:
-    """The recorded attempts at one activity. A history does not record an attempt that is in flight."""
+    """The recorded attempts at one activity, or one run of a called agent. Times are in seconds since 1970.
+
+    A history does not record an attempt that is in flight.
+    """
 
     activity: str
-    """Its id."""
+    """The activity's id; of a called agent, the id of the call."""
     type: str
+    """The activity type; of a called agent, the workflow type."""
     event_id: int
     """Id of the event that scheduled it, in its run."""
+    scheduled: float
+    started: float | None = None
+    """When the last recorded attempt began."""
+    ended: float | None = None
     count: int = 0
     failure: Failure | None = None
     """Of the last attempt that failed."""
+    failure_before: Failure | None = None
+    """Of the attempt before the last one."""
     lost: bool = False
-    """Whether all of them failed."""
+    """Whether all attempts failed."""
+
+    @property
+    def lasted_s(self) -> float | None:
+        """Seconds from when it was scheduled until it ended; None while it has not."""
+        return None if self.ended is None else max(self.ended - self.scheduled, 0.0)
+
+    def apply(self, event: HistoryEvent) -> None:
+        """Apply a later event of the same activity or called agent."""
+        attributes = attributes_of(event)
+        match event.event_type:
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
+                self.started, self.count = seconds_of(event), max(attributes.attempt, 1)
+                if attributes.HasField("last_failure"):
+                    self.failure = self.failure_before = failure_of(attributes.last_failure)
+            case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
+                self.started, self.count = seconds_of(event), 1
+            case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
+                self.ended, self.failure, self.lost = seconds_of(event), loss_of(event), True
+            case kind if kind != EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
+                self.ended = seconds_of(event)
 
 
 def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
-    """Return the attempts at each activity of some runs, in the order in which they were scheduled."""
-    found: list[Attempts] = []
+    """Return the attempts at each activity and called agent of some runs, in the order they were scheduled."""
+    result: list[Attempts] = []
     for history in histories:
         scheduled: dict[int, Attempts] = {}
         for event in history.events:
-            attributes = attributes_of(event)
+            id, attributes = event.event_id, attributes_of(event)
             match event.event_type:
                 case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                    attempts = Attempts(attributes.activity_id, attributes.activity_type.name, event.event_id)
-                    scheduled[event.event_id] = attempts
-                    found.append(attempts)
-                case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-                    attempts = scheduled[attributes.scheduled_event_id]
-                    attempts.count = attributes.attempt
-                    if attributes.HasField("last_failure"):
-                        attempts.failure = failure_of(attributes.last_failure)
-                case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                    attempts = scheduled[attributes.scheduled_event_id]
-                    attempts.failure, attempts.lost = loss_of(event), True
-    return found
+                    kind = attributes.activity_type.name
+                    scheduled[id] = Attempts(attributes.activity_id, kind, id, seconds_of(event))
+                case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+                    call_id = attributes.workflow_id.rpartition("/")[2]
+                    scheduled[id] = Attempts(call_id, attributes.workflow_type.name, id, seconds_of(event))
+                case _ if attempts := scheduled.get(scheduled_by(attributes)):
+                    attempts.apply(event)
+        result += scheduled.values()
+    return result
 
 
 def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:

@@ -123,9 +123,8 @@ def attributes_of(event: HistoryEvent) -> Any:
 
 
 def scheduled_by(attributes: Any) -> int:
-    """Return the id of the event that scheduled an activity or initiated a child, given a later event of it."""
-    number: int = getattr(attributes, "scheduled_event_id", 0) or attributes.initiated_event_id
-    return number
+    """Return the id of the event that scheduled an activity or initiated a child; 0 for attributes that name none."""
+    return getattr(attributes, "scheduled_event_id", 0) or getattr(attributes, "initiated_event_id", 0)
 
 
 _LOST = {
@@ -213,12 +212,8 @@ def continued_as(last: HistoryEvent) -> str | None:
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
-def read_arguments(payloads: Payloads) -> list[bytes]:
-    """Return the JSON of each payload."""
-    return json_data(payloads.payloads)
-
-
 def json_data(payloads: Iterable[Payload]) -> list[bytes]:
+    """Return the JSON of each payload; empty bytes for a payload that is not JSON."""
     # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
 

@@ -125,7 +125,7 @@ class HistoryPoll:
         try:
             await self._pages.fetch_next_page()
         except RPCError as error:
-            if not _stepped_back(error):
+            if not any(detail.type_url.endswith(STEPPED_BACK) for detail in error.grpc_status.details):
                 raise
             self._pages = self._from_the_start()
             await self._pages.fetch_next_page()
@@ -155,10 +155,6 @@ class HistoryPoll:
     def _from_the_start(self) -> WorkflowHistoryEventAsyncIterator:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=self._run_id)
         return handle.fetch_history_events(wait_new_event=True)
-
-
-def _stepped_back(error: RPCError) -> bool:
-    return any(detail.type_url.endswith(STEPPED_BACK) for detail in error.grpc_status.details)
 
 
 COLD_PAGE = 1_000

@@ -190,27 +190,21 @@ def _payloads_in(found: Any) -> Iterator[Any]:
             yield from _payloads_in(value)
 
 
-def encode_payloads(found: Any) -> Any:
-    """Return decoded events as the server has them."""
+def encode_payloads(found: Any, name: str = "") -> Any:
+    """Return decoded events as the server has them; `name` is the field that holds the value."""
     match found:
+        case list() if name == "payloads":
+            return [_payload(each) for each in found]
         case list():
             return [encode_payloads(each) for each in found]
+        case dict() if name in _MAPS:
+            return {key: _payload(each) for key, each in found.items()}
+        case _ if name in _ALONE and not _holds_payloads(found):
+            return _payload(found)
         case dict():
-            return {name: _field(name, value) for name, value in found.items()}
+            return {key: encode_payloads(value, key) for key, value in found.items()}
         case _:
             return found
-
-
-def _field(name: str, value: Any) -> Any:
-    match value:
-        case list() if name == "payloads":
-            return [_payload(each) for each in value]
-        case dict() if name in _MAPS:
-            return {key: _payload(each) for key, each in value.items()}
-        case _ if name in _ALONE and not _holds_payloads(value):
-            return _payload(value)
-        case _:
-            return encode_payloads(value)
 
 
 def _holds_payloads(value: Any) -> bool:

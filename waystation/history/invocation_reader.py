@@ -221,13 +221,15 @@ class HistoryReader:
                     yield facts.Lost(self._scheduled[scheduled_by(attributes)], failure)
 
 
-def log_of(histories: Iterable[WorkflowHistory], log: Log | None = None) -> Log:
+def log_of(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
     """Return the log that the runs of an invocation make, oldest first; `log` is that of the runs before.
+
+    If runs before are missing and `log` is too, the log begins with the snapshot that the first run carries.
 
     Raises:
         ForeignHistory: It is not an invocation of Waystation, or a history is damaged or missing.
     """
-    for history in histories:
+    for history in _own_runs(histories):
         projection = Projection(history.workflow_id, log)
         try:
             projection.feed(HistoryReader().read(history.events))
@@ -279,15 +281,14 @@ async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> L
         ForeignHistory: The file is damaged.
         StoreFailed: The store does not have what came before.
     """
-    own = own_runs(histories)
-    given = carried_by(own[0].events[0])
-    log = Log(own[0].workflow_id)
-    if given:
+    first = _own_runs(histories)[0]
+    log = Log(first.workflow_id)
+    if given := carried_by(first.events[0]):
         await extend_log(log, given[1], fetch)
-    return log_of(own, log)
+    return log_of(histories, log)
 
 
-def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
+def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
     """Return the runs whose log is the invocation's: without the run in which a fork read its source."""
     for number, history in enumerate(histories[1:], 1):
         if (given := carried_by(history.events[0])) and given[1].forked:
@@ -295,11 +296,10 @@ def own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
     return histories
 
 
-def carried_log(histories: Sequence[WorkflowHistory]) -> Log:
-    """Return the log at the start of the first of `own_runs`, without the entries before that run."""
-    first = own_runs(histories)[0]
-    started, carried = carried_by(first.events[0]) or (None, None)
-    return carried.snapshot.restored(first.workflow_id, started) if carried and started else Log(first.workflow_id)
+def carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
+    """Return what `log` was before its first entry: empty, or the snapshot that the first run carries."""
+    given = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
+    return given[1].snapshot.restored(log.invocation_id, given[0]) if given else Log(log.invocation_id)
 
 
 async def fetch_run(client: Client, id: str, run_id: str | None = None) -> WorkflowHistory | None:
@@ -309,13 +309,13 @@ async def fetch_run(client: Client, id: str, run_id: str | None = None) -> Workf
 
 async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
     """Return the histories of all runs up to `last` that the server still has, oldest first, as it has them."""
-    found = [last]
-    while run_id := continues(found[0].events[0]):
-        earlier = await fetch_run(client, last.workflow_id, run_id)
-        if earlier is None:
-            break
-        found.insert(0, earlier)
-    return found
+    earlier: WorkflowHistory | None = last
+    runs = []
+    while earlier:
+        runs.append(earlier)
+        run_id = continues(earlier.events[0])
+        earlier = await fetch_run(client, last.workflow_id, run_id) if run_id else None
+    return runs[::-1]
 
 
 async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:

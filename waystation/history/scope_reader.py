@@ -9,7 +9,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, decode, fold_from, prefix_of
-from waystation.history.history_events import EventType, attributes_of, read_arguments
+from waystation.history.history_events import EventType, attributes_of, json_data
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 
 MAX_SCOPES = 200
@@ -53,7 +53,7 @@ class _Known:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 self._start(attributes)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                self.fold.apply(attributes.signal_name, read_arguments(attributes.input))
+                self.fold.apply(attributes.signal_name, json_data(attributes.input.payloads))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.next_run_id = attributes.new_execution_run_id
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
@@ -72,7 +72,7 @@ class _Known:
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
         try:
-            self.fold = fold_from(self.fold.prefix, decode(read_arguments(started.input)[0]) if carried else None)
+            self.fold = fold_from(self.fold.prefix, decode(json_data(started.input.payloads)[0]) if carried else None)
         except ValueError:
             raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
 

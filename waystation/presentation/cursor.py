@@ -7,10 +7,10 @@ from functools import cached_property
 from rich.console import RenderableType
 
 from waystation.core import CallLost, CallReturned, ChildReturned
+from waystation.history import Attempts, attempts_of
 from waystation.presentation import recording_views
 from waystation.replay.comparison import Changes, alike
 from waystation.replay.displayable import Displayable
-from waystation.replay.recorded_activities import Effort, efforts
 from waystation.replay.recording import Moment, Recording
 
 
@@ -145,9 +145,9 @@ class Walk(Displayable):
         return True
 
     @cached_property
-    def efforts(self) -> dict[str, Effort]:
+    def efforts(self) -> dict[str, Attempts]:
         """Durations and attempts of the recording that it stands in."""
-        return efforts(self.recording.histories)
+        return {each.activity: each for each in attempts_of(self.recording.histories)}
 
     def __rich__(self) -> RenderableType:
         """Return the event, what it did, and what waited."""

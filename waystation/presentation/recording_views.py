@@ -43,14 +43,22 @@ from waystation.core import (
     Refused,
     ScopesTold,
 )
+from waystation.history import Attempts
 from waystation.presentation import terminal
 from waystation.presentation.call_history import answered, decision, ignored, submitted
-from waystation.replay.comparison import ABSENT, Changes, MomentDifference, Pair, PromptDifference, RecordingDifference
+from waystation.replay.comparison import (
+    ABSENT,
+    Changes,
+    ModelRerun,
+    MomentDifference,
+    Pair,
+    PromptDifference,
+    RecordingDifference,
+    Rerun,
+)
 from waystation.replay.displayable import Displayable
 from waystation.replay.prompt import Prompt
-from waystation.replay.recorded_activities import Effort
 from waystation.replay.recording import Moment, Recording
-from waystation.replay.rerun_result import ModelRerun, Rerun
 
 if TYPE_CHECKING:
     from waystation.presentation.cursor import Walk
@@ -404,7 +412,7 @@ def _told(facts: Iterable[Fact]) -> Table:
     return table
 
 
-def happened(moment: Moment, efforts: Mapping[str, Effort]) -> Iterable[Fact]:
+def happened(moment: Moment, efforts: Mapping[str, Attempts]) -> Iterable[Fact]:
     """Return what was applied at a moment: results with their durations and attempts, answers, deadlines."""
     entry = moment.entry
     if entry is None:
@@ -488,17 +496,17 @@ def _replied(number: int, reply: ModelReply) -> str:
     return ", ".join(words)
 
 
-def _effort(effort: Effort | None, ran_s: float | None) -> Iterator[Fact]:
+def _effort(effort: Attempts | None, ran_s: float | None) -> Iterator[Fact]:
     """Tell how long a step took and how often it was tried."""
     words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
     if effort and effort.lasted_s is not None:
         words.append(f"{terminal.span(effort.lasted_s)} from when it was due")
     if effort:
-        words.append(f"attempt {effort.attempts}")
+        words.append(f"attempt {effort.count or 1}")
     if words:
         yield Fact("effort", ", ".join(words))
-    if effort and effort.last_failure:
-        yield Fact("before", f"the attempt before failed: {effort.last_failure}", _BAD)
+    if effort and effort.failure_before:
+        yield Fact("before", f"the attempt before failed: {terminal.failure(effort.failure_before)}", _BAD)
 
 
 def _tool_of(moment: Moment, call_id: str) -> str:

@@ -3,10 +3,12 @@ from waystation.presentation.report import Report, report
 from waystation.replay.activity_replay import Workshop, rerun_model, rerun_tool
 from waystation.replay.comparison import (
     Changes,
+    ModelRerun,
     MomentDifference,
     Pair,
     PromptDifference,
     RecordingDifference,
+    ToolRerun,
     difference,
 )
 from waystation.replay.deployment_gate import Finding, GateReport, gate
@@ -16,7 +18,6 @@ from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Moment, Recording
 from waystation.replay.redaction import redact
 from waystation.replay.replayer import divergence_of, replay
-from waystation.replay.rerun_result import ModelRerun, ToolRerun
 
 __all__ = [
     "Changes",

@@ -9,8 +9,9 @@ import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -33,40 +34,39 @@ from waystation.agents.registry import Registry, discover
 from waystation.core import (
     MODEL,
     Body,
+    CallLost,
+    CallRef,
+    CallReturned,
     CallState,
     Compaction,
     Confirmation,
     Conversation,
+    Ended,
     EntryRef,
     Failure,
     InvocationInput,
     JsonObject,
     Log,
+    ModelCallInput,
+    ModelLost,
+    ModelReplied,
     ModelReply,
     ModelReplyRef,
     NoPrompt,
     Position,
+    ToolCallInput,
     ToolOutcome,
     WaystationError,
     a,
-    decode,
     encode,
     ids,
     summary,
 )
+from waystation.history import attempts_of, read_content
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.replay.comparison import ModelRerun, ToolRerun, json_differences
 from waystation.replay.prompt import Agents, Prompt, PromptContext
-from waystation.replay.recorded_activities import (
-    ModelStep,
-    NoSuchStep,
-    ToolStep,
-    calls_in,
-    model_number,
-    model_step,
-    tool_step,
-)
 from waystation.replay.recording import Recording
-from waystation.replay.rerun_result import ModelRerun, ToolRerun, find_differences
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.services import Services
 from waystation.tools.toolbox import close_toolsets
@@ -75,15 +75,23 @@ from waystation.worker.services import lasting_services
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
 """Asks a model. The model is looked up only when it is asked, so that a prompt can be seen without a key."""
-_PROMPT_FIELDS: dict[str, tuple[str, Any, str]] = {
-    "model": ("model", str, "a string"),
-    "systemInstruction": ("system_instruction", str | None, "a string or null"),
-    "contents": ("contents", list, "a list of objects"),
-    "tools": ("tools", list, "a list of objects"),
-    "nativeTools": ("native_tools", list, "a list of objects"),
-    "config": ("config", dict, "an object"),
-}
-"""Names in a file with a prompt, each with the request's field, its type, and the type's name in JSON."""
+
+
+class _EditablePrompt(BaseModel):
+    """The JSON of a prompt in a file for editing. What a file leaves out stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str = ""
+    system_instruction: str | None = Field(default=None, alias="systemInstruction")
+    contents: list[JsonObject] = Field(default=[], min_length=1)
+    tools: list[JsonObject] = []
+    native_tools: list[JsonObject] = Field(default=[], alias="nativeTools")
+    config: JsonObject = {}
+
+
+class NoSuchStep(WaystationError):
+    """An event was not made by such a step, or what the step was given is not recorded."""
 
 
 class NotApproved(WaystationError):
@@ -108,12 +116,33 @@ class _StopBeforeModel(BaseException):
     """The request is known, and the model is not to be asked. No author code catches it."""
 
 
+InputT = TypeVar("InputT", bound=Position)
+ResultT = TypeVar("ResultT")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedActivity(Generic[InputT, ResultT]):
+    """A model call, or one run of a tool call."""
+
+    log: Log
+    """The log just before the activity was scheduled; for a tool call that never ran, the last recorded log."""
+    scheduled: Mapping[str, Any] | None
+    """The recorded fields of `activity.Info`. None for a tool call that never ran."""
+    input: InputT
+    result: ResultT | None
+    failure: Failure | None
+    """Why the activity has no result. None for a tool call that never ran."""
+
+
+ModelStep: TypeAlias = RecordedActivity[ModelCallInput, ModelReply]
+ToolStep: TypeAlias = RecordedActivity[ToolCallInput, ToolOutcome]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRequest:
     """The request of a model call that was made again."""
 
-    declared: LlmRequest
-    """As the agent declares it, before callbacks and tools changed it."""
     sent: LlmRequest
     definition: str
     """Digest of what the agent declares; equal to that of a recorded reply when the agent has not changed since."""
@@ -136,7 +165,135 @@ class PlannedCall:
     @property
     def call(self) -> CallState:
         """The call as it was just before."""
-        return self.step.log.state.calls[self.step.function_call_id]
+        return self.step.log.state.calls[self.step.input.function_call_id]
+
+
+def model_step(recording: Recording, number: int) -> ModelStep:
+    """Return model call `number`.
+
+    Raises:
+        NoSuchStep: The recording has no such call, or the history of its run is lost.
+    """
+    unreadable = f"The input of model call {number} of {recording.source!r} cannot be read."
+    if step := _find_activity(recording, ModelReplyRef(number), ModelCallInput, unreadable):
+        return step
+    raise NoSuchStep(f"The histories of {recording.source!r} hold no model call {number}.")
+
+
+def tool_step(recording: Recording, function_call_id: str) -> ToolStep:
+    """Return the last run of a tool call.
+
+    Raises:
+        NoSuchStep: The recording has no such call.
+    """
+    call = recording.log.state.calls.get(function_call_id)
+    if call is None:
+        known = ", ".join(recording.log.state.calls) or "none"
+        raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
+    unreadable = f"{function_call_id!r} of {recording.source!r} calls no tool but an agent."
+    for run in range(call.run, -1, -1):
+        if step := _find_activity(recording, CallRef(function_call_id, run), ToolCallInput, unreadable):
+            return step
+    return _never_ran(recording, function_call_id)
+
+
+def _find_activity(
+    recording: Recording, ref: ModelReplyRef | CallRef, input_type: type[InputT], unreadable: str
+) -> RecordedActivity[InputT, Any] | None:
+    """Return a recorded activity; None if it was never scheduled."""
+    scheduled = _scheduled(recording, str(ref))
+    if scheduled is None:
+        return None
+    data, info = scheduled
+    try:
+        params = input_type.model_validate_json(data)
+    except ValidationError:
+        raise NoSuchStep(unreadable) from None
+    entries = params.at + len(params.new) - recording.log.entries_before
+    if entries < 0:
+        raise NoSuchStep(f"The log before {str(ref)!r} of {recording.source!r} is lost with an earlier run.")
+    result, failure = _outcome(recording.log, ref)
+    return RecordedActivity(log=recording.after(entries), scheduled=info, input=params, result=result, failure=failure)
+
+
+def _outcome(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | None]:
+    """Return the result of an activity, and why it has none."""
+    for entry in log.entries:
+        match entry.body:
+            case ModelReplied(number, result) if ModelReplyRef(number) == ref:
+                return result, None
+            case CallReturned(result, run) if CallRef(result.function_call_id, run) == ref:
+                return result, None
+            case ModelLost(number, failure) if ModelReplyRef(number) == ref:
+                return None, failure
+            case CallLost(id, failure, run) if CallRef(id, run) == ref:
+                return None, failure
+    return None, None
+
+
+def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
+    """Return a call of which no run is recorded, as it would have run at the last moment of the recording."""
+    log = recording.after(len(recording.log.entries))
+    call = log.state.calls[function_call_id]
+    if call.call.kind in ("agent", "answered"):
+        what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
+        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}; there is no tool to run.")
+    plan = call.call
+    params = ToolCallInput(
+        at=log.length,
+        new=(),
+        function_call_id=call.id,
+        confirmation=call.tool_confirmation(),
+        root=log.state.root,
+        run=call.run,
+        effect=plan.effect,
+        timeout_s=plan.timeout_s,
+        retries=plan.retries,
+        digest=call.approved_digest,
+    )
+    return ToolStep(log=log, scheduled=None, input=params, result=call.outcome, failure=None)
+
+
+def model_number(recording: Recording, event: int) -> int | None:
+    """Return the number of the model call that gave an event; None when another step did.
+
+    Raises:
+        NoSuchEvent: There is no such event.
+    """
+    body = recording.log.entries[recording.moment(event).entries - 1].body
+    if isinstance(body, Ended):  # because the model gave no answer: that makes no event of its own
+        lost = [entry.body.number for entry in recording.log.entries if isinstance(entry.body, ModelLost)]
+        return lost[-1] if lost else None
+    return body.number if isinstance(body, ModelReplied) else None
+
+
+def calls_in(recording: Recording, event: int) -> list[str]:
+    """Return the ids of the tool calls that an event makes, asks for, or brings responses to, in its order."""
+    found = recording.moment(event).event
+    parts = ((found and found.content) or {}).get("parts") or ()
+    named = dict.fromkeys(
+        ids.requesting_call(str(held.get("id")))
+        for part in parts
+        for held in (part.get("functionCall"), part.get("functionResponse"))
+        if held
+    )
+    return [id for id in named if id in recording.log.state.calls]
+
+
+def _scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
+    """Return input and info of the activity scheduled last under an id; after a reset there can be two."""
+    for history in reversed(recording.histories):
+        for attempts in reversed(attempts_of([history])):
+            scheduled = history.events[attempts.event_id - 1].activity_task_scheduled_event_attributes
+            if scheduled.activity_id == activity_id:
+                started = history.events[0].workflow_execution_started_event_attributes
+                return read_content(scheduled.input.payloads), {
+                    "workflow_run_id": started.original_execution_run_id,
+                    "task_queue": scheduled.task_queue.name,
+                    "heartbeat_timeout": scheduled.heartbeat_timeout.ToTimedelta() or None,
+                    "attempt": attempts.count or 1,
+                }
+    return None
 
 
 class Workshop:
@@ -193,14 +350,14 @@ class Workshop:
             UnknownAgent: The agent is not there.
         """
         step = tool_step(recording, _chosen(recording, event, call))
-        held = step.log.state.calls[step.function_call_id]
+        held = step.log.state.calls[step.input.function_call_id]
         tool = await self._tool(step)
         confirmed = held.call.confirmation is not None
         used = held.args if args is None else args
         return PlannedCall(
             step=step,
             what=summary.call(held.name, used),
-            effect=tool.effect_when(confirmed=confirmed) if tool else step.given.effect,
+            effect=tool.effect_when(confirmed=confirmed) if tool else step.input.effect,
             args=used,
             idempotency_key=ids.idempotency_key(step.log.invocation_id, held.id),
             unapproved=_unapproved(recording, step),
@@ -219,15 +376,12 @@ class Workshop:
         if planned.unapproved:
             asks = call.asks or call.call.confirmation or Confirmation()
             confirmation = {"confirmed": True, "hint": asks.hint, "payload": asks.payload}
-            step = replace(step, given=step.given.model_copy(update={"confirmation": confirmation}))
+            step = replace(step, input=step.input.model_copy(update={"confirmation": confirmation}))
             remarks.append(f"Nobody has approved this call: {planned.unapproved}.")
         elif step.scheduled is None:
             remarks.append("It never ran before; its context is that of the last recorded moment.")
-        now, failure = None, None
-        try:
-            now = await self.call_tool(step, args=None if planned.args == call.args else planned.args)
-        except ApplicationError as error:
-            failure = _failure_of(error)
+        args = None if planned.args == call.args else planned.args
+        now, failure = await _result_or_failure(self.call_tool(step, args=args))
         return ToolRerun(
             source=recording.source,
             what=f"{planned.what}, call {call.id} of {recording.id}",
@@ -236,7 +390,7 @@ class Workshop:
             function_call_id=call.id,
             args=planned.args,
             idempotency_key=planned.idempotency_key,
-            recorded=step.outcome,
+            recorded=step.result,
             recorded_failure=step.failure,
             now=now,
             failure=failure,
@@ -280,41 +434,34 @@ class Workshop:
             UnknownAgent: The agent is not there.
         """
         step = self._model_step(recording, event)
-        edited = {} if prompt is None else parse_prompt(prompt)
-        if instruction is not None:
-            edited["system_instruction"] = instruction
-        if isinstance(model, str):
-            edited["model"] = model
-        unedited: list[JsonObject] = []
-        sent: list[LlmRequest] = []
+        replaced = {"system_instruction": instruction, "model": model if isinstance(model, str) else None}
+        edits = {} if prompt is None else parse_prompt(prompt)
+        edits |= {name: value for name, value in replaced.items() if value is not None}
+        requests: list[tuple[LlmRequest, LlmRequest]] = []
 
         async def ask(own: Callable[[], BaseLlm], request: LlmRequest, on_text: OnText) -> LlmResponse:
-            unedited.append(request_to_json(request))
-            sent.append(replace(request, **edited))
+            sent = replace(request, **edits)
+            requests.append((request, sent))
             if isinstance(model, BaseLlm):
-                return await model.generate(sent[-1], on_text=on_text)
-            other = edited.get("model", request.model) != request.model
-            asked = self._models.named(edited["model"], step.given.agent) if other else own()
-            return await asked.generate(sent[-1], on_text=on_text)
+                return await model.generate(sent, on_text=on_text)
+            asked = own() if sent.model == request.model else self._models.named(sent.model, step.input.agent)
+            return await asked.generate(sent, on_text=on_text)
 
-        reply, request, failure = None, None, None
-        try:
-            reply, request = await self.call_model(step, ask=ask)
-        except ApplicationError as error:
-            failure = _failure_of(error)
+        call, failure = await _result_or_failure(self.call_model(step, ask=ask))
+        reply, request = call or (None, None)
         changed, remarks = _changed(step, request.definition if request else None)
-        given = request_to_json(sent[-1]) if sent else None
-        if given is None and failure is None:
+        unedited, sent = map(request_to_json, requests[-1]) if requests else (None, None)
+        if sent is None and failure is None:
             remarks.append("A callback spoke for the model, which was not asked.")
         return ModelRerun(
             source=recording.source,
-            what=f"model call {step.number} of {step.given.agent}, of {recording.id}",
-            agent=step.given.agent,
-            number=step.number,
-            request=given,
-            edited=find_differences(unedited[-1], given) if given else (),
+            what=f"model call {step.input.number} of {step.input.agent}, of {recording.id}",
+            agent=step.input.agent,
+            number=step.input.number,
+            request=sent,
+            edited=list(json_differences(unedited, sent)),
             changed=changed,
-            recorded=step.reply,
+            recorded=step.result,
             recorded_failure=step.failure,
             now=reply,
             failure=failure,
@@ -327,8 +474,8 @@ class Workshop:
         Raises:
             ApplicationError: The activity fails, as it would on a worker.
         """
-        call = step.log.state.calls[step.function_call_id]
-        given = step.given.model_copy(update={"retries": 0})  # what Temporal would repeat is reported instead
+        call = step.log.state.calls[step.input.function_call_id]
+        given = step.input.model_copy(update={"retries": 0})  # what Temporal would repeat is reported instead
         log = step.log
         if args is not None:
             log = copy.copy(log)
@@ -351,14 +498,14 @@ class Workshop:
         Raises:
             ApplicationError: The activity fails, as it would on a worker.
         """
-        declared: list[tuple[LlmRequest, str]] = []
+        definitions: list[str] = []
         sent: list[LlmRequest] = []
 
         async def asking(model: Callable[[], BaseLlm], request: LlmRequest, on_text: OnText) -> LlmResponse:
             sent.append(request)
             return await (ask(model, request, on_text) if ask else model().generate(request, on_text=on_text))
 
-        inputs = _RecordedInputs(step.log, step.reply)
+        inputs = _RecordedInputs(step.log, step.result)
         caller = ModelCaller(
             self.registry,
             inputs,
@@ -368,18 +515,15 @@ class Workshop:
             services=self._services,
             scopes=inputs,
             compactor=inputs,
-            seen=lambda request, definition: declared.append((request, definition)),
+            seen=lambda _, definition: definitions.append(definition),
         )
         try:
-            data = await self._run(step.log, step.scheduled, MODEL.name, caller.call, step.given)
+            data = await self._run(step.log, step.scheduled, MODEL.name, caller.call, step.input)
         except _StopBeforeModel:
             reply = ModelReply()
         else:
             reply = ModelReply.model_validate_json(data)
-        if not (declared and sent):
-            return reply, None
-        request, definition = declared[-1]
-        return reply, ReplayedRequest(declared=request, sent=sent[-1], definition=definition)
+        return reply, ReplayedRequest(sent=sent[-1], definition=definitions[-1]) if definitions and sent else None
 
     async def request(self, step: ModelStep) -> ReplayedRequest:
         """Return the request of a model call. Callbacks up to that point run; the model is not asked.
@@ -394,7 +538,7 @@ class Workshop:
 
         _, request = await self.call_model(step, ask=stop)
         if request is None:
-            raise NotAsked(f"A callback of {step.given.agent!r} speaks for its model, which is not asked.")
+            raise NotAsked(f"A callback of {step.input.agent!r} speaks for its model, which is not asked.")
         return request
 
     async def _tool(self, step: ToolStep) -> BaseTool | None:
@@ -403,8 +547,8 @@ class Workshop:
         Raises:
             UnknownAgent: The agent is not there.
         """
-        call, log = step.log.state.calls[step.function_call_id], step.log
-        root, agent = self.registry.find(step.given.root, call.agent)
+        call, log = step.log.state.calls[step.input.function_call_id], step.log
+        root, agent = self.registry.find(step.input.root, call.agent)
         if not isinstance(agent, LlmAgent):
             return None
         contexts = Contexts.of(
@@ -417,7 +561,7 @@ class Workshop:
         if number is None:
             raise NoSuchStep(f"No model gave event {event} of {recording.source!r}; `waystation events` lists them.")
         step = model_step(recording, number)
-        self.registry.find(step.given.root, step.given.agent)
+        self.registry.find(step.input.root, step.input.agent)
         return step
 
     def _missing(self, recording: Recording) -> list[str]:
@@ -440,10 +584,7 @@ class Workshop:
             environment.info, activity_type=name, workflow_id=log.invocation_id, **(scheduled or {})
         )
 
-        async def run() -> bytes:
-            return await activity(given)
-
-        running = asyncio.ensure_future(environment.run(run))
+        running = asyncio.ensure_future(environment.run(activity, given))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -522,40 +663,29 @@ async def rerun_model(
 
 
 def request_to_json(request: LlmRequest) -> JsonObject:
-    """Return a request in the form for editing; what is empty is left out."""
-    held: JsonObject = {}
-    for name, (field, kind, _) in _PROMPT_FIELDS.items():
-        value = getattr(request, field)
-        if value or name == "contents":
-            held[name] = list(value) if kind is list else value
-    return held
+    """Return a request in the form for editing, without empty fields other than `contents`."""
+    fields = _EditablePrompt.model_fields.items()
+    values = {field.alias or name: getattr(request, name) for name, field in fields}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value or name == "contents"
+    }
 
 
 def parse_prompt(text: str | bytes) -> JsonObject:
-    """Return the fields of a request that an edited prompt has, as `dataclasses.replace` takes them.
-
-    It may leave out what is to stay as it is.
+    """Return the fields of a request that an edited prompt replaces, as keyword arguments of `dataclasses.replace`.
 
     Raises:
-        NotAPrompt: It is something else.
+        NotAPrompt: The text is not a prompt, such as `{"contents": […]}`.
     """
     try:
-        held: Any = decode(text)
-    except ValueError as error:
-        raise NotAPrompt(f"The prompt is not JSON: {error}") from None
-    if not isinstance(held, dict):
-        raise NotAPrompt('The prompt is not a JSON object, such as {"contents": […]}.')
-    if unknown := sorted(held.keys() - _PROMPT_FIELDS.keys()):
-        raise NotAPrompt(f"The prompt has {unknown[0]!r}; it may have: {', '.join(_PROMPT_FIELDS)}.")
-    fields: JsonObject = {}
-    for name, value in held.items():
-        field, kind, what = _PROMPT_FIELDS[name]
-        if not isinstance(value, kind) or (kind is list and not all(isinstance(each, dict) for each in value)):
-            raise NotAPrompt(f"`{name}` of the prompt must be {what}; see what --write-prompt wrote there.")
-        fields[field] = value
-    if held.get("contents") == []:
-        raise NotAPrompt("The prompt has no `contents`; a model needs at least one.")
-    return fields
+        return _EditablePrompt.model_validate_json(text).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or "JSON"
+        problem = f"The prompt is not valid at `{place}`: {first['msg']}. See what --write-prompt writes."
+        raise NotAPrompt(problem) from None
 
 
 def registry_of(agents: Agents) -> Registry:
@@ -680,8 +810,11 @@ async def _sent_request(
     return sent, "Callbacks ran now, on this machine; what they did then is not recorded."
 
 
-def _failure_of(error: ApplicationError) -> Failure:
-    return Failure(kind="error", error_type=error.type or "Error", message=error.message)
+async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure | None]:
+    try:
+        return await replayed, None
+    except ApplicationError as error:
+        return None, Failure(kind="error", error_type=error.type or "Error", message=error.message)
 
 
 def _chosen(recording: Recording, event: int, call: str | None) -> str:
@@ -699,7 +832,7 @@ def _chosen(recording: Recording, event: int, call: str | None) -> str:
 
 def _unapproved(recording: Recording, step: ToolStep) -> str | None:
     """Return why a call that never ran has no approval; None when it has one, or needs none."""
-    call = recording.log.state.calls[step.function_call_id]
+    call = recording.log.state.calls[step.input.function_call_id]
     if step.scheduled is not None or call.gate in ("none", "passed"):
         return None
     if call.answer and call.answer.action == "reject":
@@ -715,9 +848,9 @@ def _unapproved(recording: Recording, step: ToolStep) -> str | None:
 
 def _changed(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
     """Return whether the agent has changed since, and a remark on that."""
-    if definition is None or step.reply is None or not step.reply.definition:
+    if definition is None or step.result is None or not step.result.definition:
         return None, []
-    if definition == step.reply.definition:
+    if definition == step.result.definition:
         return False, ["The agent is as it was: same model, instruction, tools and settings."]
     return True, ["The agent has changed since: the prompt has its present instruction, tools and settings."]
 

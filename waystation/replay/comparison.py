@@ -1,6 +1,6 @@
-"""What changed between two moments or two prompts, and where two invocations part.
+"""Differences between two moments, two prompts or two invocations, and between an activity and its replay.
 
-Ids and times are no differences, nor is what only a model's provider says of itself: what happened is compared.
+Ids, times and metadata of model providers are not compared, only what happened.
 """
 
 import difflib
@@ -11,7 +11,17 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any, overload
 
-from waystation.core import Event, JsonObject, PendingCall
+from waystation.core import (
+    Event,
+    EventActions,
+    Failure,
+    JsonObject,
+    ModelReply,
+    PendingCall,
+    ToolOutcome,
+    parts_of,
+    text_of,
+)
 from waystation.replay.displayable import Displayable
 from waystation.replay.prompt import Prompt
 from waystation.replay.recording import Moment, Recording
@@ -152,17 +162,11 @@ class RecordingDifference(Displayable):
 
     @cached_property
     def state(self) -> Changes:
-        """What the right one's state has otherwise right after they parted; at their ends, when they never did."""
-        numbers = (self.first.left, self.first.right) if self.first else (None, None)
-        return Changes.between(self._at(self.left, numbers[0]).state, self._at(self.right, numbers[1]).state)
-
-    def _at(self, recording: Recording, number: int | None) -> Moment:
-        if number is not None or self.first is None:
-            return recording.moment(number)
-        index = self.pairs.index(self.first)
-        numbers = [pair.left if recording is self.left else pair.right for pair in self.pairs[:index]]
-        last = next((each for each in reversed(numbers) if each is not None), recording.events_before)
-        return recording.moment(last)
+        """What differs in the right one's state right after they part; at their ends if they never do."""
+        until = self.pairs[: self.pairs.index(self.first) + 1] if self.first else self.pairs
+        left = max((pair.left for pair in until if pair.left), default=self.left.events_before)
+        right = max((pair.right for pair in until if pair.right), default=self.right.events_before)
+        return Changes.between(self.left.moment(left).state, self.right.moment(right).state)
 
     def __bool__(self) -> bool:
         return self.first is not None
@@ -187,8 +191,23 @@ def difference(before: Any, after: Any) -> Any:
     raise TypeError(f"{names} cannot be compared; give two moments, two prompts or two recordings.")
 
 
-def json_differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield each place at which they differ, such as `response.items[0].price`, with both values."""
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One value that is not what was recorded."""
+
+    place: str
+    """Where it is, such as `response.items[0].price`."""
+    recorded: Any
+    now: Any
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON, without the side that has no value."""
+        sides = {"recorded": self.recorded, "now": self.now}
+        return {"place": self.place, **{name: value for name, value in sides.items() if value is not ABSENT}}
+
+
+def json_differences(one: Any, other: Any, place: str = "") -> Iterator[Differing]:
+    """Yield each place at which two JSON values differ."""
     match one, other:
         case dict(), dict():
             for key in dict.fromkeys([*one, *other]):
@@ -200,7 +219,7 @@ def json_differences(one: Any, other: Any, place: str = "") -> Iterator[tuple[st
         case _:
             # 1 and True are equal in Python, but not to a model.
             if type(one) is not type(other) or one != other:
-                yield place, one, other
+                yield Differing(place, one, other)
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -270,3 +289,131 @@ def _plain(value: Any, *, is_call: bool = False) -> Any:
         for key, item in value.items()
         if key != "thoughtSignature" and not (is_call and key == "id")
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun(Displayable):
+    """A step that was run again."""
+
+    source: str
+    """Where the recording is from."""
+    what: str
+    """The step in a few words."""
+    recorded: ToolOutcome | ModelReply | None
+    recorded_failure: Failure | None
+    """Why nothing was recorded of it."""
+    now: ToolOutcome | ModelReply | None
+    failure: Failure | None = None
+    """Why it gave nothing now: the activity failed, as it would on a worker."""
+    remarks: Sequence[str] = ()
+    """What one has to know before relying on the comparison."""
+
+    def sides(self) -> tuple[JsonObject, JsonObject]:
+        """Return the recorded result and the present one as JSON, without values that differ on each run."""
+        return _side(self.recorded, self.recorded_failure), _side(self.now, self.failure)
+
+    def durations(self) -> tuple[float | None, float | None]:
+        """Return how long it took, in seconds, as recorded and now."""
+        return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
+
+    @property
+    def differences(self) -> list[Differing]:
+        """What is not as it was recorded; how long it took, and marks that no two runs share, left out."""
+        return list(json_differences(*self.sides()))
+
+    @property
+    def same(self) -> bool:
+        """Whether all of it is as it was recorded."""
+        return not self.differences
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        recorded, now = self.sides()
+        taken, takes = self.durations()
+        return {
+            "source": self.source,
+            "step": self.what,
+            "same": self.same,
+            "recorded": {**recorded, "duration_s": taken},
+            "now": {**now, "duration_s": takes},
+            "differences": [each.to_json() for each in self.differences],
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRerun(Rerun):
+    """A tool call that was run again."""
+
+    agent: str
+    tool: str
+    function_call_id: str
+    args: JsonObject
+    """With which it ran now."""
+    idempotency_key: str
+    """That of the recorded run."""
+    recorded: ToolOutcome | None
+    now: ToolOutcome | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRerun(Rerun):
+    """A model call that was made again."""
+
+    agent: str
+    number: int
+    """Which of the invocation's model calls it is."""
+    request: JsonObject | None
+    """What the model was given now; None when it was not asked."""
+    edited: Sequence[Differing] = ()
+    """What of the request was edited."""
+    changed: bool | None = None
+    """Whether the agent's definition has changed since; None when nobody can tell."""
+    recorded: ModelReply | None
+    now: ModelReply | None
+
+    def to_json(self) -> JsonObject:
+        """Return what `--json` writes."""
+        edited = [each.to_json() for each in self.edited]
+        return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
+
+
+def _side(result: ToolOutcome | ModelReply | None, failure: Failure | None) -> JsonObject:
+    match result:
+        case ToolOutcome():
+            return _outcome(result)
+        case ModelReply():
+            return _reply(result)
+    return _without_empty({"failed": failure.error_type or failure.kind, "reason": failure.message}) if failure else {}
+
+
+def _outcome(outcome: ToolOutcome) -> JsonObject:
+    optional = {
+        "error": outcome.error_type,
+        "waits": not outcome.final,
+        "media": list(outcome.parts),
+        "beside": list(outcome.beside),
+    }
+    return {"response": outcome.response} | _actions(outcome.actions) | _without_empty(optional)
+
+
+def _reply(reply: ModelReply) -> JsonObject:
+    calls = parts_of(reply.content, "functionCall")
+    optional = {
+        "calls": [{"name": call.get("name"), "args": call.get("args") or {}} for call in calls],
+        "usage": reply.usage.model_dump(mode="json", exclude_defaults=True) if reply.usage else None,
+        "finish reason": reply.finish_reason,
+        "error": reply.error_code,
+        "error message": reply.error_message,
+        "model": reply.model_version,
+    }
+    return {"text": text_of(reply.content)} | _without_empty(optional) | _actions(reply.actions)
+
+
+def _without_empty(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value}
+
+
+def _actions(actions: EventActions | None) -> JsonObject:
+    held = actions.model_dump(mode="json", exclude_defaults=True) if actions else {}
+    return {"state" if name == "state_delta" else name.replace("_", " "): value for name, value in held.items()}

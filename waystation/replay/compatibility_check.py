@@ -39,7 +39,7 @@ from waystation.core import (
     ids,
     is_busy,
 )
-from waystation.history import carried_log, log_of, read_content
+from waystation.history import log_of, read_content
 from waystation.replay.replayer import Replays, find_divergence, replaying
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import declare
@@ -72,7 +72,7 @@ def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     started = history.events[0].workflow_execution_started_event_attributes
     match started.workflow_type.name:
         case name if name == WORKFLOW:
-            return list(_of_invocation(log_of([history], carried_log([history])), registry))
+            return list(_of_invocation(log_of([history]), registry))
         case name if name == SESSION_WORKFLOW:
             try:
                 given = decode(read_content(started.input.payloads))

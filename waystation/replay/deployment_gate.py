@@ -141,7 +141,6 @@ async def gate(
     """
     report = GateReport(tools_checked=bool(agents))
     total = (await client.temporal.count_workflows(OPEN)).count
-    idle: asyncio.Queue[Replica] = asyncio.Queue()
     count = processes or os.cpu_count() or 1
     replicas = [Replica([*program, *map(str, agents)], limit_s) for _ in range(count)]
     try:
@@ -149,14 +148,12 @@ async def gate(
         if problems[0]:
             report.problems = problems[0]
             return report
-        for replica in replicas:
-            idle.put_nowait(replica)
         for query, limit in ((OPEN, None), (CLOSED, sample)):
             if limit == 0:
                 continue
             found = client.temporal.list_workflows(query, page_size=PAGE, limit=limit)
             before = report.checked
-            await _each(client, found, idle, report, len(replicas), lambda: progress and progress(report, total))
+            await _each(client, found, replicas, report, lambda: progress and progress(report, total))
             report.sampled = report.checked - before if query == CLOSED else 0
     finally:
         for replica in replicas:
@@ -167,25 +164,24 @@ async def gate(
 async def _each(
     client: AgentClient,
     executions: AsyncIterator[WorkflowExecution],
-    idle: "asyncio.Queue[Replica]",
+    replicas: Sequence["Replica"],
     report: GateReport,
-    replicas: int,
     progress: Callable[[], object],
 ) -> None:
     """Look at each workflow; while one is replayed by each process, another one is fetched for it."""
     next_one = asyncio.Lock()
 
-    async def work() -> None:
+    async def work(replica: Replica) -> None:
         while True:
             async with next_one:
                 execution = await anext(executions, None)
             if execution is None:
                 return
-            said = await _judged(client, execution, idle)
+            said = await _judged(client, execution, replica)
             report.add(Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said))
             progress()
 
-    workers = [asyncio.create_task(work()) for _ in range(2 * replicas)]
+    workers = [asyncio.create_task(work(replica)) for replica in (*replicas, *replicas)]
     try:
         await asyncio.gather(*workers)
     finally:
@@ -194,7 +190,7 @@ async def _each(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyncio.Queue[Replica]") -> JsonObject:
+async def _judged(client: AgentClient, execution: WorkflowExecution, replica: "Replica") -> JsonObject:
     handle = client.temporal.get_workflow_handle(execution.id, run_id=execution.run_id)
     converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
     try:
@@ -208,11 +204,8 @@ async def _judged(client: AgentClient, execution: WorkflowExecution, idle: "asyn
     if lacking := shortened(converter):
         first = next(iter(lacking.values()))
         return {"verdict": "lacking", "problem": f"{len(lacking)} of its large values cannot be had: {first}"}
-    replica = await idle.get()
-    try:
+    async with replica.idle:
         return await replica.judged(history)
-    finally:
-        idle.put_nowait(replica)
 
 
 class Replica:
@@ -222,6 +215,8 @@ class Replica:
         self._command, self._limit_s = command, limit_s
         self._process: asyncio.subprocess.Process | None = None
         self._errors: Any = None
+        self.idle = asyncio.Lock()
+        """Held while a history is replayed."""
 
     async def start(self) -> list[str]:
         """Start it; return why it cannot load the agents.
@@ -240,8 +235,8 @@ class Replica:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         try:
-            said = await asyncio.wait_for(self._answer(), START_LIMIT_S)
-        except (TimeoutError, asyncio.IncompleteReadError):
+            said = await asyncio.wait_for(self._exchange(), START_LIMIT_S)
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             await self._kill()
             raise RuntimeError(f"The process that replays did not start: {self._last_words()}") from None
         problems: list[str] = said["problems"]
@@ -251,8 +246,10 @@ class Replica:
         """Return what is to be said of a history."""
         if self._process is None:
             await self.start()
+        events = base64.b64encode(History(events=history.events).SerializeToString()).decode()
+        request = json.dumps({"id": history.workflow_id, "history": events}).encode() + b"\n"
         try:
-            return await asyncio.wait_for(self._asked(history), self._limit_s)
+            return await asyncio.wait_for(self._exchange(request), self._limit_s)
         except TimeoutError:
             await self._kill()
             return {"verdict": "unchecked", "problem": f"Its replay hung for {self._limit_s:g} s."}
@@ -260,17 +257,13 @@ class Replica:
             await self._kill()
             return {"verdict": "unchecked", "problem": f"Its replay crashed: {self._last_words()}"}
 
-    async def _asked(self, history: WorkflowHistory) -> JsonObject:
+    async def _exchange(self, request: bytes = b"") -> JsonObject:
+        """Send a line, if any, and return the line that the process answers."""
         assert self._process is not None
         assert self._process.stdin is not None
-        events = base64.b64encode(History(events=history.events).SerializeToString()).decode()
-        self._process.stdin.write(json.dumps({"id": history.workflow_id, "history": events}).encode() + b"\n")
-        await self._process.stdin.drain()
-        return await self._answer()
-
-    async def _answer(self) -> JsonObject:
-        assert self._process is not None
         assert self._process.stdout is not None
+        self._process.stdin.write(request)
+        await self._process.stdin.drain()
         answer: JsonObject = json.loads(await self._process.stdout.readuntil())
         return answer
 

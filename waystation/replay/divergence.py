@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from temporalio.client import WorkflowHistory
@@ -32,7 +33,7 @@ from waystation.core import (
     ids,
     summary,
 )
-from waystation.history import carried_log, log_of, own_runs, run_ids_of, type_of
+from waystation.history import log_of, run_ids_of, type_of
 from waystation.replay.commands import UNKNOWN, Activation, Command, present_commands, recorded_tasks
 from waystation.replay.comparison import ABSENT, json_differences
 
@@ -182,9 +183,7 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
             continue
         updated = updated or any(command.kind == "accept" for command in recorded)
         present = present_commands(done, started, queue)
-        for number in range(max(len(recorded), len(present))):
-            one = recorded[number] if number < len(recorded) else None
-            other = present[number] if number < len(present) else None
+        for number, (one, other) in enumerate(zip_longest(recorded, present)):
             if one and other and _is_same(one, other):
                 if parts := _parts(one, other, own, updated=updated):
                     return Difference(completed=completed, recorded=one, now=other, parts=parts, line=other.line)
@@ -227,8 +226,9 @@ def _is_same(one: Command, other: Command) -> bool:
 
 def _parts(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
     """Return where two commands differ that do the same; `own`: the run's ids, `updated`: whether it had updates."""
-    found = (Part(*found) for found in json_differences(recorded.fields, now.fields))
-    return [part for part in found if not _is_harmless(part, recorded, own, updated=updated)][:DIFFERENCES]
+    differences = json_differences(recorded.fields, now.fields)
+    parts = (Part(each.place, each.recorded, each.now) for each in differences)
+    return [part for part in parts if not _is_harmless(part, recorded, own, updated=updated)][:DIFFERENCES]
 
 
 def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: bool) -> bool:
@@ -277,8 +277,7 @@ def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) ->
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
-        own = own_runs([*histories[:run], cut])
-        return log_of(own, carried_log(own))
+        return log_of([*histories[:run], cut])
     except (ForeignHistory, StoreFailed):
         return None
 

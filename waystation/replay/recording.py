@@ -32,7 +32,6 @@ from waystation.history import (
     decode_histories,
     log_from_runs,
     log_of,
-    own_runs,
     read_history_file,
     type_of,
 )
@@ -218,7 +217,7 @@ class Recording(Displayable):
 
     def after(self, entries: int) -> Log:
         """Return the log as it was after so many of the entries that the recording holds."""
-        return self._start().extend(self.log.entries[:entries])
+        return carried_log(self.log, self.histories).extend(self.log.entries[:entries])
 
     @property
     def events_before(self) -> int:
@@ -228,16 +227,12 @@ class Recording(Displayable):
     @cached_property
     def course(self) -> Sequence[Point]:
         """What the log held before the first entry of the recording, and after each."""
-        log = self._start()
+        log = carried_log(self.log, self.histories)
         points = [_point(log)]
         for entry in self.log.entries:
             log.append(entry.ref, entry.time, entry.body)
             points.append(_point(log))
         return points
-
-    def _start(self) -> Log:
-        """Return the log before the first entry that the recording holds."""
-        return carried_log(self.histories) if self.log.entries_before else Log(self.id)
 
 
 async def _recording(source: str, saved: SavedHistory, converter: DataConverter, blobs: Blobs) -> Recording:
@@ -248,7 +243,7 @@ async def _recording(source: str, saved: SavedHistory, converter: DataConverter,
         try:
             log = await log_from_runs(histories, blobs.get)
         except StoreFailed:  # what is left of it is in the snapshot with which the first of the runs begins
-            log = log_of(own_runs(histories))
+            log = log_of(histories)
     called: dict[str, Recording] = {}
     for each in saved.called:
         id = each.histories[0].workflow_id

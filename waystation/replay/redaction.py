@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.failure.v1 import Failure
@@ -49,7 +48,15 @@ from waystation.core import (
     looks_secret,
     named_secret,
 )
-from waystation.history import SavedHistory, carried_log, check_readable, decode_histories, log_of, type_of
+from waystation.history import (
+    SavedHistory,
+    attributes_of,
+    carried_log,
+    check_readable,
+    decode_histories,
+    log_of,
+    type_of,
+)
 from waystation.replay.replayer import divergence_of
 from waystation.storage import UNREADABLE, shortened
 
@@ -135,6 +142,8 @@ _RECORDS = frozenset(
 )
 """Events whose payloads the engine records."""
 _SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED_SIGNAL, CHILD_ENDED_SIGNAL})
+_PAYLOAD_MAPS = {"search_attributes": "indexed_fields", "memo": "fields", "upserted_memo": "fields"}
+"""Fields of events whose payloads have names, each with the field in it that holds them."""
 _MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
 _IDS = frozenset(
     {
@@ -367,12 +376,10 @@ def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
     redacted = HistoryEvent()
     redacted.CopyFrom(event)
     kind = redacted.WhichOneof("attributes") or ""
-    attributes = getattr(redacted, kind, None)
-    of_payload: Redact = redactor.authored
-    if kind.removesuffix("_event_attributes") in _RECORDS:
-        of_payload = redactor.recorded
+    of_payload = redactor.recorded if kind.removesuffix("_event_attributes") in _RECORDS else redactor.authored
+    attributes = attributes_of(redacted)
     signal = getattr(attributes, "signal_name", None)
-    if attributes is not None and signal is not None and signal not in _SIGNALS:
+    if signal is not None and signal not in _SIGNALS:
         attributes.signal_name, of_payload = redactor.text(signal), redactor.authored
     _redact_message(redacted, redactor, of_payload)
     return redacted
@@ -386,40 +393,30 @@ def _redact_message(message: Any, redactor: Redactor, of_payload: Redact) -> Non
             message.ClearField(name)
         elif name == "user_metadata":
             _redact_message(value, redactor, lambda text: redactor.token(text) if isinstance(text, str) else None)
-        elif name == "search_attributes":
-            for key, payload in value.indexed_fields.items():
-                if not key.startswith("Waystation") or key == SEARCH_USER:
-                    _redact_payload(payload, redactor.authored)
-        elif name in ("memo", "upserted_memo"):
-            for key, payload in value.fields.items():
-                _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.authored)
+        elif name in _PAYLOAD_MAPS:
+            for key, payload in getattr(value, _PAYLOAD_MAPS[name]).items():
+                if name != "search_attributes" or key == SEARCH_USER or not key.startswith("Waystation"):
+                    _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.authored)
         elif descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
-            _redact_map(value, redactor)
+            for key in value.keys() - _PATCHES:
+                if isinstance(value[key], str):
+                    value[key] = redactor.token(value[key])
+                else:
+                    _redact_message(value[key], redactor, redactor.authored)
         elif descriptor.message_type:
             for each in value if descriptor.is_repeated else [value]:
                 if isinstance(each, Payload):
                     _redact_payload(each, of_payload)
                 else:
                     _redact_message(each, redactor, of_payload)
-        elif isinstance(value, str) and isinstance(message, Failure) and name == "message":
-            message.message = redactor.text(value)
         elif isinstance(value, str):
             sticky = getattr(message, "kind", None) == TaskQueueKind.TASK_QUEUE_KIND_STICKY  # named after its host
-            if name.endswith("run_id"):
+            if isinstance(message, Failure) and name == "message":
+                message.message = redactor.text(value)
+            elif name.endswith("run_id"):
                 redactor.ids.add(value)
             elif name not in _IDS or (name == "name" and sticky):
                 setattr(message, name, redactor.token(value))
-
-
-def _redact_map(held: Any, redactor: Redactor) -> None:
-    for key in list(held):
-        value = held[key]
-        if isinstance(value, str):
-            held[key] = redactor.token(value)
-        elif isinstance(value, Payload):
-            _redact_payload(value, redactor.authored)
-        elif isinstance(value, Message) and key not in _PATCHES:
-            _redact_message(value, redactor, redactor.authored)
 
 
 def _redact_payload(payload: Payload, redact: Redact) -> None:
@@ -469,13 +466,12 @@ async def redact(
     result = _redacted(decoded, redactor)
     for _ in range(MAX_ROUNDS):
         known = dict(redactor.recomputed)
-        for before, after in zip(_all(decoded), _all(result), strict=True):
-            redactor.recomputed.update(_recomputed(before, after))
+        redactor.recomputed |= _recomputed(decoded, result)
         if redactor.recomputed == known:
             break
         result = _redacted(decoded, redactor)
+    _check(decoded, result)
     for before, after in zip(_all(decoded), _all(result), strict=True):
-        _check(before, after)
         for one, other in zip(before.histories, after.histories, strict=True):
             if (divergence := await divergence_of(other)) and await divergence_of(one) is None:
                 raise NotRedacted(
@@ -501,57 +497,52 @@ def _redacted(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
     return SavedHistory(histories, [_redacted(each, redactor) for each in saved.called])
 
 
-def _log(saved: SavedHistory) -> Log | None:
-    return log_of(saved.histories) if type_of(saved.histories[0]) == WORKFLOW else None
+def _logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[SavedHistory, Log, SavedHistory, Log]]:
+    """Yield each invocation, before and after it is redacted."""
+    for one, other in zip(_all(before), _all(after), strict=True):
+        if type_of(one.histories[0]) == WORKFLOW:
+            yield one, log_of(one.histories), other, log_of(other.histories)
 
 
 def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
-    """Return digests and messages that the engine computes from a history, with those that it computes now."""
-    one, other = _log(before), _log(after)
-    if one is None or other is None:
-        return {}
-    messages, digests = (
-        [(one.state.result().reason, other.state.result().reason)],
-        list[tuple[str | None, str | None]](),
-    )
-    if one.state.outcome.failure and other.state.outcome.failure:
-        messages.append((one.state.outcome.failure.message, other.state.outcome.failure.message))
-    first, second = (
-        carried_log(saved.histories) if log.entries_before else Log(log.invocation_id)
-        for log, saved in ((one, before), (other, after))
-    )
-    for was, now in zip(one.entries, other.entries, strict=False):
-        if isinstance(was.body, AnswerIgnored) and isinstance(now.body, AnswerIgnored):
-            messages.append((was.body.message, now.body.message))  # it names who was refused, and who is asked
-        first.append(was.ref, was.time, was.body)
-        second.append(now.ref, now.time, now.body)
-        for call in first.state.calls.values():
-            twin = second.state.calls.get(call.id)
-            if twin and call.known_digest is None and (call.ever_waits or call.declared is not None):
-                digests += [(call.digest, twin.digest), (call.approved_digest, twin.approved_digest)]
-        digests += [
-            (a.bound_to, b.bound_to)
-            for a, b in zip(first.state.approvals.standing, second.state.approvals.standing, strict=False)
-        ]
+    """Return digests and messages that the engine computes from histories, with those that it computes now."""
+    messages: list[tuple[str | None, str | None]] = []
+    digests: list[tuple[str | None, str | None]] = []
+    for saved, one, redacted, other in _logs(before, after):
+        messages.append((one.state.result().reason, other.state.result().reason))
+        if one.state.outcome.failure and other.state.outcome.failure:
+            messages.append((one.state.outcome.failure.message, other.state.outcome.failure.message))
+        first, second = carried_log(one, saved.histories), carried_log(other, redacted.histories)
+        for was, now in zip(one.entries, other.entries, strict=False):
+            if isinstance(was.body, AnswerIgnored) and isinstance(now.body, AnswerIgnored):
+                messages.append((was.body.message, now.body.message))  # it names who was refused, and who is asked
+            first.append(was.ref, was.time, was.body)
+            second.append(now.ref, now.time, now.body)
+            for call in first.state.calls.values():
+                twin = second.state.calls.get(call.id)
+                if twin and call.known_digest is None and (call.ever_waits or call.declared is not None):
+                    digests += [(call.digest, twin.digest), (call.approved_digest, twin.approved_digest)]
+            digests += [
+                (a.bound_to, b.bound_to)
+                for a, b in zip(first.state.approvals.standing, second.state.approvals.standing, strict=False)
+            ]
     changed = [(old, new) for old, new in digests if old != new]
     return {old: new for old, new in (*messages, *changed) if old and new}
 
 
 def _check(before: SavedHistory, after: SavedHistory) -> None:
-    """Check that both tell of the same invocation.
+    """Check that both tell of the same invocations.
 
     Raises:
         NotRedacted: They do not.
     """
-    one, other = _log(before), _log(after)
-    if one is None or other is None:
-        return
-    steps = [[(entry.ref, type(entry.body).__name__) for entry in log.entries] for log in (one, other)]
-    for number, (left, right) in enumerate(zip(*steps, strict=False), 1):
-        if left != right:
-            raise NotRedacted(
-                f"Redacted by these rules, {one.invocation_id!r} would go on otherwise at entry {number}: {right} "
-                f"instead of {left}. Report this; other rules may do."
-            )
-    if len(one.entries) != len(other.entries) or list(one.state.calls) != list(other.state.calls):
-        raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")
+    for _, one, _, other in _logs(before, after):
+        steps = [[(entry.ref, type(entry.body).__name__) for entry in log.entries] for log in (one, other)]
+        for number, (left, right) in enumerate(zip(*steps, strict=False), 1):
+            if left != right:
+                raise NotRedacted(
+                    f"Redacted by these rules, {one.invocation_id!r} would go on otherwise at entry {number}: {right} "
+                    f"instead of {left}. Report this; other rules may do."
+                )
+        if len(one.entries) != len(other.entries) or list(one.state.calls) != list(other.state.calls):
+            raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")

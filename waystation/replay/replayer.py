@@ -4,11 +4,11 @@ import asyncio
 import copy
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
-from traceback import walk_tb
+from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -46,6 +46,8 @@ _ATTEMPTS = 3
 """How often a history is replayed when it does."""
 _STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+Location: TypeAlias = tuple[str, int, str]
+"""A file, a line in it, and the name of the function."""
 Replays: TypeAlias = Callable[[WorkflowHistory], Awaitable[Difference | None]]
 
 
@@ -206,7 +208,7 @@ def _observe(instance: Any, activations: list[Activation]) -> None:
     lines: list[str | None] = []
 
     def add_noted() -> Any:
-        lines.append(_own_line(_raising_frames()) or _own_line(_calling_frames()))
+        lines.append(_own_line(_raising_frames()) or _own_line(_locations(walk_stack(sys._getframe(1)))))
         return add_command()
 
     def activate_noted(act: Any) -> Any:
@@ -230,38 +232,31 @@ def _observe(instance: Any, activations: list[Activation]) -> None:
         instance._add_command = add_noted
 
 
-def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[tuple[str, int, str]]:
+def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[Location]:
     """Return the frames in which a task waits, innermost first."""
     awaited: Any = task.get_coro() if task is not None and not task.done() else None
     frames = []
     while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
-        frames.append((awaited.cr_code.co_filename, awaited.cr_frame.f_lineno, awaited.cr_code.co_name))
+        frames.append((awaited.cr_frame, awaited.cr_frame.f_lineno))
         awaited = awaited.cr_await
-    return iter(reversed(frames))
+    return _locations(reversed(frames))
 
 
-def _calling_frames() -> Iterator[tuple[str, int, str]]:
-    frame: FrameType | None = sys._getframe(2)
-    while frame:
-        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back
-
-
-def _raising_frames() -> Iterator[tuple[str, int, str]]:
+def _raising_frames() -> Iterator[Location]:
     """Return the frames in which the exception was raised that is being handled, innermost first."""
     error = sys.exception()
     while error is not None and error.__context__ is not None:
         error = error.__context__
-    frames = walk_tb(error.__traceback__) if error else ()
-    return reversed([(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames])
+    return _locations(reversed(list(walk_tb(error.__traceback__))) if error else ())
 
 
-def _own_line(frames: Iterator[tuple[str, int, str]]) -> str | None:
+def _locations(frames: Iterable[tuple[FrameType, int]]) -> Iterator[Location]:
+    return ((frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames)
+
+
+def _own_line(frames: Iterable[Location]) -> str | None:
     """Return the innermost line that is no library's."""
-    for file, line, name in frames:
-        if path := _own_path(file):
-            return f"{path}:{line} in {name}"
-    return None
+    return next((f"{path}:{line} in {name}" for file, line, name in frames if (path := _own_path(file))), None)
 
 
 @cache

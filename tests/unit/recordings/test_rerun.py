@@ -15,8 +15,7 @@ from waystation.agents.registry import Registry
 from waystation.core import JsonObject, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
-from waystation.replay.activity_replay import NotApproved, NotAPrompt
-from waystation.replay.recorded_activities import NoSuchStep
+from waystation.replay.activity_replay import NoSuchStep, NotApproved, NotAPrompt
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -194,10 +193,10 @@ async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
 @pytest.mark.parametrize(
     ("prompt", "problem"),
     [
-        ({"content": []}, "'content'"),
-        ({"contents": []}, "no `contents`"),
+        ({"content": []}, "`content`"),
+        ({"contents": []}, "`contents`: List should have at least 1 item"),
         ({"contents": "hi"}, "`contents`"),
-        ({"tools": ["x"]}, "list of objects"),
+        ({"tools": ["x"]}, "`tools.0`: Input should be an object"),
     ],
 )
 async def test_a_prompt_that_is_none_is_refused(prompt: JsonObject, problem: str) -> None:
