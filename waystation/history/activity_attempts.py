@@ -127,8 +127,11 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], 
         at_work = at_work or bool(told.pending_activities or told.pending_children)
         left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
         # The activity that looks at a called agent fails for as long as that agent runs.
-        looked = [each for each in told.pending_activities if each.activity_type.name != CHILD.name]
-        found += [_retry(id, each) for each in looked if each.attempt > 1 or _waits(each)]
+        found += [
+            _retry(id, each)
+            for each in told.pending_activities
+            if each.activity_type.name != CHILD.name and (each.attempt > 1 or _waits(each))
+        ]
     return found, at_work
 
 

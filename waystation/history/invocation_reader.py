@@ -262,15 +262,13 @@ async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: 
         StoreFailed: It is to be read from the store, and the store does not have it.
     """
     earlier: list[WorkflowHistory] = []
-    log = Log(id)
     given = carried_by(first)
-    while given:
-        history = None if given[1].forked else await fetch_run(client, id, given[1].run_id)
-        if history is None:
-            await extend_log(log, given[1], fetch)
-            break
+    while given and not given[1].forked and (history := await fetch_run(client, id, given[1].run_id)):
         earlier += await decode_histories([history], client.data_converter)
         given = carried_by(earlier[-1].events[0])
+    log = Log(id)
+    if given:
+        await extend_log(log, given[1], fetch)
     return log_of(earlier[::-1], log)
 
 

@@ -499,18 +499,13 @@ class Workshop:
             ApplicationError: The activity fails, as it would on a worker.
         """
         definitions: list[str] = []
-        sent: list[LlmRequest] = []
-
-        async def asking(model: Callable[[], BaseLlm], request: LlmRequest, on_text: OnText) -> LlmResponse:
-            sent.append(request)
-            return await (ask(model, request, on_text) if ask else model().generate(request, on_text=on_text))
-
+        models = _InterceptedModels(self._models, ask)
         inputs = _RecordedInputs(step.log, step.result)
         caller = ModelCaller(
             self.registry,
             inputs,
             self._conversations or inputs,
-            _InterceptedModels(self._models, asking),
+            models,
             search_attributes=False,
             services=self._services,
             scopes=inputs,
@@ -523,7 +518,9 @@ class Workshop:
             reply = ModelReply()
         else:
             reply = ModelReply.model_validate_json(data)
-        return reply, ReplayedRequest(sent=sent[-1], definition=definitions[-1]) if definitions and sent else None
+        if not (definitions and models.requests):
+            return reply, None
+        return reply, ReplayedRequest(sent=models.requests[-1], definition=definitions[-1])
 
     async def request(self, step: ModelStep) -> ReplayedRequest:
         """Return the request of a model call. Callbacks up to that point run; the model is not asked.
@@ -881,17 +878,22 @@ class _RecordedInputs:
 
 
 class _InterceptedModels(Models):
-    def __init__(self, models: Models, ask: Ask) -> None:
+    """Models that are asked through a function, and the requests that they were sent."""
+
+    def __init__(self, models: Models, ask: Ask | None) -> None:
         super().__init__()
-        self._intercepted, self._ask = models, ask
+        self._intercepted, self.ask = models, ask
+        self.requests: list[LlmRequest] = []
 
     def of(self, agent: LlmAgent, demo: object = None) -> BaseLlm:
-        return _InterceptedModel(lambda: self._intercepted.of(agent, demo), self._ask)
+        return _InterceptedModel(lambda: self._intercepted.of(agent, demo), self)
 
 
 class _InterceptedModel(BaseLlm):
-    def __init__(self, model: Callable[[], BaseLlm], ask: Ask) -> None:
-        self._model, self._ask = model, ask
+    def __init__(self, model: Callable[[], BaseLlm], models: _InterceptedModels) -> None:
+        self._model, self._models = model, models
 
     async def generate(self, request: LlmRequest, *, on_text: OnText = None) -> LlmResponse:
-        return await self._ask(self._model, request, on_text)
+        self._models.requests.append(request)
+        ask = self._models.ask
+        return await (ask(self._model, request, on_text) if ask else self._model().generate(request, on_text=on_text))

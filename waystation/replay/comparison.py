@@ -47,10 +47,9 @@ class Changes:
     @classmethod
     def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> "Changes":
         """Return what became of `before`."""
-        both = [key for key in after if key in before]
         return cls(
             {key: value for key, value in after.items() if key not in before},
-            {key: (before[key], after[key]) for key in both if not alike(before[key], after[key])},
+            {key: (before[key], now) for key, now in after.items() if key in before and not alike(before[key], now)},
             {key: value for key, value in before.items() if key not in after},
         )
 

@@ -33,6 +33,7 @@ from waystation.core import (
     ForeignHistory,
     JsonObject,
     Log,
+    SessionInput,
     UnknownAgent,
     a,
     decode,
@@ -70,18 +71,13 @@ class Misfit:
 def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     """Return what the agents of `registry` lack for an open workflow to go on; its payloads are opened."""
     started = history.events[0].workflow_execution_started_event_attributes
-    match started.workflow_type.name:
-        case name if name == WORKFLOW:
-            return list(_of_invocation(log_of([history]), registry))
-        case name if name == SESSION_WORKFLOW:
-            try:
-                given = decode(read_content(started.input.payloads))
-            except ValueError:
-                return []
-            agent = given.get("agent") if isinstance(given, dict) else None
-            return [_gone(agent, registry)] if isinstance(agent, str) and agent not in registry.roots else []
-        case _:
-            return []
+    if started.workflow_type.name == WORKFLOW:
+        return list(_of_invocation(log_of([history]), registry))
+    if started.workflow_type.name == SESSION_WORKFLOW:
+        with contextlib.suppress(ValueError):
+            agent = SessionInput.model_validate(decode(read_content(started.input.payloads))).agent
+            return [] if agent in registry.roots else [_gone(agent, registry)]
+    return []
 
 
 def _gone(agent: str, registry: Registry) -> Misfit:
@@ -170,8 +166,7 @@ def _of_call(call: CallState, root: str, registry: Registry) -> Misfit | None:
         wrong = []
     if wrong:
         return misfit("arguments_refused", f"does not take the recorded arguments any more: {'; '.join(wrong)}")
-    asked = call.asked == "confirmation" and call.declared is not None
-    if asked and parameters_digest(tool) != call.declared:
+    if call.asked == "confirmation" and call.declared is not None and parameters_digest(tool) != call.declared:
         return misfit("parameters_changed", "has other parameters than when a person was asked, and will not run")
     return None
 

@@ -1,6 +1,6 @@
 """The first divergence between what a history recorded and what the present workflow code does, in agent terms."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -176,7 +176,14 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
             done.append(left.popleft())
         for activation in done:
             if activation.failure:
-                return _failed_task(completed, recorded, activation)
+                failure, kind = activation.failure, activation.failure.application_failure_info.type
+                return Difference(
+                    completed=completed,
+                    recorded=_most_telling(recorded),
+                    line=activation.rests_in,
+                    failure=failure.message.strip() or kind,
+                    failure_type=kind,
+                )
         if not done:
             if recorded and left:
                 return Difference(completed=completed, recorded=_most_telling(recorded))
@@ -190,18 +197,6 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
                 continue
             return _out_of_step(completed, recorded[number:], present[number:], done[-1].rests_in)
     return None
-
-
-def _failed_task(completed: int, recorded: Sequence[Command], activation: Activation) -> Difference:
-    failure = activation.failure
-    type = failure.application_failure_info.type
-    return Difference(
-        completed=completed,
-        recorded=_most_telling(recorded),
-        line=activation.rests_in,
-        failure=failure.message.strip() or type,
-        failure_type=type,
-    )
 
 
 def _out_of_step(
@@ -325,18 +320,13 @@ def _describe_activity(name: str, params: JsonObject, log: Log | None) -> str:
     if name == MODEL.name and params.get("phase") == "leave":
         return f"callbacks of {params.get('agent')}"
     if name in ENGINE_ACTIVITIES:
-        return ENGINE_ACTIVITIES[name].description.format_map(_Params(params))
+        return ENGINE_ACTIVITIES[name].description.format_map(defaultdict(lambda: None, params))
     if "." not in name or "function_call_id" not in params:
         return f"run activity {name}"
     args = params.get("args")
     if args is None and log and (call := log.state.calls.get(params["function_call_id"])):
         args = call.args
     return f"call {summary.call(name.rpartition('.')[2], args if isinstance(args, dict) else {})}"
-
-
-class _Params(dict[str, Any]):
-    def __missing__(self, key: str) -> None:
-        return None
 
 
 def _describe_memo(fields: Mapping[str, Any]) -> str:

@@ -85,7 +85,10 @@ def _context(recording: Recording, moment: Moment) -> PromptContext:
     first = moment.entries
     replied = moment.entry.body if moment.entry else None
     if isinstance(replied, ModelReplied) and moment.event and moment.event.author != "user":
-        first = next((i for i, e in enumerate(entries) if _is_call(e.body, replied.number)), first)
+        calls = (
+            i for i, e in enumerate(entries) if isinstance(e.body, ModelCalled) and e.body.number == replied.number
+        )
+        first = next(calls, first)
     for index in range(first, len(entries)):
         called = entries[index].body
         if not isinstance(called, ModelCalled):
@@ -106,10 +109,6 @@ def _context(recording: Recording, moment: Moment) -> PromptContext:
         text = f"no model was asked after event {moment.number}, nor would one have been"
         raise NoPrompt(f"{recording.source!r}: {text}.")
     return PromptContext(moment.log, models[-1], None, None, None)
-
-
-def _is_call(body: object, number: int) -> bool:
-    return isinstance(body, ModelCalled) and body.number == number
 
 
 def _gave(recording: Recording, index: int, reply: ModelReply) -> int | None:

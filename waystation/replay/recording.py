@@ -109,9 +109,8 @@ class Moment(Displayable):
     @property
     def time(self) -> float:
         """When it was, in seconds since 1970 by the workflow's clock."""
-        if self.entry:
-            return self.entry.time
-        return self.recording.log.entries[0].time if self.recording.log.entries else 0.0
+        entry = self.entry or next(iter(self.recording.log.entries), None)
+        return entry.time if entry else 0.0
 
     @property
     def before(self) -> "Moment | None":

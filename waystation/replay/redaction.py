@@ -190,18 +190,14 @@ class Rules:
         Raises:
             InvalidRule: One is not valid.
         """
-        text, fields = False, list[tuple[str, ...]]()
+        rules = list(rules)
+        fields = {rule: tuple(rule.removeprefix(FIELD).split(".")) for rule in rules if rule.startswith(FIELD)}
         for rule in rules:
-            path = tuple(rule.removeprefix(FIELD).split("."))
-            if rule == TEXT:
-                text = True
-            elif rule.startswith(FIELD) and all(path):
-                fields.append(path)
-            elif rule != SECRETS:
+            if not all(fields.get(rule, ())) or rule not in (SECRETS, TEXT, *fields):
                 raise InvalidRule(
                     f"{rule!r} is not a valid rule. Use `secrets`, `text` or `field:NAME`, such as field:email."
                 )
-        return cls(text, tuple(fields))
+        return cls(TEXT in rules, tuple(fields.values()))
 
     def hides(self, path: Sequence[str]) -> bool:
         """Whether the value at a path is hidden because of its name."""
@@ -234,13 +230,17 @@ class Redactor:
         """Return JSON of the engine: ids, names that authors declare and words of the engine stay."""
         name = path[-1] if path else ""
         match value:
+            case _ if name in AUTHORED:
+                return self.authored(value, (AUTHORED[name],), covered=self.rules.hides((AUTHORED[name],)))
+            case list() if name == "held":  # parts that are not in an event yet, by author
+                return [[author, self.authored(parts, ("parts",))] for author, parts in value]
             case dict():
                 asks_for_budget = "budget" in (value.get("asked"), value.get("kind"))
                 of_key = str if name in _KEYED_BY_ENGINE else self.text if name in _KEYED_BY_PEOPLE else self._key
                 return {
                     of_key(key): item
                     if asks_for_budget and key in _BUDGET_QUESTION
-                    else self._field(item, (*path, key))
+                    else self.recorded(item, (*path, key))
                     for key, item in value.items()
                 }
             case list():
@@ -253,13 +253,6 @@ class Redactor:
                 return self.hide(value) if path and self.rules.hides(path) else self.text(value)
             case _:
                 return value
-
-    def _field(self, item: Any, path: tuple[str, ...]) -> Any:
-        if name := AUTHORED.get(path[-1]):
-            return self.authored(item, (name,), covered=self.rules.hides((name,)))
-        if path[-1] == "held" and isinstance(item, list):  # parts that are not in an event yet, by author
-            return [[author, self.authored(parts, ("parts",))] for author, parts in item]
-        return self.recorded(item, path)
 
     def authored(self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False) -> Any:
         """Return JSON of authors, models or people; a name above it hides all of it (`covered`) or its texts."""

@@ -5,7 +5,7 @@ import copy
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
@@ -24,7 +24,7 @@ from temporalio.worker import (
 )
 
 from waystation.core import ForeignHistory, NotReplayable, StoreFailed, WorkflowSettings
-from waystation.history import decode_events
+from waystation.history import decode_histories
 from waystation.replay.commands import Activation
 from waystation.replay.divergence import Difference, Divergence, describe_divergence, first_difference
 from waystation.replay.recording import Recording
@@ -151,19 +151,13 @@ async def replaying(
             while queued and _DEADLOCK in str(result.replay_failure):
                 result = await anext(results)
             queued.clear()
-            decoded = await _decoded(history, converter)
-            if difference := first_difference(decoded, observer.activations, observer.queue):
+            with suppress(StoreFailed):  # payloads in a store are not compared then
+                [history] = await decode_histories([history], converter)
+            if difference := first_difference(history, observer.activations, observer.queue):
                 return difference
             return _from_temporal(observer.activations, result.replay_failure) if result.replay_failure else None
 
         yield replays
-
-
-async def _decoded(history: WorkflowHistory, converter: DataConverter) -> WorkflowHistory:
-    try:
-        return WorkflowHistory(history.workflow_id, await decode_events(history.events, converter))
-    except StoreFailed:
-        return history  # what is in a store is not compared then
 
 
 def _from_temporal(activations: Sequence[Activation], failure: Exception) -> Difference:
