@@ -113,7 +113,9 @@ def _parsed(found: Any, name: str, path: Path) -> WorkflowHistory:
     try:
         if is_decoded(events):
             found = {"events": encode_payloads(events)}
-        history = WorkflowHistory.from_json(_workflow_id(events[0]) or path.stem, found)
+        # Ids of events and of called agents derive from the workflow's id.
+        started = events[0].get("workflowExecutionStartedEventAttributes", {})
+        history = WorkflowHistory.from_json(str(started.get("workflowId") or path.stem), found)
     except Exception as error:  # noqa: BLE001  # whatever the protobuf reader meets in a file made by others
         reason = " ".join(str(error).split())[:200]
         raise ForeignHistory(f"{name} is no history: it cannot be read ({reason}). {REMEDY}") from None
@@ -155,15 +157,6 @@ def _gap(history: WorkflowHistory) -> str | None:
             if scheduled not in activities:
                 return f"event {number} tells of an activity that event {scheduled} did not schedule"
     return None
-
-
-def _workflow_id(started: Any) -> str | None:
-    """Return the workflow's id from its first event; ids of events and of called agents derive from it."""
-    match started:
-        case {"workflowExecutionStartedEventAttributes": {"workflowId": str() as workflow_id}}:
-            return workflow_id
-        case _:
-            return None
 
 
 # The Web UI's download of a decoded history: in it the value of a payload replaces its bytes, with metadata as text

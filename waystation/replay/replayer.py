@@ -25,8 +25,7 @@ from temporalio.worker import (
 
 from waystation.core import ForeignHistory, NotReplayable, StoreFailed, WorkflowSettings
 from waystation.history import decode_histories
-from waystation.replay.commands import Activation
-from waystation.replay.divergence import Difference, Divergence, describe_divergence, first_difference
+from waystation.replay.divergence import Activation, Difference, Divergence, describe_divergence, first_difference
 from waystation.replay.recording import Recording
 from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
