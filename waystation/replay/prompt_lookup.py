@@ -80,19 +80,14 @@ async def prompt_at(
 
 
 def _context(recording: Recording, moment: Moment) -> PromptContext:
-    entries = recording.log.entries
-    replies = {e.body.number: (i, e.body.reply) for i, e in enumerate(entries) if isinstance(e.body, ModelReplied)}
+    bodies = [entry.body for entry in recording.log.entries]
+    calls = [(index, body) for index, body in enumerate(bodies) if isinstance(body, ModelCalled)]
+    replies = {body.number: (index, body.reply) for index, body in enumerate(bodies) if isinstance(body, ModelReplied)}
     first = moment.entries
     replied = moment.entry.body if moment.entry else None
     if isinstance(replied, ModelReplied) and moment.event and moment.event.author != "user":
-        calls = (
-            i for i, e in enumerate(entries) if isinstance(e.body, ModelCalled) and e.body.number == replied.number
-        )
-        first = next(calls, first)
-    for index in range(first, len(entries)):
-        called = entries[index].body
-        if not isinstance(called, ModelCalled):
-            continue
+        first = next((index for index, called in calls if called.number == replied.number), first)
+    for index, called in [call for call in calls if call[0] >= first]:
         log = recording.after(index)
         work = log.state.runs[called.turn]
         at, reply = replies.get(called.number, (None, None))
