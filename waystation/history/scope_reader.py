@@ -83,12 +83,9 @@ class ScopeReader:
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client
         self._known: LRUCache[str, _Known] = LRUCache(max_scopes)
-        self.reads = 0
-        """How often a scope was asked for; for tests and metrics."""
 
     async def read(self, scope_id: str) -> ScopeFold:
         """Return a scope as it is now; an empty one when nothing was ever written to it."""
-        self.reads += 1
         known = self._known.setdefault(scope_id, _Known(ScopeFold(prefix_of(scope_id))))
         async with known.lock:
             await self._catch_up(known, scope_id)

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
 
 from waystation.client import connect
 from waystation.embedded import EmbeddedServer
+from waystation.history.history_fetch import TAIL_PAGE
 
 
 @pytest.fixture
@@ -16,23 +18,21 @@ async def temporal(server: EmbeddedServer) -> Client:
 
 
 class Pages:
-    """Counts the pages of histories that a client asks for, from the start and from the end."""
+    """Counts the pages of histories that a client asks for: of whole runs (cold), and of runs that it knows (tail)."""
 
     def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cold = self.tail = 0
         service = client.workflow_service
-        oldest, newest = service.get_workflow_execution_history, service.get_workflow_execution_history_reverse
+        fetch = service.get_workflow_execution_history_reverse
 
-        async def cold(*args: Any, **options: Any) -> Any:
-            self.cold += 1
-            return await oldest(*args, **options)
+        async def counted(request: GetWorkflowExecutionHistoryReverseRequest, **options: Any) -> Any:
+            if request.maximum_page_size > TAIL_PAGE:
+                self.cold += 1
+            else:
+                self.tail += 1
+            return await fetch(request, **options)
 
-        async def tail(*args: Any, **options: Any) -> Any:
-            self.tail += 1
-            return await newest(*args, **options)
-
-        monkeypatch.setattr(service, "get_workflow_execution_history", cold)
-        monkeypatch.setattr(service, "get_workflow_execution_history_reverse", tail)
+        monkeypatch.setattr(service, "get_workflow_execution_history_reverse", counted)
 
 
 @pytest.fixture
