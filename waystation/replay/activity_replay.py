@@ -680,8 +680,8 @@ def parse_prompt(text: str | bytes) -> JsonObject:
         return _EditablePrompt.model_validate_json(text).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "JSON"
-        problem = f"The prompt is not valid at `{place}`: {first['msg']}. See what --write-prompt writes."
+        place = f" at `{'.'.join(map(str, first['loc']))}`" if first["loc"] else ""
+        problem = f"The prompt is not valid{place}: {first['msg']}. See what --write-prompt writes."
         raise NotAPrompt(problem) from None
 
 

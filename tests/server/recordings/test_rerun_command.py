@@ -164,7 +164,7 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
     monkeypatch.setattr(reruns, "present", lambda: Types("y", editor=editor))
     ran = await command(*given)
     assert ran.code == 0
-    assert ran.out.startswith("The prompt is not JSON: ")
+    assert ran.out.startswith("The prompt is not valid: Invalid JSON: ")
     assert "edited  systemInstruction" in ran.out
     assert 'Rhyme."' in seen[1]
     monkeypatch.setattr(reruns, "present", lambda: Types("n", editor=lambda _: "{"))
