@@ -46,7 +46,7 @@ from waystation.core import (
 )
 from waystation.history import EventType, log_of, run_ids_of, type_of
 from waystation.replay.comparison import ABSENT, json_differences
-from waystation.storage.driver import is_reference
+from waystation.storage import is_reference
 
 UNKNOWN: Any = object()
 """Content that a codec has encoded or that is in no store, and an option that the code leaves to the server."""
