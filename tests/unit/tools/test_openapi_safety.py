@@ -12,7 +12,7 @@ from waystation.agents import LlmAgent
 from waystation.agents.registry import authoring_problems
 from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
 from waystation.tools.openapi_tool import OpenAPIToolset
-from waystation.tools.openapi_tool.openapi_spec_parser.destination import check_destination
+from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import Request
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
@@ -240,6 +240,36 @@ async def test_a_public_host_is_connected_to_as_it_was_checked() -> None:
     checked = await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named=(), private=False)
     assert checked == "8.8.8.8"
     assert await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named={"8.8.8.8"}, private=False) is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "::ffff:10.0.0.1",
+        "::10.0.0.1",
+        "::ffff:0:10.0.0.1",
+        "64:ff9b::10.0.0.1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::10.0.0.1",
+        "2002:a00:1::1",
+        "2002:7f00:1::",
+        "2001:0:808:808::f5ff:fffe",
+        "fec0::1",
+        "fe80::1%eth0",
+        "::1",
+        "::",
+    ],
+)
+async def test_an_ipv6_form_of_a_private_address_is_refused(address: str) -> None:
+    """A gateway of the network would turn it into the private address."""
+    with pytest.raises(DestinationRefused):
+        await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
+
+
+@pytest.mark.parametrize("address", ["64:ff9b::808:808", "2002:808:808::1", "::ffff:8.8.8.8", "2606:4700::1111"])
+async def test_an_ipv6_form_of_a_public_address_is_allowed(address: str) -> None:
+    """Networks without IPv4 reach public services so."""
+    assert await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
 
 
 async def test_a_checked_address_is_asked_under_the_hosts_name(service: Service) -> None:

@@ -56,10 +56,26 @@ def allowed_at(place: str, hosts: Collection[str]) -> bool:
     return place in hosts or place.rpartition(":")[0] in hosts
 
 
+_EMBEDDING = (
+    ("::/96", 0),  # IPv4-compatible
+    ("::ffff:0:0/96", 0),  # IPv4-mapped
+    ("::ffff:0:0:0/96", 0),  # IPv4-translated
+    ("64:ff9b::/96", 0),  # NAT64
+    ("2002::/16", 80),  # 6to4
+)
+"""IPv6 networks whose addresses lead to an IPv4 address, and how many bits follow that."""
+_UNKNOWN_TARGET = ("64:ff9b:1::/48", "2001::/32", "fec0::/10")
+"""IPv6 networks that lead to wherever their operator decides: local NAT64, Teredo, and site-local addresses."""
+
+
 def _public(address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
+    if isinstance(found, ipaddress.IPv6Address):
+        if any(found in ipaddress.ip_network(network) for network in _UNKNOWN_TARGET):
+            return False
+        for network, bits in _EMBEDDING:
+            if found in ipaddress.ip_network(network):
+                return _public(str(ipaddress.IPv4Address(int(found) >> bits & 0xFFFFFFFF)))
     return found.is_global and not found.is_multicast
 
 
