@@ -13,6 +13,10 @@ from waystation.tools.base_tool import declare
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.toolbox import toolbox
 
+BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+
 
 def spec(
     *, version: str = "3.1.0", servers: Any = None, schemas: Any = None, more: Any = None, **paths: Any
@@ -322,6 +326,10 @@ def test_a_specification_may_be_text() -> None:
         ({}, "there is no specification; give `spec_dict` or `spec_str`."),
         ({"spec_str": "{"}, "the specification is not JSON:"),
         ({"spec_str": "a: [", "spec_str_type": "yaml"}, "the specification is not YAML:"),
+        (
+            {"spec_str": BILLION_LAUGHS, "spec_str_type": "yaml"},
+            "the specification is not YAML: it has more than 500,000",
+        ),
         ({"spec_str": "[]"}, "the specification must be an object."),
         ({"spec_dict": {"swagger": "2.0"}}, "the specification is of version '2.0'; give one of OpenAPI 3.0 or 3.1."),
         (

@@ -22,6 +22,7 @@ _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definition
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 MAX_NAME_CHARS = 60
 """ADK's limit for names."""
+MAX_YAML_VALUES = 500_000
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
 # What the specification says is ignored, and what would send the request elsewhere.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
@@ -116,10 +117,23 @@ def _yaml(text: str) -> Any:
 
 
 def _with_texts_as_keys(value: Any) -> Any:
-    """Return YAML as JSON has it, where the key `200` of a response is a text."""
-    if isinstance(value, dict):
-        return {str(key): _with_texts_as_keys(item) for key, item in value.items()}
-    return [_with_texts_as_keys(item) for item in value] if isinstance(value, list) else value
+    """Return YAML as JSON has it, where the key `200` of a response is a text.
+
+    Raises:
+        ValueError: It has too many values; aliases make a short text stand for any number of them.
+    """
+    left = MAX_YAML_VALUES
+
+    def convert(value: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values, those of aliases included")
+        if isinstance(value, dict):
+            return {str(key): convert(item) for key, item in value.items()}
+        return [convert(item) for item in value] if isinstance(value, list) else value
+
+    return convert(value)
 
 
 def operations_of(document: JsonObject, *, server: str | None = None, preserve_names: bool = False) -> list[Operation]:
