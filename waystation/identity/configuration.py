@@ -44,6 +44,9 @@ class ClaimsSection(Section):
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
     """The claim's name, or the path to it, such as `realm_access.roles`."""
+    email_trusted: bool = False
+    """For `subject_claim = "email"`: accept tokens without `email_verified`, from a provider that verifies every
+    address and does not send the claim."""
     algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
 
     @field_validator("algorithms")

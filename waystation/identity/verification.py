@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
@@ -14,10 +15,14 @@ from waystation.identity.configuration import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
 from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of
 
+events = structlog.get_logger("waystation.identity")
+
 MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
 MAX_AUDIENCES = 100
+MUTABLE_CLAIMS = frozenset({"preferred_username", "upn", "unique_name", "nickname", "name"})
+"""Claims that people, or whoever administers them, can change: they may come to name somebody else."""
 _NOT_TAKEN = {"crit", "b64", "zip", "enc"}
 
 
@@ -74,9 +79,16 @@ class Issuer:
         if subject.startswith(ROLE):
             # It would pass for the role in every policy.
             raise NotAllowed(f"The token's subject begins with {ROLE!r}, as only the names of roles do.")
-        if self.section.subject_claim == "email" and claims.get("email_verified", True) is not True:
-            raise NotAllowed("The token names an e-mail address that its issuer has not verified.")
+        if self.section.subject_claim == "email" and not self._has_verified_email(claims):
+            raise NotAllowed(
+                "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
+                "`sub`, or set `email_trusted = true` for an issuer that verifies every address."
+            )
         return Verified(subject=subject, roles=self._roles(claims), issuer=self.section.issuer)
+
+    def _has_verified_email(self, claims: JsonObject) -> bool:
+        verified = claims.get("email_verified")
+        return verified is True or (verified is None and self.section.email_trusted)
 
     def _roles(self, claims: JsonObject) -> tuple[str, ...]:
         name = self.section.roles_claim
@@ -133,6 +145,9 @@ class WorkerIdentity:
             raise configuration.lacks("issuers", "it says whose tokens are taken")
         if len({section.issuer for section in configuration.issuers}) < len(configuration.issuers):
             raise configuration.fault("issuers", "two have the same `issuer`; make them one.")
+        for section in configuration.issuers:
+            if section.subject_claim in MUTABLE_CLAIMS:
+                events.warning("identity.mutable_claim", issuer=section.issuer, subject_claim=section.subject_claim)
         issuers = [
             Issuer(
                 section,

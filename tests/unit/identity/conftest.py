@@ -1,5 +1,6 @@
 """One installation with keys of its own: an identity provider, a gateway, workers and a client."""
 
+import json
 import time
 import tomllib
 from collections.abc import Mapping
@@ -55,11 +56,11 @@ class Installation:
         return await self.worker.verify(sealed, namespace=namespace, approval_id=call, answer=given)
 
 
-def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str] | None = None) -> Installation:
+def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str | bool] | None = None) -> Installation:
     """Set up an installation that trusts its gateway and a provider."""
     write(folder)
     given = {"issuer": provider.url, "audience": "waystation-test"} | dict(issuer or {})
-    lines = [f"{name} = {value if value.startswith('[') else repr(value)}" for name, value in given.items()]
+    lines = [f"{name} = {value if str(value).startswith('[') else json.dumps(value)}" for name, value in given.items()]
     file = folder / "workers.toml"
     file.write_text(file.read_text().replace("[links]", "\n".join(["[[issuers]]", *lines, "", "[links]"])))
     assert tomllib.loads(file.read_text())["issuers"][1]["issuer"] == given["issuer"]

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from joserfc.jwk import RSAKey
@@ -154,5 +156,23 @@ async def test_an_e_mail_address_that_is_not_verified_names_nobody(tmp_path: Pat
     there = installed(tmp_path, own_openid, {"subject_claim": "email"})
     good = own_openid.token("17", email="dana@example.com", email_verified=True)
     assert (await there.verify(there.seal(good)))[0].subject == "dana@example.com"
-    with pytest.raises(NotAllowed, match="has not verified"):
+    for claims in ({"email_verified": False}, {"email_verified": "true"}, {}):
+        with pytest.raises(NotAllowed, match="without `email_verified`"):
+            await there.verify(there.seal(own_openid.token("17", email="boss@example.com", **claims)))
+
+
+async def test_an_issuer_can_be_trusted_to_verify_every_e_mail_address(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """Some verify, and do not say so; one that says the opposite is believed."""
+    there = installed(tmp_path, own_openid, {"subject_claim": "email", "email_trusted": True})
+    unsaid = own_openid.token("17", email="dana@example.com")
+    assert (await there.verify(there.seal(unsaid)))[0].subject == "dana@example.com"
+    with pytest.raises(NotAllowed, match="without `email_verified`"):
         await there.verify(there.seal(own_openid.token("17", email="boss@example.com", email_verified=False)))
+
+
+def test_a_claim_that_people_can_change_is_warned_of(
+    tmp_path: Path, own_openid: FakeOpenId, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """A name that is given up may come to be somebody else's, and so would the right to approve."""
+    installed(tmp_path, own_openid, {"subject_claim": "preferred_username"})
+    assert [(log["event"], log["subject_claim"]) for log in logs] == [("identity.mutable_claim", "preferred_username")]
