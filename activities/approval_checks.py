@@ -135,8 +135,7 @@ class Reviewer:
                 who, nonce = await self._verified(answer, answer.token, namespace, approval_id)
                 review = Review(who=who, nonce=nonce)
             # Before anything is said about values: who may not answer does not learn what would fit either.
-            requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
-            check_authority(call, answer, review.who, requester)
+            check_authority(call, answer, review.who, log.state.input.requesters if log.state.input else ())
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._edited(params.root, log, call, answer.args)
                 review = review.model_copy(update={"args": None if args == answer.args else args})

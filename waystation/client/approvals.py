@@ -32,6 +32,7 @@ from waystation.core import (
     WaystationError,
     digest,
     ids,
+    is_among_people,
 )
 from waystation.core.approval.decision import standing
 from waystation.history import is_not_found
@@ -201,9 +202,9 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
         return True
     if call.policy is None:
         return True
-    if any(who in people for who in call.approved_by):
+    if any(is_among_people(who, people) for who in call.approved_by):
         return False
-    if call.policy.not_requester and (call.requester or call.user_id) in people:
+    if call.policy.not_requester and any(is_among_people(who, people) for who in (call.requester, call.user_id)):
         return False
     asked = call.policy.asked(call.level)
     return not asked or any(who in asked for who in people)

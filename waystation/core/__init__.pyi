@@ -25,6 +25,7 @@ from waystation.core.approval.policy import (
     StandingApproval,
     Verified,
     call_digest,
+    is_among_people,
 )
 from waystation.core.approval.remembered import covering
 from waystation.core.approval.verification import (
@@ -567,6 +568,7 @@ __all__ = [
     "found_by",
     "granted",
     "hidden",
+    "is_among_people",
     "is_busy",
     "is_scoped",
     "is_sealed",

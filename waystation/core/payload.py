@@ -9,6 +9,7 @@ import datetime
 import decimal
 import enum
 import hashlib
+import json
 import math
 import pathlib
 import uuid
@@ -72,6 +73,21 @@ def decode_foreign(data: bytes) -> Any:
         NotJson: It is, but is too deep, or has numbers out of range.
     """
     return plain(decode(data))
+
+
+def repeated_key(data: bytes) -> str | None:
+    """Return a key that an object of JSON has twice, if there is one; readers differ in which of the values counts."""
+    repeated: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        seen = set[str]()
+        for key, _ in pairs:
+            if key in seen:
+                repeated.append(key)
+            seen.add(key)
+
+    json.loads(data, object_pairs_hook=note)
+    return repeated[0] if repeated else None
 
 
 def faults(error: ValidationError) -> str:

@@ -168,6 +168,11 @@ class InvocationInput(Recorded):
         """Id of the invocation whose artifacts it shares; nothing when they are its own."""
         return self.origin or (self.fork.home if self.fork else "")
 
+    @property
+    def requesters(self) -> tuple[str, ...]:
+        """Names of the person for whom it runs: whom `not_requester` excludes."""
+        return tuple(name for name in (self.requester, self.user_id) if name)
+
 
 class InvocationResult(Recorded):
     """What an invocation returns to whoever started it."""

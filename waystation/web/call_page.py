@@ -33,6 +33,7 @@ from waystation.core import (
     check_claim,
     encode,
     ids,
+    is_among_people,
     usual_hint,
 )
 from waystation.presentation import terminal, text_safety
@@ -486,7 +487,7 @@ class CallPages:
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
-        left_out = {"approve", "edit"} if login.subject in view.pending.approved_by else set()
+        left_out = {"approve", "edit"} if is_among_people(login.subject, view.pending.approved_by) else set()
         if login.only:
             left_out |= {"edit", "progress"}  # arguments are edited on further pages, which a link does not open
         return tuple(action for action in view.decisions if action not in left_out)
@@ -503,7 +504,7 @@ class CallPages:
         answer = Answer(function_call_id=view.state.id, action=action, by=login.person or None)
         input = view.log.state.input
         try:
-            check_authority(view.state, answer, who, (input.requester or input.user_id) if input else "")
+            check_authority(view.state, answer, who, input.requesters if input else ())
             check_claim(view.state, answer, who)
         except NotAllowed as error:
             return str(error)

@@ -139,11 +139,12 @@ async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
 
 
 async def test_whoever_triggered_the_invocation_may_be_kept_from_answering(serve: Serve) -> None:
-    """Not the user whom the agent serves, when somebody else did."""
+    """Neither the one who asked nor the user whom the agent serves, in whatever spelling."""
     till = Till()
     async with serve(payer(till, quorum=1, not_requester=True)) as env:
         invocation = await begun(env, user_id="ann", requester="bob")
-        assert await refusal(invocation.approve(by="bob")) == "NotAllowed"
-        await invocation.approve(by="ann")
+        for name in ("bob", "Bob ", "mailto:bob", "ann", "ANN"):
+            assert await refusal(invocation.approve(by=name)) == "NotAllowed"
+        await invocation.approve(by="cleo")
         await invocation.result()
     assert till.paid == [5]

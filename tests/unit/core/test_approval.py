@@ -139,6 +139,8 @@ def test_a_call_that_never_waits_is_unknown_to_approvers() -> None:
         [b'{"function_call_id":"fc-1","action":"destroy"}'],
         [b'{"function_call_id":1,"action":"approve"}'],
         [b'{"function_call_id":"","action":"approve"}'],
+        [b'{"function_call_id":"fc-1","action":"reject","action":"approve"}'],
+        [b'{"function_call_id":"fc-1","action":"approve","response":{"a":1,"a":2}}'],
         [b'{"function_call_id":"fc-1","action":"respond"}'],
         [b'{"function_call_id":"fc-1","action":"edit"}'],
         [b'{"function_call_id":"fc-1","action":"approve","response":[]}'],

@@ -2,8 +2,10 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.unit.core.story import called, log_of, said
-from waystation.core import ApprovalPolicy, Perform, next_step
+from waystation.core import ApprovalPolicy, Perform, StandingApproval, covering, digest, next_step
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
@@ -13,3 +15,17 @@ def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_appro
     log = log_of(said("pay"), call)
     assert next_step(log) == Perform(("fc-1",))
     assert log.state.calls["fc-1"].approved_digest == log.state.calls["fc-1"].digest
+
+
+@pytest.mark.parametrize(("approved", "called_with", "covers"), [(1, 1, True), (1, 1.0, False), (1, True, False)])
+def test_a_number_is_not_covered_by_another_that_python_calls_equal(
+    approved: object, called_with: object, covers: bool
+) -> None:
+    """`1`, `1.0` and `true` are different JSON, and tools may treat them differently."""
+    policy = ApprovalPolicy(remember=timedelta(hours=1))
+    bound_to = digest({"schema": "schema", "policy": policy.record()})
+    known = StandingApproval(
+        agent="a", tool="pay", args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1"
+    )
+    found = covering([known], agent="a", tool="pay", args={"n": called_with}, declared="schema", policy=policy)
+    assert (found is not None) is covers

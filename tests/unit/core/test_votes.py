@@ -1,8 +1,11 @@
 """Who counts as an approver of a call that several people have to approve."""
 
+import pytest
+
 from tests.unit.core.story import answered, called, log_of, said
 from tests.unit.core.test_asking import asks
 from waystation.core import (
+    AlreadyAnswered,
     Answer,
     AnswerSubmitted,
     ApprovalPolicy,
@@ -10,6 +13,7 @@ from waystation.core import (
     Review,
     VerificationRef,
     Verified,
+    check,
     judge,
     parse_ref,
 )
@@ -28,6 +32,15 @@ def test_a_vote_counts_for_the_verified_person_and_not_for_the_name_that_the_ans
             VerificationRef(message), 1_003, judge(log, str(message), Review(who=Verified(subject="ann")), 1_003)
         )
     assert [call.approved_by for call in log.state.pending()] == [("ann",)]
+
+
+def test_another_spelling_of_a_name_is_not_another_approver() -> None:
+    """Providers differ in case, in accents and in prefixes; a person has one vote all the same."""
+    log = log_of(said("pay"), called("pay", gated=True, approval=OF_TWO, declared="schema"))
+    log.append(parse_ref("s1"), 1_002, answered("fc-1", by="Jos\u00e9@example.com"))
+    for alias in ("jose\u0301@example.com", " JOS\u00c9@EXAMPLE.COM", "mailto:jos\u00e9@example.com"):
+        with pytest.raises(AlreadyAnswered, match="has approved call 'fc-1' before"):
+            check(log, Answer(function_call_id="fc-1", action="approve", by=alias), 1_003)
 
 
 def test_votes_for_one_question_do_not_count_for_the_next() -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from waystation.core import ids
 from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.errors import InvalidAnswer
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
 """The last five do not decide: somebody takes a call on, or gives it back; looks at it; an operator has it run without
@@ -101,6 +101,8 @@ def parse_answer(data: bytes) -> Answer:
     check_size(data)
     example = 'such as {"function_call_id": "fc-1", "action": "approve"}'
     answer = parse(Answer, data, InvalidAnswer, what="The answer", send=example)
+    if (key := repeated_key(data)) is not None:
+        raise InvalidAnswer(f"The answer has the key {key[:100]!r} twice in one object. Send it once.")
     if answer.action == "respond" and answer.response is None:
         raise InvalidAnswer("The action `respond` needs a `response` object.")
     if answer.action == "progress" and answer.response is None:

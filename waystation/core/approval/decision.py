@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from waystation.core import errors, ids
 from waystation.core.approval.answer import Action, Answer, parse_answer
-from waystation.core.approval.policy import Verified
+from waystation.core.approval.policy import Verified, is_among_people
 from waystation.core.approval.verification import PLAIN_TOKEN, Review, is_sealed
 from waystation.core.budget import granted
 from waystation.core.call import CallState
@@ -29,7 +29,7 @@ from waystation.core.secrets import secret_keys
 from waystation.core.wire import ANSWER_SIGNAL
 
 
-def check_authority(call: CallState, answer: Answer, who: Verified | None, requester: str) -> None:
+def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
     """Look whether whoever answers may.
 
     Raises:
@@ -51,7 +51,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     asked = policy.asked(call.level)
     if asked and not (who.is_among(asked) if who else name in asked):
         raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(asked)} may.")
-    if policy.not_requester and name == requester:
+    if policy.not_requester and is_among_people(name, requesters):
         raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
     if policy.quorum > 1 and not name:
         raise NotAllowed(f"{policy.quorum} people have to approve call {call.id!r}; say who answers, in `by`.")
@@ -162,8 +162,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     call = _known(log, answer)
     _check_digest(call, answer)
     started = log.state.input
-    requester = (started.requester or started.user_id) if started else ""
-    check_authority(call, answer, who, requester)
+    check_authority(call, answer, who, started.requesters if started else ())
     if call.expired or (call.deadline is not None and call.deadline <= now):
         raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
     if not call.answerable:
@@ -171,7 +170,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
-    if answer.action == "approve" and name in call.approved_by:
+    if answer.action == "approve" and is_among_people(name, call.approved_by):
         more = f"{_lacking(call)} more {'has' if _lacking(call) == 1 else 'have'} to"
         raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {more}.")
     _check_action(call, answer)

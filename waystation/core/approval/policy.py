@@ -4,7 +4,8 @@ A policy is recorded with the call, so a changed one holds for calls made afterw
 time passed: nobody's silence is an agreement.
 """
 
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,6 +34,19 @@ Duration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())
 Who = Annotated[str, Field(min_length=1, max_length=300)]
 """A person, by the subject of the identity provider, such as `alice@example.com`; or a role, such as `role:finance`."""
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
+
+
+def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
+    """Whether a name is that of one of these people, in whatever spelling; for exclusion and counting.
+
+    What a policy grants is compared exactly: an alias must not gain a right, and must not shed a restriction.
+    """
+    return bool(name) and _person(name or "") in {_person(person) for person in people if person}
+
+
+def _person(name: str) -> str:
+    spelled = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return spelled.strip().removeprefix("mailto:").strip()
 
 
 class Verified(Recorded):

@@ -44,8 +44,9 @@ def covering(
     policy: ApprovalPolicy,
 ) -> StandingApproval | None:
     """Return the approval under which a call may run unasked: of the same tool, parameters, policy and arguments."""
-    wanted = (agent, tool, _bound_to(declared, policy), _alike(policy, args))
-    found = (each for each in standing if (each.agent, each.tool, each.bound_to, each.args) == wanted)
+    # Digests, because Python takes 1, 1.0 and True for the same.
+    wanted = (agent, tool, _bound_to(declared, policy), digest(_alike(policy, args)))
+    found = (each for each in standing if (each.agent, each.tool, each.bound_to, digest(each.args)) == wanted)
     return next(found, None) if policy.remember else None
 
 
