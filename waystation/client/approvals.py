@@ -15,7 +15,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
-from waystation.client.invocation_handle import ClientContext, Invocation, pending_calls
+from waystation.client.invocation_handle import ClientContext, Invocation, closed_call_refusal, pending_calls
 from waystation.client.search_attributes import AGENT, has_search_attributes
 from waystation.core import (
     MAX_KEYWORD,
@@ -25,7 +25,6 @@ from waystation.core import (
     SEARCH_USER,
     WORKFLOW,
     Action,
-    Expired,
     JsonObject,
     PendingCall,
     UnknownCall,
@@ -34,7 +33,6 @@ from waystation.core import (
     ids,
     is_among_people,
 )
-from waystation.core.approval.decision import standing
 from waystation.history import is_not_found
 
 AT_ONCE = 8
@@ -274,23 +272,10 @@ class Approvals:
             log = await invocation.log()
         except RPCError as error:
             raise _unknown(error, invocation_id) from None
-        call = log.state.calls.get(call_id)
-        if call is None or not call.ever_waits:
-            raise UnknownCall(f"No call {call_id!r} waits, or has waited, in {invocation_id!r}.")
-        if not log.state.outcome.ended and (
-            found := next((c for c in log.state.pending() if c.function_call_id == call_id), None)
-        ):
-            return found
-        if call.expired:
-            raise Expired(f"The deadline of call {call_id!r} of {invocation_id!r} has passed; it was not approved.")
-        if call.answer:
-            raise standing(call)
-        over = (
-            f"the invocation is {log.state.outcome.ended.replace('_', ' ')}"
-            if log.state.outcome.ended
-            else "it is carried out"
-        )
-        raise UnknownCall(f"Call {call_id!r} of {invocation_id!r} does not wait: {over}.")
+        pending = [] if log.state.outcome.ended else log.state.pending()
+        if call := next((call for call in pending if call.function_call_id == call_id), None):
+            return call
+        raise closed_call_refusal(log, call_id)
 
     async def answer(self, approval_id: str, action: Action, **fields: Any) -> JsonObject:
         """Answer one call; see `Invocation.answer` for `fields`.

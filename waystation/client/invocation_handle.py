@@ -432,18 +432,28 @@ def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
 
 def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
     """Return why an answer to an invocation that is over does not count."""
-    given = parse_answer(encode(answer))
+    parsed = parse_answer(encode(answer))
     try:
-        call = decision.check(log, given, time.time())
-    except errors.AnswerRefused as refused:
-        found = log.state.calls.get(ids.requesting_call(given.function_call_id))
-        if found is None or found.expired:
-            return refused
-        if found.answer:  # whoever reads the history may know, whoever they are
-            return refused if isinstance(refused, errors.DigestMismatch) else decision.standing(found)
-        call = found
-    over = log.state.outcome.ended.replace("_", " ") if log.state.outcome.ended else "over"
-    return errors.UnknownCall(f"Call {call.id!r} of {log.invocation_id!r} waits no more: the invocation is {over}.")
+        decision.check(log, parsed, time.time())
+    except errors.DigestMismatch as mismatch:
+        return mismatch
+    except errors.AnswerRefused:
+        pass
+    return closed_call_refusal(log, ids.requesting_call(parsed.function_call_id))
+
+
+def closed_call_refusal(log: Log, call_id: str) -> errors.AnswerRefused:
+    """Return the error for a call that is not pending."""
+    call, place = log.state.calls.get(call_id), f"call {call_id!r} of {log.invocation_id!r}"
+    if call is None or not call.ever_waits:
+        return errors.UnknownCall(f"There never was a pending {place}.")
+    if call.expired:
+        return errors.Expired(f"The deadline of {place} has passed; it was not approved.")
+    if call.answer:
+        return decision.standing(call)
+    ended = log.state.outcome.ended
+    reason = f"the invocation is {ended.replace('_', ' ')}" if ended else "it was closed without an answer"
+    return errors.UnknownCall(f"C{place[1:]} is not pending any more: {reason}.")
 
 
 def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
