@@ -77,8 +77,7 @@ class CredentialPart(AuthModel):
 
     def exposed(self) -> JsonObject:
         """Return the JSON with all secrets, for a store that encrypts it."""
-        written: JsonObject = self.model_dump(mode="json", by_alias=True, exclude_none=True, context={_EXPOSE: True})
-        return written
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, context={_EXPOSE: True})
 
     def secrets(self) -> Iterator[Secret]:
         """Yield every secret text in it."""

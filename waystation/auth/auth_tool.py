@@ -67,9 +67,9 @@ class AuthConfig(CredentialPart):
 
 def _digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) -> str:
     """Return ADK's digest of a model, without fields that its class does not have."""
-    left_out = {**dict.fromkeys(model.model_extra or (), True), **(exclude or {})}
-    written = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
-    text = json.dumps(written, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    excluded = {**dict.fromkeys(model.model_extra or (), True), **(exclude or {})}
+    content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

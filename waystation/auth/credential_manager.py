@@ -11,17 +11,19 @@ from datetime import UTC
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from waystation.auth import oauth
-from waystation.auth.auth_credential import (
+from waystation.auth import (
+    AuthConfig,
     AuthCredential,
     AuthCredentialTypes,
+    Bucket,
+    CredentialStore,
+    CustomAuthScheme,
     HttpAuth,
     HttpCredentials,
+    OAuthGrantType,
     ServiceAccount,
+    oauth,
 )
-from waystation.auth.auth_schemes import CustomAuthScheme, OAuthGrantType
-from waystation.auth.auth_tool import AuthConfig
-from waystation.auth.credential_store import Bucket, CredentialStore
 from waystation.core import AuthorizationFailed, digest
 
 if TYPE_CHECKING:
@@ -31,9 +33,6 @@ CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 EARLY_S = 300.0
 """A token is fetched anew so long before it expires, as in ADK."""
 USUAL_S = 3600.0
-
-_COMPLETE = (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP)
-_CLIENTS = (AuthCredentialTypes.OAUTH2, AuthCredentialTypes.OPEN_ID_CONNECT)
 
 _google_tokens: dict[str, tuple[str, float]] = {}
 _google_lock = Lock()
@@ -57,7 +56,15 @@ class CredentialManager:
             # ADK's wire literals, here and below.
             kind = auth_config.auth_scheme.type_.value
             raise ValueError(f"raw_auth_credential is required for auth_scheme type {kind}")
-        if raw is not None and raw.auth_type in _CLIENTS and raw.oauth2 is None:
+        if (
+            raw is not None
+            and raw.oauth2 is None
+            and raw.auth_type
+            in (
+                AuthCredentialTypes.OAUTH2,
+                AuthCredentialTypes.OPEN_ID_CONNECT,
+            )
+        ):
             raise ValueError(f"auth_config.raw_credential.oauth2 required for credential type {raw.auth_type.value}")
 
     async def get_auth_credential(self, context: ToolContext) -> AuthCredential | None:
@@ -67,7 +74,7 @@ class CredentialManager:
             AuthorizationFailed: A provider gives no token.
         """
         raw = self._config.raw_auth_credential
-        if raw is not None and raw.auth_type in _COMPLETE:
+        if raw is not None and raw.auth_type in (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP):
             return raw.model_copy(deep=True)
         if raw is not None and raw.service_account is not None:
             return await asyncio.to_thread(_google_bearer, raw.service_account)
@@ -120,8 +127,10 @@ def _google_bearer(account: ServiceAccount) -> AuthCredential:
             token, until = _google_tokens.get(key, ("", 0.0))
             if time.time() >= until - EARLY_S:
                 token, until = _google_tokens[key] = _fetch_google_token(account)
-    held = HttpAuth(scheme="bearer", credentials=HttpCredentials(token=token))
-    return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=held)
+    return AuthCredential(
+        auth_type=AuthCredentialTypes.HTTP,
+        http=HttpAuth(scheme="bearer", credentials=HttpCredentials(token=token)),
+    )
 
 
 def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:

@@ -22,18 +22,19 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import structlog
 
-from waystation.auth import oauth
-from waystation.auth.auth_credential import (
+from waystation.auth import (
+    APIKey,
+    AuthConfig,
     AuthCredential,
     AuthCredentialTypes,
-    CredentialPart,
+    BaseCredentialService,
     HttpAuth,
+    HTTPBase,
     HttpCredentials,
     OAuth2Auth,
+    oauth,
 )
-from waystation.auth.auth_schemes import APIKey, HTTPBase
-from waystation.auth.auth_tool import AuthConfig
-from waystation.auth.credential_service.base_credential_service import BaseCredentialService
+from waystation.auth.auth_credential import CredentialPart
 from waystation.core import DEFAULT_APP, AuthorizationFailed, JsonObject
 
 if TYPE_CHECKING:
@@ -74,17 +75,9 @@ class WaitingCall(NamedTuple):
 class Authorized(NamedTuple):
     """What a credential was kept for."""
 
-    invocation_id: str
-    function_call_id: str
-    """The call that asked first, or the one that was named: to be answered with `approve`."""
-    others: tuple[WaitingCall, ...]
-    """Further calls that wait for the same credential."""
+    calls: tuple[WaitingCall, ...]
+    """All calls that wait for it, to be answered with `approve`: first the one that was named, or that asked first."""
     credential_key: str
-
-    @property
-    def calls(self) -> tuple[WaitingCall, ...]:
-        """All calls to be answered."""
-        return (WaitingCall(self.invocation_id, self.function_call_id), *self.others)
 
 
 class CredentialStore(BaseCredentialService):
@@ -130,13 +123,13 @@ class CredentialStore(BaseCredentialService):
         Raises:
             AuthorizationFailed: It has expired, and the provider does not answer.
         """
-        bucket = Bucket.of(callback_context, auth_config.key)
-        return await asyncio.to_thread(load_refreshed, self, auth_config, bucket)
+        return await asyncio.to_thread(load_refreshed, self, auth_config, Bucket.of(callback_context, auth_config.key))
 
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
         """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
-        bucket = Bucket.of(callback_context, auth_config.key)
-        await asyncio.to_thread(self.keep, bucket, auth_config.exchanged_auth_credential)
+        await asyncio.to_thread(
+            self.keep, Bucket.of(callback_context, auth_config.key), auth_config.exchanged_auth_credential
+        )
 
     async def authorize(
         self,
@@ -317,8 +310,8 @@ def _complete(
             redirect_uri=login.client.redirect_uri or redirect_uri,
         )
         assert login.config.exchanged_auth_credential is not None
-        kind = login.config.exchanged_auth_credential.auth_type
-        return _finish(store, bucket, login, AuthCredential(auth_type=kind, oauth2=tokens), call)
+        credential = login.config.exchanged_auth_credential.model_copy(update={"oauth2": tokens})
+        return _finish(store, bucket, login, credential, call)
 
 
 def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str]:
@@ -329,8 +322,7 @@ def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str 
         raise AuthorizationFailed("This is no address; give that of the page at which the login ended.") from None
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if error := query.get("error"):
-        known = error if error.replace("_", "").isalpha() and len(error) <= 40 else "with an error"
-        raise AuthorizationFailed(f"The provider refused the login: {known}.")
+        raise AuthorizationFailed(f"The provider refused the login: {oauth.error_code(error)}.")
     return query.get("code"), query.get("state"), redirect_uri or urlunsplit(parts._replace(query="", fragment=""))
 
 
@@ -394,7 +386,7 @@ def _finish(
 ) -> Authorized:
     store.keep(bucket, credential)
     _write_login(store, bucket, None)
-    return Authorized(*call, tuple(other for other in login.calls if other != call), bucket.key)
+    return Authorized((call, *(other for other in login.calls if other != call)), bucket.key)
 
 
 def _read_bucket(store: CredentialStore, place: Place) -> Bucket | None:
@@ -413,7 +405,6 @@ def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)
-    text = None if login is None else json.dumps(login.exposed())
-    store.write(("login", *bucket), text, keep_s=KEEP_S)
+    store.write(("login", *bucket), None if login is None else json.dumps(login.exposed()), keep_s=KEEP_S)
     if login is not None and login.state:
         store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from waystation.auth.auth_credential import AuthCredential, OAuth2Auth
-from waystation.auth.auth_schemes import (
+from waystation.auth import (
+    AuthConfig,
+    AuthCredential,
     ExtendedOAuth2,
     OAuth2,
+    OAuth2Auth,
     OAuthGrantType,
     OpenIdConnect,
     OpenIdConnectWithConfig,
 )
-from waystation.auth.auth_tool import AuthConfig
 from waystation.core import AuthorizationFailed
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def endpoints(config: AuthConfig) -> Endpoints:
         case OpenIdConnectWithConfig():
             authorization, token = scheme.authorization_endpoint, scheme.token_endpoint
         case OpenIdConnect():
-            metadata = _metadata([scheme.openIdConnectUrl])
+            metadata = _metadata([scheme.openIdConnectUrl], issuer=_issuer_of(scheme.openIdConnectUrl))
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
             raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
@@ -110,12 +111,16 @@ def _discovered(scheme: OAuth2, name: str) -> str:
     parts = urlsplit(issuer)
     base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     places = [f"{base}/.well-known/{kind}{path}" for kind in ("oauth-authorization-server", "openid-configuration")]
-    if path:
-        places.append(f"{base}{path}/.well-known/openid-configuration")
-    return _metadata(places, issuer=issuer)[name]
+    return _metadata([*places, f"{base}{path}/.well-known/openid-configuration"], issuer=issuer)[name]
 
 
-def _metadata(places: list[str], issuer: str | None = None) -> dict[str, str]:
+def _issuer_of(document: str) -> str | None:
+    """Return the issuer that a provider's description must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
+    base, well_known, rest = document.partition("/.well-known/")
+    return f"{base}/{rest.partition('/')[2]}" if well_known else None
+
+
+def _metadata(places: list[str], issuer: str | None) -> dict[str, str]:
     """Return a provider's description of itself, from the first place that has it."""
     _oauth_library()  # says what to install
     import httpx2
@@ -209,8 +214,9 @@ def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
     Raises:
         AuthorizationFailed: The provider does not give one.
     """
-    scopes = " ".join(endpoints(config).scopes)
-    return _fetch_tokens(config, "client_credentials", scope=scopes, audience=client_of(config).audience)
+    return _fetch_tokens(
+        config, "client_credentials", scope=" ".join(endpoints(config).scopes), audience=client_of(config).audience
+    )
 
 
 def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
@@ -244,8 +250,7 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
         try:
             token = client.fetch_token(url, grant_type=grant, **_without_empty(params))
         except OAuthError as error:
-            raised = str(error.error)
-            code = raised if _ERROR_CODE.fullmatch(raised) else "with an error"
+            code = error_code(error.error)
             raise AuthorizationFailed(f"{host} refused the {grant}: {code}.", revoked=code == "invalid_grant") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError) as error:
             reason = type(error).__name__
@@ -264,6 +269,11 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
         expires_in=int(expires_in) if expires_in else None,
         token_endpoint_auth_method=given.token_endpoint_auth_method,
     )
+
+
+def error_code(error: object) -> str:
+    """Return a provider's error for messages; a text of another form than that of RFC 6749's codes may be a secret."""
+    return str(error) if _ERROR_CODE.fullmatch(str(error)) else "with an error"
 
 
 def _without_empty(params: Mapping[str, str | None]) -> dict[str, str]:
@@ -296,8 +306,8 @@ def _client(given: OAuth2Auth, where: Endpoints) -> OAuth2Client:
     if method in ("client_secret_jwt", "private_key_jwt"):
         from authlib.oauth2.rfc7523 import ClientSecretJWT, PrivateKeyJWT  # type: ignore[import-untyped]  # as above
 
-        signing = ClientSecretJWT if method == "client_secret_jwt" else PrivateKeyJWT
-        client.register_client_auth_method(signing(where.token))
+        signature = ClientSecretJWT if method == "client_secret_jwt" else PrivateKeyJWT
+        client.register_client_auth_method(signature(where.token))
     return client
 
 

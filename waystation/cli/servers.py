@@ -148,10 +148,10 @@ async def init(
 ) -> Exit:
     """Make keys, and examples of the configurations of workers, of `waystation web` and of clients."""
     try:
-        from waystation.identity.init import write
+        from waystation.identity import write_examples
     except ModuleNotFoundError as error:
         raise _missing_extra("identity", error) from None
-    files = [str(file) for file in write(folder)]
+    files = [str(file) for file in write_examples(folder)]
     ctx.out.result({"files": files}, "\n".join(files))
     if not json:
         ctx.out.remark("Each .toml says who needs it. Keep what only you may read (0600) where only they can.")

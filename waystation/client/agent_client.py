@@ -83,8 +83,12 @@ class AgentClient:
         Raises:
             RuntimeError: No server answers there.
         """
-        temporal = await connect(address=address, namespace=namespace, profile=profile, store=store)
-        return cls(temporal, task_queue=task_queue, blobs=Blobs(store), identity=identity)
+        return cls(
+            await connect(address=address, namespace=namespace, profile=profile, store=store),
+            task_queue=task_queue,
+            blobs=Blobs(store),
+            identity=identity,
+        )
 
     async def start(
         self,

@@ -180,11 +180,9 @@ async def find_pending_calls(
     root = await _root_of(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
-        if (at and at.has_passed(execution)) or not filter.may_contain(execution, root):
-            continue
-        calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
-        now = time.time()
-        yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=now)]
+        if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
+            calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
+            yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]
 
 
 async def _root_of(client: Client, below: str) -> str | None:
@@ -196,13 +194,10 @@ async def _root_of(client: Client, below: str) -> str | None:
 
 def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
     """Whether an approver, given with all roles, may answer a call or has claimed it."""
-    if call.claimed_by in people:
+    if call.claimed_by in people or call.policy is None:
         return True
-    if call.policy is None:
-        return True
-    if any(is_among_people(who, people) for who in call.approved_by):
-        return False
-    if call.policy.not_requester and any(is_among_people(who, people) for who in (call.requester, call.user_id)):
+    requesters = (call.requester, call.user_id) if call.policy.not_requester else ()
+    if any(is_among_people(name, people) for name in (*call.approved_by, *requesters)):
         return False
     asked = call.policy.asked(call.level)
     return not asked or any(who in asked for who in people)

@@ -44,8 +44,11 @@ def connection_settings(
     if parts is None or not 0 < int(parts["port"]) < 65_536:
         variable = "TEMPORAL_ADDRESS" if os.environ.get("TEMPORAL_ADDRESS") else "the profile"
         source = "" if address is not None else f" in {variable}"
-        problem = f"{host!r}{source} is not a valid HOST:PORT, such as {DEFAULT_ADDRESS} or [::1]:7233."
-        raise InvalidConfiguration("The address of Temporal", "", problem)
+        raise InvalidConfiguration(
+            "The address of Temporal",
+            "",
+            f"{host!r}{source} is not a valid HOST:PORT, such as {DEFAULT_ADDRESS} or [::1]:7233.",
+        )
     return config
 
 

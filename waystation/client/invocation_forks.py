@@ -109,11 +109,12 @@ class Forks:
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        found: dict[str, FoundFork] = {}  # each has a row for every run
-        async for each in self._client.temporal.list_workflows(query):
-            if ids.is_fork(id, each.id):
-                found[each.id] = FoundFork(each.id, (await each.memo()).get(MEMO_FORK, {}).get("event"))
-        return sorted(found.values(), key=lambda each: int(each.id[len(prefix) :]))
+        forks = {  # by id, since each has a row for every run
+            row.id: FoundFork(row.id, (await row.memo()).get(MEMO_FORK, {}).get("event"))
+            async for row in self._client.temporal.list_workflows(query)
+            if ids.is_fork(id, row.id)
+        }
+        return sorted(forks.values(), key=lambda fork: int(fork.id[len(prefix) :]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,10 @@ class Invocation:
         except KeyError as error:  # how the SDK reads what its converter cannot
             if UNREADABLE["encoding"].decode() not in str(error):
                 raise
-            problem = f"the result of {self.id!r} is not there. The remedy is --store, or {STORE_VARIABLE}."
-            raise StoreFailed("which large payloads are kept", problem) from None
+            raise StoreFailed(
+                "which large payloads are kept",
+                f"the result of {self.id!r} is not there. The remedy is --store, or {STORE_VARIABLE}.",
+            ) from None
 
     async def history(self) -> WorkflowHistory:
         """Return the history of the latest run; see `histories` for all runs."""
@@ -289,17 +291,15 @@ class Invocation:
             InvalidConfiguration: There is a token, but no key to encrypt it.
         """
         await self.started()
-        given = {
-            "function_call_id": function_call_id or await self._only_pending(),
-            "action": action,
-            **fields,
-        }
-        answer = {key: value for key, value in given.items() if value is not None}
+        call_id = function_call_id or await self._only_pending()
+        content = {"function_call_id": call_id, "action": action, **fields}
+        answer = {key: value for key, value in content.items() if value is not None}
         if token is not None:
-            approval_id = ids.approval(self.id, ids.requesting_call(given["function_call_id"]))
-            namespace = self.client.temporal.namespace
             answer["token"] = self.client.token_encryption.encrypt(
-                token, namespace=namespace, approval_id=approval_id, answer=answer
+                token,
+                namespace=self.client.temporal.namespace,
+                approval_id=ids.approval(self.id, ids.requesting_call(call_id)),
+                answer=answer,
             )
         check_size(encode(answer))
         try:
@@ -310,7 +310,7 @@ class Invocation:
                 lambda id: self.handle.execute_update(ANSWER_UPDATE, answer, id=id),
                 name="answer",
                 within=confirm_within,
-                unconfirmed=errors.AnswerUnconfirmed(self.id, given["function_call_id"]),
+                unconfirmed=errors.AnswerUnconfirmed(self.id, call_id),
             )
         except WorkflowUpdateFailedError as error:
             if refusal := answer_refusal(error):
@@ -331,11 +331,10 @@ class Invocation:
             # A second answer is refused with the first one, not with the claim that no call was ever pending.
             calls = reversed((await self.log()).state.calls.values())
             waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
-        if not waiting:
-            raise errors.UnknownCall(f"No call waits for an answer in {self.id!r}.")
-        if len(waiting) > 1:
-            raise errors.UnknownCall(f"Say which call is answered; waiting in {self.id!r}: {', '.join(waiting)}.")
-        return waiting[0]
+        if len(waiting) == 1:
+            return waiting[0]
+        problem = f"has several pending calls. Name one: {', '.join(waiting)}" if waiting else "has no pending call"
+        raise errors.UnknownCall(f"{self.id!r} {problem}.")
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
@@ -458,11 +457,9 @@ def closed_call_refusal(log: Log, call_id: str) -> errors.AnswerRefused:
 
 def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
     """Return the calls in a memo; where search attributes exist, only those that they still list."""
-    described = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
-    if attributes.get(AGENT) is None:
-        return described
+    calls = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
     listed = attributes.get(PENDING) or ()
-    return [call for call in described if call.function_call_id in listed]
+    return [call for call in calls if attributes.get(AGENT) is None or call.function_call_id in listed]
 
 
 async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
@@ -535,14 +532,11 @@ class PartialTextReader:
     async def look(self, log: Log) -> None:
         """Add to `new` the text since the last look."""
         described = await self._invocation.handle.describe()
-        at_work = log.state.models_at_work
         for activity in described.raw_description.pending_activities:
-            if activity.activity_type.name != MODEL.name:
-                continue
             number = _number(activity)
             # What the log does not know yet, or any more, has its turn when it is recorded.
-            if number in at_work:
-                self._works[number] = at_work[number]
+            if activity.activity_type.name == MODEL.name and number in log.state.models_at_work:
+                self._works[number] = log.state.models_at_work[number]
                 told = await _told(activity, self._invocation.converter)
                 self._add(self._texts.look(number, max(activity.attempt, 1), told))
 

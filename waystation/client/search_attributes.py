@@ -18,11 +18,13 @@ log = structlog.get_logger("waystation.worker")
 
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
-_KINDS = {
-    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+SEARCH_ATTRIBUTE_TYPES = {
+    name: {
+        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    }[kind]
+    for name, kind in SEARCH_ATTRIBUTES.items()
 }
-SEARCH_ATTRIBUTE_TYPES = {name: _KINDS[kind] for name, kind in SEARCH_ATTRIBUTES.items()}
 
 
 def start_attributes(started: InvocationInput) -> TypedSearchAttributes:
@@ -37,8 +39,8 @@ async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.
     Raises:
         RPCError: The server does not say.
     """
-    service = client.operator_service
-    listed = await service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    listed = await client.operator_service.list_search_attributes(request)
     return {name: kind for name, kind in listed.custom_attributes.items() if name in SEARCH_ATTRIBUTE_TYPES}
 
 

@@ -107,11 +107,11 @@ class Session:
         Raises:
             SessionExists: It is there already, or was.
         """
-        given = self.given.model_copy(update={"state": dict(state or {})})
+        session_input = self.given.model_copy(update={"state": dict(state or {})})
         try:
             await self.client.temporal.start_workflow(
                 SESSION_WORKFLOW,
-                given.model_dump(mode="json", exclude_defaults=True),
+                session_input.model_dump(mode="json", exclude_defaults=True),
                 id=self.id,
                 task_queue=self.client.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -165,10 +165,8 @@ class Session:
         }
         given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
         check_message_size(encode(given))
-        opened = self.started_invocations.opened
         receipt = await self._update(SEND, given, create=create, within=confirm_within)
-        new = opened and receipt["status"] in ("started", "queued")
-        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), new=new)
+        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
 
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Send a message and wait for the result; see `send` and `Sent.result`."""
@@ -176,8 +174,7 @@ class Session:
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation of that number, from 1; one that still waits for its turn is waited for."""
-        handle = self.client.temporal.get_workflow_handle(ids.session_invocation(self.id, number))
-        return SessionInvocation(self.client, handle, self.started_invocations)
+        return SessionInvocation(self, ids.session_invocation(self.id, number))
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
         """Stop accepting messages; the session ends when its invocations have.
@@ -195,41 +192,27 @@ class Session:
     async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
         args = [] if given is None else [given]
 
-        async def send(id: str) -> JsonObject:
+        async def send(id: str) -> Any:
             if create:
                 return await self._update_with_start(name, args, id)
-            receipt: JsonObject = await self.handle.execute_update(name, args=args, id=id)
-            return receipt
+            return await self.handle.execute_update(name, args=args, id=id)
 
         try:
             return await confirm_update(send, name=name, within=within, unconfirmed=errors.MessageUnconfirmed(self.id))
         except WorkflowUpdateFailedError as error:
             raise update_refusal(error, errors.SessionRefused, errors.InvalidInput) from None
         except WorkflowAlreadyStartedError:
-            raise self._closed() from None
+            exists = True
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            if await none_if_missing(self.handle.describe()):
-                raise self._closed() from None
-            raise unknown_session(self.id) from None
+            exists = await none_if_missing(self.handle.describe()) is not None
+        if exists:
+            raise errors.SessionClosed(f"The session {self.id!r} is over; begin another one.")
+        raise unknown_session(self.id)
 
-    async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> JsonObject:
-        beginning = self._beginning()
-        try:
-            receipt: JsonObject = await self.client.temporal.execute_update_with_start_workflow(
-                name, args=args, start_workflow_operation=beginning, id=id
-            )
-        except BaseException:
-            # The SDK keeps the error there as well, and the event loop complains when nobody looks.
-            with suppress(Exception):
-                async with asyncio.timeout(0):
-                    await beginning.workflow_handle()
-            raise
-        return receipt
-
-    def _beginning(self) -> WithStartWorkflowOperation[Any, Any]:
-        return WithStartWorkflowOperation(
+    async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             SESSION_WORKFLOW,
             self.given.model_dump(mode="json", exclude_defaults=True),
             id=self.id,
@@ -237,9 +220,16 @@ class Session:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         )
-
-    def _closed(self) -> errors.SessionClosed:
-        return errors.SessionClosed(f"The session {self.id!r} is over; begin another one.")
+        try:
+            return await self.client.temporal.execute_update_with_start_workflow(
+                name, args=args, start_workflow_operation=start, id=id
+            )
+        except BaseException:
+            # The SDK keeps the error there as well, and the event loop complains when nobody looks.
+            with suppress(Exception):
+                async with asyncio.timeout(0):
+                    await start.workflow_handle()
+            raise
 
     async def events(self, *, start: int = 0) -> list[Event]:
         """Return the events of the conversation from index `start` on. No worker has to run.
@@ -282,15 +272,15 @@ class Session:
 
         No worker has to run.
         """
-        own = (await self._reader()).state
-        given, scopes = self.given, ScopedState(self.client.temporal)
-        app, user = await asyncio.gather(scopes.app(app=given.app), scopes.user(app=given.app, user_id=given.user_id))
+        own, scopes = (await self._reader()).state, ScopedState(self.client.temporal)
+        app, user = await asyncio.gather(
+            scopes.app(app=self.given.app), scopes.user(app=self.given.app, user_id=self.given.user_id)
+        )
         return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
         """Return the invocations that are open or queued, and the latest of the others, as the workflow lists them."""
-        listed: JsonObject = await self.handle.query("invocations")
-        return list(listed["invocations"])
+        return list((await self.handle.query("invocations"))["invocations"])
 
     async def _reader(self) -> SessionReader:
         history = await none_if_missing(self.handle.fetch_history())
@@ -305,17 +295,10 @@ class Session:
 class SessionInvocation(Invocation):
     """An invocation that may still be queued: its methods first wait for its start, by the server's long poll."""
 
-    def __init__(
-        self,
-        client: ClientContext,
-        handle: WorkflowHandle[Any, Any],
-        started: "StartedInvocations",
-        *,
-        new: bool = False,
-    ) -> None:
-        super().__init__(client, handle)
-        self._started: StartedInvocations | None = started
-        self._new = new
+    def __init__(self, session: Session, invocation_id: str) -> None:
+        super().__init__(session.client, session.client.temporal.get_workflow_handle(invocation_id))
+        self.session = session
+        self._has_started = False
 
     async def started(self) -> None:
         """Wait until it has started.
@@ -323,20 +306,16 @@ class SessionInvocation(Invocation):
         Raises:
             SessionClosed: The session ended before it started.
         """
-        if self._started is not None:
-            await self._started.until(self.id, new=self._new)
-            self._started = None
+        if not self._has_started:
+            await self.session.started_invocations.until(self.id)
+            self._has_started = True
 
 
 class Sent(SessionInvocation):
     """The invocation that a message goes to, and whether it started one."""
 
-    def __init__(
-        self, session: Session, invocation_id: str, status: str, duplicate: bool = False, *, new: bool = False
-    ) -> None:
-        handle: WorkflowHandle[Any, Any] = session.client.temporal.get_workflow_handle(invocation_id)
-        super().__init__(session.client, handle, session.started_invocations, new=new)
-        self.session = session
+    def __init__(self, session: Session, invocation_id: str, status: str, duplicate: bool = False) -> None:
+        super().__init__(session, invocation_id)
         self.status = status
         """`started`, `queued` or `joined`; for a repeated message, the status of its invocation."""
         self.duplicate = duplicate
@@ -358,8 +337,7 @@ class StartedInvocations:
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
-        self._pages: HistoryPoll | None = None
-        self._last = 0
+        self._pages, self._last = HistoryPoll(client, session), 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
         """Ids of those that were open at the start of the first run that was read, and of those started since."""
@@ -368,22 +346,15 @@ class StartedInvocations:
         self.over = False
         """Whether the session has ended."""
 
-    @property
-    def opened(self) -> bool:
-        """Whether invocations that start from now on are seen."""
-        return self._pages is not None
-
-    async def until(self, invocation_id: str, *, new: bool = False) -> None:
-        """Wait until an invocation has started; `new` means that its message was sent after this was opened.
+    async def until(self, invocation_id: str) -> None:
+        """Wait until an invocation has started.
 
         Raises:
             SessionClosed: The session ended before it started.
             UnknownSession: There is no such session.
         """
-        async with self._reading:
-            await self._open()
         # It may have begun in a run before the one that is read.
-        if not new and invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
+        if invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
             return
         while invocation_id not in self.order:
             if not await self.more() and invocation_id not in self.order:
@@ -394,10 +365,8 @@ class StartedInvocations:
     async def more(self) -> bool:
         """Wait for history to grow, and return whether it may grow further."""
         async with self._reading:
-            await self._open()
-            assert self._pages is not None
             if not self.over:
-                await self._read(self._pages)
+                await self._read()
             return not self.over
 
     async def caught_up(self) -> None:
@@ -405,32 +374,22 @@ class StartedInvocations:
         described = await describe_workflow(self._client, self._session)
         if described is None:
             raise unknown_session(self._session)
-        length = described.history_length
         async with self._reading:
-            await self._open()
-            while not self.over and self._pages is not None and self._last < length:
-                await self._read(self._pages)
+            while not self.over and self._last < described.history_length:
+                await self._read()
 
-    async def _open(self, run_id: str | None = None) -> None:
-        if self._pages is None or run_id is not None:
-            self._pages = HistoryPoll(self._client, self._session, run_id)
-            self._last = 0
-
-    async def _read(self, pages: HistoryPoll) -> None:
-        try:
-            page = await pages.page()
-        except RPCError as error:
-            if not is_not_found(error):
-                raise
-            self._pages = None
-            raise unknown_session(self._session) from None
+    async def _read(self) -> None:
+        page = await none_if_missing(self._pages.page())
+        if page is None:
+            self._pages = HistoryPoll(self._client, self._session)
+            raise unknown_session(self._session)
         following: str | None = None
         for event in page:
             self._last = event.event_id
             following = self._take(event) or following
-        if following := following or await pages.replaced_by():
-            await self._open(following)
-        elif not pages.more:
+        if following := following or await self._pages.replaced_by():
+            self._pages, self._last = HistoryPoll(self._client, self._session, following), 0
+        elif not self._pages.more:
             self.over = True
 
     def _take(self, event: HistoryEvent) -> str | None:
@@ -441,7 +400,7 @@ class StartedInvocations:
                 given = SessionInput.model_validate(decode(data))
                 for turn in given.carried.turns if given.carried else ():
                     if turn.status in OPEN:
-                        self._began(f"{self._session}/{turn.n}")
+                        self._began(ids.session_invocation(self._session, turn.n))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name == WORKFLOW:
                     self._began(attributes.workflow_execution.workflow_id)

@@ -155,8 +155,10 @@ async def delete_run(client: Client, run: WorkflowRun) -> None:
     Raises:
         RPCError: The server does not know it, or does not answer.
     """
-    execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
-    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    request = DeleteWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id),
+    )
     await client.workflow_service.delete_workflow_execution(request)
 
 

@@ -5,7 +5,7 @@ Clients encrypt a person's token for the workers (`Sealer`), workers decrypt and
 Needs the extra `identity`.
 """
 
-from waystation.identity.configuration import Configuration
+from waystation.identity.configuration import Configuration, write_examples
 from waystation.identity.oidc import LoggedIn, OidcLogin
 from waystation.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
 from waystation.identity.verification import WorkerIdentity
@@ -20,4 +20,5 @@ __all__ = [
     "Sealer",
     "WorkerIdentity",
     "answer_digest",
+    "write_examples",
 ]

@@ -1,8 +1,10 @@
-"""The configuration of identity: one TOML file for each kind of process, and the keys that it names.
+"""The configuration of identity: one TOML file for each kind of process, the keys that it names, and examples.
 
 Workers, clients and the gateway each have what they need and no more: who can read a worker's file cannot sign.
 """
 
+import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
@@ -11,7 +13,7 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
 from waystation.configuration import Section, read_configuration, read_secret
-from waystation.core import InvalidConfiguration, decode
+from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """For signatures of identity providers. None of them takes a key that a verifier also has."""
@@ -121,7 +123,7 @@ class Configuration(Section):
         return InvalidConfiguration(self._file, key, problem)
 
     def lacks(self, section: str, purpose: str) -> InvalidConfiguration:
-        """Return the error for a section that is not there."""
+        """Return the error for a missing section."""
         return self.fault(section, f"is missing; {purpose}. `waystation identity init DIR` writes examples.")
 
     def need(self, found: T | None, section: str, purpose: str) -> T:
@@ -130,7 +132,7 @@ class Configuration(Section):
         Raises:
             InvalidConfiguration: It is missing.
         """
-        if found is None:
+        if not found:
             raise self.lacks(section, purpose)
         return found
 
@@ -146,22 +148,6 @@ class Configuration(Section):
         """
         return read_secret(self._file, key, name)
 
-    def private_key(self, key: str, name: str, *, use: Use) -> ECKey | OKPKey:
-        """Return a private key: for signatures, or one with which envelopes are opened.
-
-        Raises:
-            InvalidConfiguration: It is none.
-        """
-        return self._key(key, name, use, is_private=True)
-
-    def encryption_key(self, key: str, name: str) -> ECKey | OKPKey:
-        """Return the public key with which envelopes are encrypted.
-
-        Raises:
-            InvalidConfiguration: It is none, or a private one.
-        """
-        return self._key(key, name, "enc", is_private=False)
-
     def hmac_key(self, key: str, name: str) -> OctKey:
         """Return a shared key.
 
@@ -173,7 +159,12 @@ class Configuration(Section):
             raise self.fault(key, f"{name} holds less than {MIN_HMAC_BYTES} random bytes.")
         return OctKey.import_key(text)
 
-    def _key(self, key: str, name: str, use: Use, *, is_private: bool) -> ECKey | OKPKey:
+    def asymmetric_key(self, key: str, name: str, *, use: Use, kind: Literal["private", "public"]) -> ECKey | OKPKey:
+        """Return a key for signatures or for envelopes.
+
+        Raises:
+            InvalidConfiguration: The file has no key of this kind, or one for another use.
+        """
         text = self.secret(key, name)
         try:
             found = key_of(text)
@@ -183,11 +174,10 @@ class Configuration(Section):
         if (
             isinstance(found, ECKey | OKPKey)
             and (isinstance(found, ECKey) or found.curve_name == curve)
-            and found.is_private is is_private
+            and found.is_private is (kind == "private")
             and found.get("use", use) == use
         ):
             return found
-        kind = "private" if is_private else "public"
         raise self.fault(key, f"{name} is no {kind} EC or {curve} key for {purpose}.")
 
 
@@ -205,3 +195,103 @@ def key_of(text: str) -> Key:
         except Exception:  # noqa: BLE001  # of another kind
             continue
     raise ValueError("no key")
+
+
+GATEWAY = "https://approvals.example.com"
+_PRIVATE, _PUBLIC = 0o600, 0o644
+
+WORKERS = f"""\
+# Workers: --identity workers.toml, or WAYSTATION_IDENTITY=workers.toml
+# No key here can answer a call.
+
+[envelope]
+private_key = "envelope-private.json"   # opens the tokens that clients seal; a file, or "env:NAME"
+
+# `waystation web`, which people log in to. Each of its tokens is good for one answer.
+[[issuers]]
+issuer = "{GATEWAY}"
+audience = "waystation"
+jwks = "gateway-jwks.json"
+bound = true
+
+# An identity provider, for people who answer with tokens of their own.
+# [[issuers]]
+# issuer = "https://login.example.com/realms/main"
+# audience = "waystation"
+# jwks = "https://login.example.com/realms/main/keys"   # or a file; leave it out to have the provider asked
+# subject_claim = "sub"
+# roles_claim = "roles"                                 # or a path, such as "realm_access.roles"
+
+# Signs the links in messages to people.
+[links]
+key = "links.key"
+lifetime_days = 3
+"""
+
+WEB = f"""\
+# The gateway: WAYSTATION_IDENTITY=gateway.toml waystation web
+# Only this process may read gateway-signing.json: whoever can, answers in anybody's name.
+
+[gateway]
+signing_key = "gateway-signing.json"
+issuer = "{GATEWAY}"                    # as in workers.toml
+audience = "waystation"
+
+[envelope]
+public_key = "envelope-public.json"
+
+[links]
+key = "links.key"
+lifetime_days = 3
+decide = false                          # whether a link lets the person for whom it was made answer, too
+
+# Where people log in.
+# [oidc]
+# issuer = "https://login.example.com/realms/main"
+# client_id = "waystation"
+# client_secret_file = "oidc-secret"    # or "env:NAME"
+# roles_claim = "roles"
+"""
+
+CLIENTS = """\
+# Programs that answer with a person's token: AgentClient.connect(identity="clients.toml"), or
+# WAYSTATION_IDENTITY=clients.toml waystation approve …
+
+[envelope]
+public_key = "envelope-public.json"
+"""
+
+
+def write_examples(folder: Path) -> list[Path]:
+    """Write keys and configurations into a folder, and return the files. Nothing that is there is overwritten.
+
+    Raises:
+        InvalidConfiguration: One of them exists, or the folder cannot be written.
+    """
+    envelope = ECKey.generate_key("P-256", {"use": "enc"}, auto_kid=True)
+    gateway = ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True)
+    files: list[tuple[str, int, bytes]] = [
+        ("envelope-private.json", _PRIVATE, _jwk(envelope, private=True)),
+        ("envelope-public.json", _PUBLIC, _jwk(envelope, private=False)),
+        ("gateway-signing.json", _PRIVATE, _jwk(gateway, private=True)),
+        ("gateway-jwks.json", _PUBLIC, encode({"keys": [gateway.as_dict(private=False)]})),
+        ("links.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
+        ("workers.toml", _PUBLIC, WORKERS.encode()),
+        ("gateway.toml", _PUBLIC, WEB.encode()),
+        ("clients.toml", _PUBLIC, CLIENTS.encode()),
+    ]
+    if there := [name for name, _, _ in files if (folder / name).exists()]:
+        raise InvalidConfiguration(folder / there[0], "", "exists already; give another folder, or remove it.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, mode, data in files:
+            # Created with its mode, so that at no time anybody else can read it.
+            with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(data + b"\n" * (not data.endswith(b"\n")))
+    except OSError as error:
+        raise InvalidConfiguration(folder, "", f"cannot be written: {error.strerror}.") from None
+    return [folder / name for name, _, _ in files]
+
+
+def _jwk(key: ECKey, *, private: bool) -> bytes:
+    return encode(dict(key.as_dict(private=private)))

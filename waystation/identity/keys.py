@@ -34,8 +34,6 @@ class IssuerKeys:
         self._keys: Sequence[Key] = ()
         self._read_at = self._tried_at = float("-inf")
         self._lock = asyncio.Lock()
-        self.reads = 0
-        """How often the keys were read; for tests and metrics."""
 
     @classmethod
     def of(cls, configuration: Configuration, key: str, issuer: str, jwks: str | None) -> "IssuerKeys":
@@ -54,8 +52,8 @@ class IssuerKeys:
                 raise configuration.fault(f"{key}.jwks", f"{path} is no JSON Web Key Set: {error}.") from None
             return cls(issuer, path)
         if not trusted(jwks or issuer):
-            name = f"{key}.jwks" if jwks else f"{key}.issuer"
-            raise configuration.fault(name, "keys are read over https only, or from this machine.")
+            problem = "keys are read over https only, or from this machine."
+            raise configuration.fault(f"{key}.{'jwks' if jwks else 'issuer'}", problem)
         return cls(issuer, jwks)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
@@ -90,7 +88,6 @@ class IssuerKeys:
                 raise IdentityUnavailable(f"The keys of {self._issuer} cannot be read now ({error}).") from None
             return
         self._keys, self._read_at = keys, self._clock()
-        self.reads += 1
 
     async def _fetched(self) -> JsonObject:
         if isinstance(self._place, Path):

@@ -189,8 +189,7 @@ class OidcLogin:
             try:
                 found = self._endpoints[name] = await endpoint(self._section.issuer, name)
             except (OSError, ValueError) as error:
-                text = f"The provider {self._section.issuer} is not reached: {error}."
-                raise IdentityUnavailable(text) from None
+                raise IdentityUnavailable(f"The provider {self._section.issuer} is not reached: {error}.") from None
         return found
 
 

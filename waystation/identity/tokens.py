@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 import rfc8785
@@ -102,7 +103,7 @@ class Gateway:
             InvalidConfiguration: There is no key for signatures.
         """
         section = configuration.need(configuration.gateway, "gateway", "its key signs who has logged in")
-        key = configuration.private_key("gateway.signing_key", section.signing_key, use="sig")
+        key = configuration.asymmetric_key("gateway.signing_key", section.signing_key, use="sig", kind="private")
         return cls(key, issuer=section.issuer, audience=section.audience)
 
     def sign(
@@ -124,11 +125,7 @@ class Gateway:
 
     def signer(self, subject: str, roles: Sequence[str] = ()) -> Signs:
         """Return what signs any answer of one person; for `token=` of the client."""
-
-        def sign(*, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-            return self.sign(subject, roles, namespace=namespace, approval_id=approval_id, answer=answer)
-
-        return sign
+        return partial(self.sign, subject, roles)
 
 
 class Sealer:
@@ -147,7 +144,7 @@ class Sealer:
         key = "envelope.public_key"
         name = configuration.envelope.public_key if configuration.envelope else None
         name = configuration.need(name, key, "a token is encrypted with it for the workers")
-        return cls(configuration.encryption_key(key, name))
+        return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token encrypted, good only for this answer to this call.
@@ -172,8 +169,10 @@ class Sealer:
             "jti": secrets.token_urlsafe(16),
             "exp": int(self._clock() + LIFETIME_S),
         }
-        header: JsonObject = {"alg": AGREEMENT, "enc": ENCRYPTION}
-        return jwe.encrypt_compact(header, encode(content), self._key, algorithms=[AGREEMENT, ENCRYPTION])
+        algorithms = [AGREEMENT, ENCRYPTION]
+        return jwe.encrypt_compact(
+            {"alg": AGREEMENT, "enc": ENCRYPTION}, encode(content), self._key, algorithms=algorithms
+        )
 
 
 class Opened(NamedTuple):
@@ -205,13 +204,14 @@ def open_envelope(
         raise NotAllowed("The token's envelope lacks `token` or `jti`, or they are no texts; see the contract.")
     if not is_time(until):
         raise NotAllowed("The token's envelope lacks `exp`, a number of seconds since 1970; see the contract.")
-    if content.get("namespace") != namespace:
-        raise NotAllowed("The token was given for an answer in another namespace.")
-    if content.get("call") != approval_id:
-        raise NotAllowed("The token was given for an answer to another call.")
     bound = answer_digest(answer)
-    if content.get("answer") != bound:
-        raise NotAllowed("The token was given for another answer than the one with which it came.")
+    for name, expected, other in (
+        ("namespace", namespace, "an answer in another namespace"),
+        ("call", approval_id, "an answer to another call"),
+        ("answer", bound, "another answer than the one with which it came"),
+    ):
+        if content.get(name) != expected:
+            raise NotAllowed(f"The token was given for {other}.")
     if until + LEEWAY_S <= now:
         raise NotAllowed("The token's envelope has expired; answer again.")
     return Opened(token, nonce, bound)
@@ -271,14 +271,22 @@ class Links:
             InvalidConfiguration: There is no such section, or its key can be guessed.
         """
         section = configuration.need(configuration.links, "links", "its key signs links")
-        key = configuration.hmac_key("links.key", section.key)
-        lifetime = timedelta(days=section.lifetime_days)
-        return cls(key, namespace=namespace, lifetime=lifetime, decide=section.decide)
+        return cls(
+            configuration.hmac_key("links.key", section.key),
+            namespace=namespace,
+            lifetime=timedelta(days=section.lifetime_days),
+            decide=section.decide,
+        )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
         """Return the token of a link, which has no characters that an address would have to escape."""
-        until = int(self._clock() + (lifetime or self._lifetime).total_seconds())
-        claims = {"aud": LINK_AUDIENCE, "ns": self._namespace, "call": approval_id, "sub": person, "exp": until}
+        claims = {
+            "aud": LINK_AUDIENCE,
+            "ns": self._namespace,
+            "call": approval_id,
+            "sub": person,
+            "exp": int(self._clock() + (lifetime or self._lifetime).total_seconds()),
+        }
         return jwt.encode({"alg": _LINK_ALGORITHM}, claims, self._key, algorithms=[_LINK_ALGORITHM])
 
     def read(self, token: str) -> Link:

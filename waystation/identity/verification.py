@@ -7,23 +7,35 @@ from typing import Any
 
 import structlog
 from joserfc import jws
+from joserfc.errors import ClaimError
 from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
+from joserfc.jwt import JWTClaimsRegistry
 
 from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Verified, decode
 from waystation.identity.configuration import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
-from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, is_time, open_envelope, part_of
+from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, part_of
 
 events = structlog.get_logger("waystation.identity")
 
 MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
-MAX_AUDIENCES = 100
 MUTABLE_CLAIMS = frozenset({"preferred_username", "upn", "unique_name", "nickname", "name"})
 """Claims that people, or whoever administers them, can change: they may come to name somebody else."""
 _NOT_TAKEN = {"crit", "b64", "zip", "enc"}
+_TOO_EARLY = "The token is not valid yet. Compare the clocks of its issuer and of this machine."
+_FAULTS = {
+    "aud": "The token was not issued for Waystation: it lacks the audience that is configured.",
+    "exp": (
+        "The token has expired or lacks `exp`. Log in again, or compare the clocks of its issuer and of this machine."
+    ),
+    "iat": _TOO_EARLY,
+    "iss": "The token is of another issuer than the one whose key signed it.",
+    "nbf": _TOO_EARLY,
+}
+"""Why a token is refused because of one of its registered claims (RFC 7519, 4.1)."""
 
 
 class Issuer:
@@ -48,7 +60,9 @@ class Issuer:
         head = part_of(token, 0) or {}
         algorithm, kid = head.get("alg"), head.get("kid")
         if algorithm not in self.section.algorithms:
-            raise NotAllowed(f"The token is not signed as agreed; its issuer has to use one of {self._signatures()}.")
+            raise NotAllowed(
+                f"The token is not signed as agreed; its issuer has to use one of {', '.join(self.section.algorithms)}."
+            )
         if _NOT_TAKEN & head.keys() or not isinstance(kid, str | None):
             raise NotAllowed("The token's header asks for what is not supported.")
         key = await self.keys.find(kid, str(algorithm))
@@ -57,15 +71,21 @@ class Issuer:
                 "The token is signed with a key that is not among those of its issuer. They are read again at most "
                 "once a minute: if the key is new, try again then."
             )
+        required = JWTClaimsRegistry(
+            now=int(now),
+            leeway=int(LEEWAY_S),
+            iss={"essential": True, "value": self.section.issuer},
+            aud={"essential": True, "values": list(self.audience)},
+            exp={"essential": True},
+        )
         try:
             claims = decode(jws.deserialize_compact(token, key, registry=self._registry).payload)
+            required.validate({name: value for name, value in claims.items() if name in _FAULTS})
+        except ClaimError as error:
+            raise NotAllowed(_FAULTS[error.claim.partition(",")[0]]) from None
         except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
             raise NotAllowed("The token's signature does not hold.") from None
-        if not isinstance(claims, dict) or claims.get("iss") != self.section.issuer:
-            raise NotAllowed("The token is of another issuer than the one whose key signed it.")
-        self._check_audience(claims.get("aud"))
-        _check_times(claims, now)
-        return claims
+        return dict(claims)
 
     def who(self, claims: JsonObject) -> Verified:
         """Return who somebody is by the claims of a token that holds.
@@ -105,16 +125,6 @@ class Issuer:
             raise NotAllowed(f"The token's claim {name!r} holds something else than short texts.")
         return tuple(dict.fromkeys(found))
 
-    def _check_audience(self, given: object) -> None:
-        audiences = [given] if isinstance(given, str) else given
-        if not isinstance(audiences, list) or len(audiences) > MAX_AUDIENCES:
-            raise NotAllowed("The token lacks an audience.")
-        if not any(audience in self.audience for audience in audiences if isinstance(audience, str)):
-            raise NotAllowed("The token was not issued for Waystation: it has another audience than is configured.")
-
-    def _signatures(self) -> str:
-        return ", ".join(self.section.algorithms)
-
 
 class WorkerIdentity:
     """Verifies who answers. It holds no key that could answer: one to open envelopes, and public ones."""
@@ -137,15 +147,13 @@ class WorkerIdentity:
             InvalidConfiguration: It cannot be used.
         """
         configuration = Configuration.read(file)
-        names = configuration.envelope.private_key if configuration.envelope else ()
-        if not names:
-            raise configuration.lacks("envelope.private_key", "workers open with it what clients encrypt")
-        keys = [configuration.private_key("envelope.private_key", name, use="enc") for name in names]
-        if not configuration.issuers:
-            raise configuration.lacks("issuers", "it says whose tokens are taken")
-        if len({section.issuer for section in configuration.issuers}) < len(configuration.issuers):
+        names = configuration.envelope.private_key if configuration.envelope else None
+        names = configuration.need(names, "envelope.private_key", "workers open with it what clients encrypt")
+        keys = [configuration.asymmetric_key("envelope.private_key", name, use="enc", kind="private") for name in names]
+        sections = configuration.need(configuration.issuers, "issuers", "it says whose tokens are taken")
+        if len({section.issuer for section in sections}) < len(sections):
             raise configuration.fault("issuers", "two have the same `issuer`; make them one.")
-        for section in configuration.issuers:
+        for section in sections:
             if section.subject_claim in MUTABLE_CLAIMS:
                 events.warning("identity.mutable_claim", issuer=section.issuer, subject_claim=section.subject_claim)
         issuers = [
@@ -155,7 +163,7 @@ class WorkerIdentity:
                 IssuerKeys.of(configuration, f"issuers.{number}", section.issuer, section.jwks),
                 bound=section.bound,
             )
-            for number, section in enumerate(configuration.issuers)
+            for number, section in enumerate(sections)
         ]
         return cls(keys, issuers, clock=clock)
 
@@ -187,15 +195,3 @@ class WorkerIdentity:
         if (BINDING in claims or issuer.bound) and claims.get(BINDING) != bound_to:
             raise NotAllowed("The token was signed for another answer than the one with which it came.")
         return issuer.who(claims), opened.nonce
-
-
-def _check_times(claims: JsonObject, now: float) -> None:
-    until, since, issued = claims.get("exp"), claims.get("nbf", 0), claims.get("iat", 0)
-    if not (is_time(until) and is_time(since) and is_time(issued)):
-        raise NotAllowed("The token lacks `exp`, or one of its times is no number.")
-    if until + LEEWAY_S <= now:
-        raise NotAllowed(
-            "The token has expired; log in again, or compare the clocks of its issuer and of this machine."
-        )
-    if max(since, issued) - LEEWAY_S > now:
-        raise NotAllowed("The token is not valid yet; compare the clocks of its issuer and of this machine.")

@@ -69,8 +69,9 @@ class StrictRunner(SandboxedWorkflowRunner):
 
     def __init__(self) -> None:
         """Pydantic is shared: it checks nothing at run time that could differ, and importing it anew takes a second."""
-        shared = ("pydantic", "pydantic_core", "annotated_types")
-        super().__init__(SandboxRestrictions.default.with_passthrough_modules(*shared))
+        super().__init__(
+            SandboxRestrictions.default.with_passthrough_modules("pydantic", "pydantic_core", "annotated_types")
+        )
 
     def prepare_workflow(self, defn: Any) -> None:
         """Look once whether a workflow loads: each look takes as long as a replay."""
@@ -227,6 +228,5 @@ def _posted(recording: Recording) -> list[str] | None:
     for event in recording.histories[-1].events:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         if MEMO_PENDING in fields:
-            held: list[JsonObject] | None = decode(fields[MEMO_PENDING].data) if fields[MEMO_PENDING].data else None
-            posted = [call["function_call_id"] for call in held or ()]
+            posted = [call["function_call_id"] for call in decode(fields[MEMO_PENDING].data or b"[]") or ()]
     return posted

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
-from temporalio.worker import Worker
 
 from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
@@ -59,11 +58,6 @@ class AgentEnvironment:
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()
         self._given_store, self._offload_over = store, offload_over
-        self.server: EmbeddedServer
-        self.store: str | Path
-        self.temporal: Client
-        self.client: AgentClient
-        self.worker: Worker
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -121,9 +115,8 @@ async def serving(
         env.client = AgentClient(Client(**config), task_queue=queue, blobs=env.client.blobs)
         yield env
         if verify:
-            check = assert_invocation_holds if verify is True else verify
             for workflow_id in started.ids:
-                await check(env.client.invocation(workflow_id))
+                await (assert_invocation_holds if verify is True else verify)(env.client.invocation(workflow_id))
 
 
 class _Started(Interceptor):

@@ -23,7 +23,6 @@ import urllib.parse
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Self
 
 from waystation.core import JsonObject
@@ -156,11 +155,11 @@ class FakeGemini:
             turn.append({"functionCall": call, **(signed if number == 0 else {})})
         text_signed = {} if calls else signed
         thoughts: list[JsonObject] = [{"text": thought, "thought": True}] if thought else []
-        said: list[JsonObject] = [{"text": text, **text_signed}] if text is not None else []
+        texts: list[JsonObject] = [{"text": text, **text_signed}] if text is not None else []
         pieces = [*thoughts, *({"text": piece} for piece in _pieces(text or ""))]
         chunks = [_response([piece]) for piece in pieces] + [_response(turn)] * bool(turn)
         chunks.append(_response([{"text": "", **text_signed}], finish_reason, counts))
-        whole = _response([*thoughts, *said, *turn], finish_reason, counts)
+        whole = _response([*thoughts, *texts, *turn], finish_reason, counts)
         self._script.append(_Answer(whole=_json(whole), events=[_json(chunk) for chunk in chunks], hold=hold))
 
     def fault(
@@ -226,17 +225,17 @@ class FakeGemini:
         found = _PATH.fullmatch(urllib.parse.unquote(path))
         if found is None:
             return await _send(writer, _refused(404, f"FakeGemini does not serve {path}."), streamed=False)
-        answer = self._answer(found, headers, data)
+        streamed = found["method"] == "streamGenerateContent"
+        answer = self._answer(found, headers, data, streamed=streamed)
         await asyncio.sleep(answer.delay_s)
-        return await _send(writer, answer, streamed=found["method"] == "streamGenerateContent")
+        return await _send(writer, answer, streamed=streamed)
 
-    def _answer(self, found: re.Match[str], headers: Mapping[str, str], data: bytes) -> _Answer:
+    def _answer(self, found: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
         try:
             body: JsonObject = json.loads(data)
         except ValueError:
             return _refused(400, "Invalid JSON payload received.")
         shown = {name: value for name, value in headers.items() if name not in SECRET_HEADERS}
-        streamed = found["method"] == "streamGenerateContent"
         self.requests.append(
             RecordedRequest(path=found[0], model=found["model"], streamed=streamed, headers=shown, body=body)
         )
@@ -245,15 +244,16 @@ class FakeGemini:
         if problem := next(_problems(body), None):
             return _refused(400, problem)
         if not self._script:
-            number = len(self.requests)
-            return _refused(400, f"FakeGemini's script is exhausted at request {number}; add a reply.")
+            return _refused(400, f"FakeGemini's script is exhausted at request {len(self.requests)}; add a reply.")
         return self._script.popleft()
 
 
 def _response(parts: list[JsonObject], finish: str = "", counts: JsonObject | None = None) -> JsonObject:
-    candidate = {"content": {"role": "model", "parts": parts}, **({"finishReason": finish} if finish else {})}
-    usage = counts or {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11}
-    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake-gemini"}
+    return {
+        "candidates": [{"content": {"role": "model", "parts": parts}, **({"finishReason": finish} if finish else {})}],
+        "usageMetadata": counts or {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11},
+        "modelVersion": "fake-gemini",
+    }
 
 
 def _json(value: JsonObject) -> bytes:
@@ -267,8 +267,8 @@ def _pieces(text: str) -> list[str]:
 
 
 def _refused(status: int, message: str) -> _Answer:
-    error = {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}
-    return _Answer(whole=_json({"error": error}), status=status)
+    content = {"error": {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}}
+    return _Answer(whole=_json(content), status=status)
 
 
 async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
@@ -276,10 +276,8 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
     chunked = streamed and bool(answer.events)
     headers = {"Content-Type": "text/event-stream" if chunked else "application/json; charset=UTF-8"}
     headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(answer.whole))}
-    phrase = next((known.phrase for known in HTTPStatus if known == answer.status), "")
-    lines = [f"HTTP/1.1 {answer.status} {phrase}"]
-    lines += [f"{name}: {value}" for name, value in {**headers, **answer.headers}.items()]
-    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    lines = [f"{name}: {value}" for name, value in {**headers, **answer.headers}.items()]
+    writer.write("\r\n".join([f"HTTP/1.1 {answer.status} ", *lines, "", ""]).encode("latin-1"))
     if not chunked:
         writer.write(answer.whole[: len(answer.whole) // 2] if answer.drop else answer.whole)
     for event in answer.events if chunked else ():
@@ -306,8 +304,7 @@ def _problems(body: JsonObject) -> Iterator[str]:
         yield from _content_problems(content, f"contents[{place}]")
     yield from _turn_problems(contents)
     names: set[str] = set()
-    tools = body.get("tools") or ()
-    for declared in (each for tool in tools for each in tool.get("functionDeclarations") or ()):
+    for declared in (each for tool in body.get("tools") or () for each in tool.get("functionDeclarations") or ()):
         name = str(declared.get("name"))
         if not _FUNCTION_NAME.fullmatch(name):
             yield _BAD_NAME

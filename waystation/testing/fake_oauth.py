@@ -11,7 +11,6 @@ can be searched for: `secrets` has all of them.
 
 import base64
 import contextlib
-import hashlib
 import http.client
 import json
 import secrets
@@ -22,6 +21,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
+
+from authlib.oauth2.rfc7636 import create_s256_code_challenge  # type: ignore[import-untyped]  # it has no types
 
 from waystation.auth import (
     AuthCredential,
@@ -37,12 +38,6 @@ from waystation.core import JsonObject
 REDIRECT_URI = "http://127.0.0.1:9/callback"
 """Where nobody listens: tests read the address, as a user copies it."""
 _ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-
-
-@dataclass(kw_only=True)
-class _Code:
-    challenge: str
-    redirect_uri: str
 
 
 @dataclass(kw_only=True)
@@ -67,7 +62,7 @@ class FakeOAuth:
     """Everything that must not be seen outside a store: client secret, codes, verifiers, tokens."""
 
     def __post_init__(self) -> None:
-        self._codes: dict[str, _Code] = {}
+        self._codes: dict[str, tuple[str, str]] = {}  # each with its challenge and redirect URI
         self._access: dict[str, float] = {}
         self._refresh: set[str] = set()
         self._guard = threading.Lock()
@@ -143,10 +138,9 @@ class FakeOAuth:
 
     def _get(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
         parts = urlsplit(handler.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         match parts.path:
             case "/authorize":
-                return self._authorize(query)
+                return self._authorize({name: values[0] for name, values in parse_qs(parts.query).items()})
             case "/calendar":
                 token = (handler.headers.get("Authorization") or "").removeprefix("Bearer ")
                 if self._access.get(token, 0.0) <= time.time():
@@ -156,8 +150,12 @@ class FakeOAuth:
                 # For a `redirect_uri` here, so that a browser ends at a page and not at an error.
                 return 200, {"logged_in": "Copy the address of this page."}, {}
             case "/.well-known/oauth-authorization-server":
-                found = {"issuer": self.url, "authorization_endpoint": f"{self.url}/authorize"}
-                return 200, found | {"token_endpoint": f"{self.url}/token"}, {}
+                authorization, token = f"{self.url}/authorize", f"{self.url}/token"
+                return (
+                    200,
+                    {"issuer": self.url, "authorization_endpoint": authorization, "token_endpoint": token},
+                    {},
+                )
         return 404, {}, {}
 
     def _authorize(self, query: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
@@ -170,7 +168,7 @@ class FakeOAuth:
             answer |= {"error": "access_denied", "error_description": "The user said no."}
         else:
             code = self._new("code")
-            self._codes[code] = _Code(challenge=query["code_challenge"], redirect_uri=query["redirect_uri"])
+            self._codes[code] = query["code_challenge"], query["redirect_uri"]
             answer |= {"code": code}
         return 302, {}, {"Location": f"{query['redirect_uri']}?{urlencode(answer)}"}
 
@@ -197,10 +195,8 @@ class FakeOAuth:
     def _granted(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
         match form.get("grant_type"):
             case "authorization_code":
-                code = self._codes.get(form.get("code", ""))
-                verifier = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
-                challenge = base64.urlsafe_b64encode(verifier).rstrip(b"=").decode()
-                if code != _Code(challenge=challenge, redirect_uri=form.get("redirect_uri", "")):
+                challenge = create_s256_code_challenge(form.get("code_verifier", ""))
+                if self._codes.get(form.get("code", "")) != (challenge, form.get("redirect_uri", "")):
                     return self._refused(form)
                 del self._codes[form["code"]]
                 return self._tokens(refresh=True)

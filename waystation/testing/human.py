@@ -23,14 +23,11 @@ class ScriptedHuman:
 
     async def attend(self, invocation: Invocation) -> list[Event]:
         """Follow the invocation to its end, answering; return its events."""
-        events = []
-        async for event in self.follow(invocation):
-            events.append(event)
-        return events
+        return [event async for event in self.follow(invocation)]
 
     async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
         """Yield the invocation's events, answering in between."""
-        answered, told, unanswered, seen = set[str](), set[str](), set[str](), 0
+        answered, in_progress, unanswered, seen = set[str](), set[str](), set[str](), 0
         # Not its events alone: a call may begin to wait in silence.
         async for log in invocation.follow():
             events = log.state.events[seen:]
@@ -38,17 +35,20 @@ class ScriptedHuman:
             for event in events:
                 yield event
             for call in await invocation.pending():
+                id = call.function_call_id
                 # The answer after a progress is given once the progress is recorded.
-                waits = call.function_call_id not in told or events
-                if call.function_call_id in answered or not waits:
+                if id in answered or (id in in_progress and not events):
                     continue
                 if self._answers:
-                    fields: dict[str, Any] = dict(self._answers.pop(0))
-                    (told if fields["action"] == "progress" else answered).add(call.function_call_id)
+                    fields: dict[str, Any] = {"function_call_id": id, **self._answers.pop(0)}
+                    (in_progress if fields["action"] == "progress" else answered).add(id)
                     self.asked.append(call)
-                    action = fields.pop("action")
-                    self.receipts.append(await invocation.answer(action, call.function_call_id, **fields))
-                elif call.function_call_id not in unanswered:  # a test that waits for ever shows it
-                    unanswered.add(call.function_call_id)
-                    about = {"invocation_id": invocation.id, "function_call_id": call.function_call_id}
-                    _log.warning("scripted_human.has_no_further_answer", **about, tool=call.tool)
+                    self.receipts.append(await invocation.answer(**fields))
+                elif id not in unanswered:  # a test that waits for ever shows it
+                    unanswered.add(id)
+                    _log.warning(
+                        "scripted_human.has_no_further_answer",
+                        invocation_id=invocation.id,
+                        function_call_id=id,
+                        tool=call.tool,
+                    )

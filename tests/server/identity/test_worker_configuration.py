@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from tests.programs import logged, run
-from waystation.identity.init import write
+from waystation.identity import write_examples
 
 
 def test_a_worker_looks_at_its_configuration_before_it_serves(tmp_path: Path) -> None:
     """`waystation worker check`, too; the option wins over the variable."""
-    write(tmp_path)
+    write_examples(tmp_path)
     mistaken = tmp_path / "mistaken.toml"
     mistaken.write_text("[envelope]\n")
     refused = run("check", "--only", "workflows", WAYSTATION_IDENTITY=str(mistaken))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.processes.workers import Place, Process, until
 from waystation.client.agent_client import AgentClient
-from waystation.identity.init import write
+from waystation.identity import write_examples
 from waystation.web.limits import Limits
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
@@ -74,7 +74,7 @@ async def test_where_people_log_in_at_a_provider_no_link_is_printed(
     place: Place, tmp_path: Path, options: tuple[str, ...], links: int
 ) -> None:
     """Whoever reads the log of the server would be one more person by it. Whoever names one means it."""
-    write(tmp_path / "identity")
+    write_examples(tmp_path / "identity")
     file = tmp_path / "identity" / "gateway.toml"
     file.write_text(file.read_text() + OIDC)
     async with web_at(place, "--identity", str(file), *options) as web:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs import command
 from waystation.embedded import EmbeddedServer
-from waystation.identity.init import write
+from waystation.identity import write_examples
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ async def test_what_cannot_be_served_is_said(
     server: EmbeddedServer, tmp_path: Path, options: list[str], said: str
 ) -> None:
     """One line, with the remedy."""
-    write(tmp_path / "identity")
+    write_examples(tmp_path / "identity")
     given = [option.format(folder=tmp_path / "identity") for option in options]
     ran = await command("--address", server.address, "web", "--port", "0", *given)
     assert (ran.code, said in ran.err, ran.out) == (2, True, "")

@@ -12,7 +12,7 @@ from tests.server.web.sites import path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.core import ApprovalPolicy, address
-from waystation.identity.init import write
+from waystation.identity import write_examples
 from waystation.web.login import Gatekeeper
 
 
@@ -144,7 +144,7 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
     """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""
-    write(tmp_path / "identity")
+    write_examples(tmp_path / "identity")
     keeper = Gatekeeper.of(tmp_path / "identity" / "gateway.toml", "default")
     assert keeper.links is not None
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, gatekeeper=keeper) as web:

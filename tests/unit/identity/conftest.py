@@ -13,8 +13,7 @@ from joserfc.jwk import OctKey
 
 from tests.fakes.openid import FakeOpenId
 from waystation.core import Answer, Verified
-from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity
-from waystation.identity.init import write
+from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity, write_examples
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)
@@ -58,7 +57,7 @@ class Installation:
 
 def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str | bool] | None = None) -> Installation:
     """Set up an installation that trusts its gateway and a provider."""
-    write(folder)
+    write_examples(folder)
     given = {"issuer": provider.url, "audience": "waystation-test"} | dict(issuer or {})
     lines = [f"{name} = {value if str(value).startswith('[') else json.dumps(value)}" for name, value in given.items()]
     file = folder / "workers.toml"

@@ -10,15 +10,14 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.core import InvalidConfiguration
-from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity
-from waystation.identity.init import write
+from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity, write_examples
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all keys and examples, besides a few keys that suit nothing."""
     folder = tmp_path_factory.mktemp("keys")
-    write(folder)
+    write_examples(folder)
     (folder / "rsa.pem").write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
     (folder / "short.key").write_text("letmein")
     (folder / "empty").write_text("\n")
@@ -145,7 +144,7 @@ async def test_a_gateway_may_sign_with_ed25519(there: Installation) -> None:
 
 def test_private_files_are_for_their_owner_only_and_public_ones_hold_no_secret(tmp_path: Path) -> None:
     """From the moment at which they exist."""
-    files = write(tmp_path / "new")
+    files = write_examples(tmp_path / "new")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
     secret = {"envelope-private.json", "gateway-signing.json", "links.key"}
     assert {name for name, mode in modes.items() if mode == 0o600} == secret
@@ -157,20 +156,20 @@ def test_private_files_are_for_their_owner_only_and_public_ones_hold_no_secret(t
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """Keys that are in use would be lost."""
-    files = write(tmp_path)
+    files = write_examples(tmp_path)
     before = {file: file.read_bytes() for file in files}
     with pytest.raises(InvalidConfiguration, match="exists already"):
-        write(tmp_path)
+        write_examples(tmp_path)
     files[0].unlink()
     with pytest.raises(InvalidConfiguration, match="exists already"):
-        write(tmp_path)
+        write_examples(tmp_path)
     assert not files[0].exists()
     assert {file: file.read_bytes() for file in files[1:]} == {file: before[file] for file in files[1:]}
 
 
 def test_the_examples_are_whole(tmp_path: Path) -> None:
     """What is commented out in them, too."""
-    write(tmp_path)
+    write_examples(tmp_path)
     for name in ("workers", "gateway"):
         file = tmp_path / f"{name}.toml"
         lines = file.read_text().splitlines()

@@ -11,8 +11,7 @@ from joserfc.jwk import OctKey
 
 from tests.unit.identity.conftest import CALL, KEY, Clock
 from waystation.core import NotAllowed
-from waystation.identity import Configuration, Link, Links
-from waystation.identity.init import write
+from waystation.identity import Configuration, Link, Links, write_examples
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_whatever_is_opened_as_a_link_raises_nothing_else(links: Links, text: st
 
 def test_a_link_of_the_workers_is_read_by_the_gateway(tmp_path: Path) -> None:
     """Both have the key; by default a link only shows."""
-    write(tmp_path)
+    write_examples(tmp_path)
     workers = Links.of(Configuration.read(tmp_path / "workers.toml"), namespace="default")
     gateway = Links.of(Configuration.read(tmp_path / "gateway.toml"), namespace="default")
     assert gateway.read(workers.sign(CALL, "dana")).person == "dana"

@@ -109,7 +109,7 @@ async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Inst
         ({"exp": "tomorrow"}, "lacks `exp`"),
         ({"nbf": 4_000_000_000}, "not valid yet"),
         ({"iat": 4_000_000_000}, "not valid yet"),
-        ({"nbf": "now"}, "times is no number"),
+        ({"nbf": "now"}, "not valid yet"),
         ({"sub": None}, "names nobody"),
         ({"sub": ""}, "names nobody"),
         ({"sub": 7}, "names nobody"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from waystation.auth.auth_credential import AuthCredential
+from waystation.auth import AuthConfig, AuthCredential
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
-    from waystation.auth.auth_tool import AuthConfig
 
 
 class BaseCredentialService(ABC):

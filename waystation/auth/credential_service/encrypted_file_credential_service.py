@@ -87,8 +87,7 @@ class EncryptedFileCredentialService(CredentialStore):
 
         slot = _name(self._keys, place)[0] % _SLOTS
         # The system's own, so that a process that dies keeps nobody waiting.
-        lock = FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S)
-        with lock:
+        with FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S):
             yield
 
     @contextmanager
@@ -134,8 +133,9 @@ class EncryptedFileCredentialService(CredentialStore):
                     f"{str(self.path)!r} was written with another key. Give that one, in {KEY_VARIABLE} or "
                     f"{str(self.key_path)!r}; or remove the file, and users are asked again."
                 )
-            value = _encrypted(keys, check, "")
-            connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, value))
+            connection.execute(
+                "INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, _encrypted(keys, check, ""))
+            )
         return keys
 
     def _key(self) -> bytes:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 from waystation.auth.credential_store import CredentialStore, Place
@@ -21,8 +20,18 @@ class KeyringCredentialService(CredentialStore):
     """
 
     def __init__(self, *, service: str = "waystation", backend: Any = None) -> None:
-        """`service` is what the keyring lists the entries under; `backend` is one of `keyring`, by default its own."""
-        self._service, self._given = service, backend
+        """`service` is what the keyring lists the entries under; `backend` is one of `keyring`, by default its own.
+
+        Raises:
+            CredentialStoreError: The extra is not installed.
+        """
+        try:
+            import keyring
+        except ImportError:
+            raise CredentialStoreError(
+                "Keeping credentials in a keyring needs the extra `keyring`: pip install 'waystation[keyring]'."
+            ) from None
+        self._service, self._backend = service, backend or keyring.get_keyring()
 
     def read(self, place: Place) -> str | None:
         """Return what was written there and has not expired."""
@@ -38,32 +47,21 @@ class KeyringCredentialService(CredentialStore):
         name = _digest(place)
         with self._errors():
             if text is not None:
-                until = None if keep_s is None else time.time() + keep_s
-                self._backend.set_password(self._service, name, json.dumps([text, until]))
+                entry = [text, None if keep_s is None else time.time() + keep_s]
+                self._backend.set_password(self._service, name, json.dumps(entry))
             elif self._backend.get_password(self._service, name) is not None:
                 self._backend.delete_password(self._service, name)
 
-    @cached_property
-    def _backend(self) -> Any:
-        try:
-            import keyring
-        except ImportError:
-            raise CredentialStoreError(
-                "Keeping credentials in a keyring needs the extra `keyring`: pip install 'waystation[keyring]'."
-            ) from None
-        return self._given or keyring.get_keyring()
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        backend = self._backend
         from keyring.errors import KeyringError
 
         try:
             yield
         except KeyringError as error:
             raise CredentialStoreError(
-                f"The keyring {type(backend).__name__} cannot be used ({type(error).__name__}); unlock it, or keep "
-                "credentials in a file with EncryptedFileCredentialService."
+                f"The keyring {type(self._backend).__name__} cannot be used ({type(error).__name__}). Unlock it, or "
+                "store credentials in a file with EncryptedFileCredentialService."
             ) from None
 
 

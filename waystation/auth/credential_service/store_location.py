@@ -5,9 +5,7 @@ from __future__ import annotations
 import pkgutil
 from pathlib import Path
 
-from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
-from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
-from waystation.auth.credential_store import CredentialStore
+from waystation.auth import CredentialStore, EncryptedFileCredentialService, KeyringCredentialService
 from waystation.core import CredentialStoreError, a
 
 
