@@ -162,13 +162,13 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
         ValueError: The configuration does not say enough, or no user takes part in its flow.
         AuthorizationFailed: The provider's endpoints are not known.
     """
-    method = client_of(config).code_challenge_method
-    if method not in (None, "S256"):
-        raise ValueError(f"Unsupported code_challenge_method: {method}. Only 'S256' is supported.")
+    client = client_of(config).model_copy(deep=True)
+    if client.code_challenge_method not in (None, "S256"):
+        raise ValueError(
+            f"Unsupported code_challenge_method: {client.code_challenge_method}. Only 'S256' is supported."
+        )
     assert config.raw_auth_credential is not None
-    credential = config.raw_auth_credential.model_copy(deep=True)
-    client = credential.oauth2
-    assert client is not None
+    credential = config.raw_auth_credential.model_copy(update={"oauth2": client})
     if client.auth_uri:
         query = parse_qs(urlsplit(client.auth_uri).query)
         client.state = query["state"][0] if "state" in query else client.state or secrets.token_urlsafe(32)

@@ -10,7 +10,6 @@ from waystation.client.invocation_handle import (
     stream_file,
     stream_logs,
 )
-from waystation.client.scoped_state import ScopedState
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
     add_search_attributes,
@@ -26,7 +25,7 @@ from waystation.client.session_handle import (
     count_events,
     stream_session,
 )
-from waystation.client.session_management import DeletedSession, SessionEntry, Sessions
+from waystation.client.session_management import DeletedSession, ScopedState, SessionEntry, Sessions
 from waystation.client.token_encryption import Token, TokenEncrypter
 
 __all__ = [

@@ -13,10 +13,16 @@ from waystation.client.approvals import Approvals
 from waystation.client.connection import connect
 from waystation.client.invocation_forks import Forks
 from waystation.client.invocation_handle import CredentialKeeper, Invocation, approve_calls, start_invocation
-from waystation.client.scoped_state import ScopedState
 from waystation.client.search_attributes import has_search_attributes
 from waystation.client.session_handle import Session
-from waystation.client.session_management import GRACE, ArtifactKeeper, DeletedSession, MemoryKeeper, Sessions
+from waystation.client.session_management import (
+    GRACE,
+    ArtifactKeeper,
+    DeletedSession,
+    MemoryKeeper,
+    ScopedState,
+    Sessions,
+)
 from waystation.client.token_encryption import TokenEncrypter, TokenEncryption
 from waystation.core import (
     DEFAULT_APP,

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ from waystation.client.invocation_handle import (
     stream_logs,
     update_refusal,
 )
-from waystation.client.scoped_state import ScopedState
+from waystation.client.session_management import ScopedState
 from waystation.core import (
     CLOSE,
     DEFAULT_APP,
@@ -93,8 +94,11 @@ class Session:
         self.id = ids.session(given.app, given.user_id, given.session_id)
         """Its workflow id."""
         self._blobs = blobs or client.blobs
-        self.started_invocations = StartedInvocations(client.temporal, self.id)
+
+    @cached_property
+    def started_invocations(self) -> "StartedInvocations":
         """Reads which invocations the session has started."""
+        return StartedInvocations(self.client.temporal, self.id)
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:

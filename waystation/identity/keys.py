@@ -46,10 +46,9 @@ class IssuerKeys:
             path = configuration.path(jwks)
             try:
                 keys_in(from_file(path))
-            except OSError as error:
-                raise configuration.fault(f"{key}.jwks", f"{path} cannot be read: {error.strerror}.") from None
-            except ValueError as error:
-                raise configuration.fault(f"{key}.jwks", f"{path} is no JSON Web Key Set: {error}.") from None
+            except (OSError, ValueError) as error:
+                problem = f"{path} is not a readable JSON Web Key Set: {getattr(error, 'strerror', error)}."
+                raise configuration.fault(f"{key}.jwks", problem) from None
             return cls(issuer, path)
         if not trusted(jwks or issuer):
             problem = "keys are read over https only, or from this machine."

@@ -119,10 +119,12 @@ class Issuer:
                 found = found.get(step) if isinstance(found, dict) else None
         if found is None:
             return ()
-        if not isinstance(found, list) or len(found) > MAX_ROLES:
-            raise NotAllowed(f"The token's claim {name!r} is no list of at most {MAX_ROLES} roles.")
-        if not all(isinstance(role, str) and 0 < len(role) <= MAX_ROLE_CHARS and role.isprintable() for role in found):
-            raise NotAllowed(f"The token's claim {name!r} holds something else than short texts.")
+        if not (
+            isinstance(found, list)
+            and len(found) <= MAX_ROLES
+            and all(isinstance(role, str) and 0 < len(role) <= MAX_ROLE_CHARS and role.isprintable() for role in found)
+        ):
+            raise NotAllowed(f"The token's claim {name!r} is not a list of at most {MAX_ROLES} short role names.")
         return tuple(dict.fromkeys(found))
 
 

@@ -1,10 +1,8 @@
 """Agents on a Temporal server, for tests: a server with a worker and a client in one `async with`."""
 
-import asyncio
 import contextlib
 import itertools
 import os
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -12,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from anyio.from_thread import start_blocking_portal
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
 from waystation.activities import Models
@@ -140,17 +139,5 @@ class _Started(Interceptor):
 @contextlib.contextmanager
 def shared_server() -> Iterator[EmbeddedServer]:
     """Run a server that belongs to no event loop of a test: each may have its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="waystation-server", daemon=True)
-    thread.start()
-    server = EmbeddedServer()
-    try:
-        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
-        try:
-            yield server
-        finally:
-            asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(EmbeddedServer()) as server:
+        yield server

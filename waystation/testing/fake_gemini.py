@@ -218,8 +218,7 @@ class FakeGemini:
         """Answer one request; return whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         start, *lines = head.split("\r\n")
-        fields = (line.partition(":") for line in lines)
-        headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         data = await reader.readexactly(int(headers.get("content-length") or 0))
         path = urllib.parse.urlsplit(start.split(" ")[1]).path
         found = _PATH.fullmatch(urllib.parse.unquote(path))

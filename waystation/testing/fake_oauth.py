@@ -103,10 +103,13 @@ class FakeOAuth:
     @staticmethod
     def scheme_at(url: str, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
         """Return the scheme of a login at such a provider with another address."""
-        flow = OAuthFlowAuthorizationCode(
-            authorizationUrl=f"{url}/authorize", tokenUrl=f"{url}/token", scopes=dict.fromkeys(scopes, "")
+        return OAuth2(
+            flows=OAuthFlows(
+                authorizationCode=OAuthFlowAuthorizationCode(
+                    authorizationUrl=f"{url}/authorize", tokenUrl=f"{url}/token", scopes=dict.fromkeys(scopes, "")
+                )
+            )
         )
-        return OAuth2(flows=OAuthFlows(authorizationCode=flow))
 
     def own_scheme(self) -> OAuth2:
         """Return the scheme of a token for the client itself."""
@@ -115,8 +118,8 @@ class FakeOAuth:
 
     def client(self, **fields: Any) -> AuthCredential:
         """Return the provider's client as a tool brings it."""
-        given = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
-        return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(given | fields)))
+        usual = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
+        return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(usual | fields)))
 
     def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
         """Open the login page and agree, or not; return the address to which the provider sends the browser."""

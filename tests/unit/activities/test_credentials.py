@@ -292,7 +292,7 @@ def test_a_locked_keyring_is_said_to_be_locked() -> None:
             """Refuse."""
             raise KeyringLocked(CANARY)
 
-    with pytest.raises(CredentialStoreError, match="unlock it") as caught:
+    with pytest.raises(CredentialStoreError, match="Unlock it") as caught:
         KeyringCredentialService(backend=Locked()).read(("a",))
     assert CANARY not in str(caught.value)
 

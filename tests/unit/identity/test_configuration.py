@@ -59,7 +59,7 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
         (OPENS + ISSUER + 'algorithms = ["none"]\n', "issuers.0.algorithms", "'none' is not among"),
         (OPENS + ISSUER + "algorithms = []\n", "issuers.0.algorithms", "at least 1"),
         (OPENS + ISSUER + 'jwks = "none.json"\n', "issuers.0.jwks", "No such file"),
-        (OPENS + ISSUER + 'jwks = "text"\n', "issuers.0.jwks", "no JSON Web Key Set"),
+        (OPENS + ISSUER + 'jwks = "text"\n', "issuers.0.jwks", "not a readable JSON Web Key Set"),
         (OPENS + ISSUER + 'jwks = "http://a.example/keys"\n', "issuers.0.jwks", "over https only"),
         (OPENS + ISSUER.replace("https", "http"), "issuers.0.issuer", "over https only"),
         (OPENS + ISSUER + ISSUER, "issuers", "two have the same `issuer`"),

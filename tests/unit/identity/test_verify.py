@@ -116,11 +116,11 @@ async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Inst
         ({"sub": "d" * 301}, "names nobody"),
         ({"sub": "dana\u202e"}, "names nobody"),
         ({"sub": "role:finance"}, "only the names of roles"),
-        ({"roles": "finance"}, "no list"),
-        ({"roles": {"finance": True}}, "no list"),
-        ({"roles": [["finance"]]}, "something else than short texts"),
-        ({"roles": ["r" * 301]}, "something else than short texts"),
-        ({"roles": ["r"] * 501}, "no list of at most 500"),
+        ({"roles": "finance"}, "not a list"),
+        ({"roles": {"finance": True}}, "not a list"),
+        ({"roles": [["finance"]]}, "short role names"),
+        ({"roles": ["r" * 301]}, "short role names"),
+        ({"roles": ["r"] * 501}, "not a list of at most 500"),
     ],
 )
 async def test_a_signed_token_has_to_say_all_that_is_needed(
