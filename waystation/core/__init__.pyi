@@ -13,8 +13,7 @@ from waystation.core.activity_io import (
 )
 from waystation.core.approval.answer import Action, Answer, PendingCall, check_size, parse_answer, usual_hint
 from waystation.core.approval.decision import allowed, check, check_authority, check_claim, decide_answer, judge
-from waystation.core.approval.due_notifications import Due, worth_sending
-from waystation.core.approval.notification import NoticeReport, NotifyInput, Occasion, address
+from waystation.core.approval.notification import Due, NoticeReport, NotifyInput, Occasion, address, worth_sending
 from waystation.core.approval.policy import (
     LONGEST,
     OPERATOR,
@@ -25,9 +24,9 @@ from waystation.core.approval.policy import (
     StandingApproval,
     Verified,
     call_digest,
+    covering,
     is_among_people,
 )
-from waystation.core.approval.remembered import covering
 from waystation.core.approval.verification import (
     IDENTITY_ENV,
     MAX_TOKEN_CHARS,
@@ -39,10 +38,11 @@ from waystation.core.approval.verification import (
 )
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, granted, used_in
 from waystation.core.call import DEFAULT_DEADLINE_S, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, CallState
-from waystation.core.conversation.compaction import Compaction, hidden
-from waystation.core.conversation.conversation import Conversation, Earlier
+from waystation.core.conversation.compaction import Conversed, Range, estimate, hidden
+from waystation.core.conversation.conversation import Conversation, Earlier, Transcript
 from waystation.core.conversation.event import (
     NO_ACTIONS,
+    Compaction,
     Covered,
     Event,
     EventActions,
@@ -62,8 +62,6 @@ from waystation.core.conversation.partial_text import (
     TextWindow,
 )
 from waystation.core.conversation.prompt import BEGIN, ELIDED, PREAMBLE, quoted_content
-from waystation.core.conversation.summary_range import Conversed, Range, estimate
-from waystation.core.conversation.transcript import Transcript
 from waystation.core.errors import (
     AgentNameTaken,
     AlreadyAnswered,
@@ -226,7 +224,7 @@ from waystation.core.scope import (
     split,
     user_scope,
 )
-from waystation.core.secrets import HIDDEN, Secret, looks_secret, masked, named_secret, secret_keys
+from waystation.core.secrets import HIDDEN, Secret, looks_secret, masked, named_secret, secret_keys, trusted
 from waystation.core.session import (
     MAX_QUEUED,
     Busy,
@@ -247,7 +245,6 @@ from waystation.core.session import (
 )
 from waystation.core.settings import ActivityOptions, ActivitySettings, Retries, Settings, Stores, WorkflowSettings
 from waystation.core.summary import SECRET_NAMES, clip
-from waystation.core.urls import trusted
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.budget import Usage
-from waystation.core.conversation.compaction import Compaction
-from waystation.core.conversation.event import EventActions
+from waystation.core.conversation.event import Compaction, EventActions
 from waystation.core.payload import JsonObject, Recorded
 
 AgentKind = Literal["llm", "sequential", "parallel", "loop"]

@@ -6,6 +6,7 @@ Histories cannot be edited: a secret that is in one stays readable to whoever ma
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlsplit
 
 HIDDEN = "<secret>"
 """What stands for a secret in texts."""
@@ -121,3 +122,15 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
             return pattern.sub(HIDDEN, value)
         case _:
             return value
+
+
+def trusted(url: str) -> bool:
+    """Whether what goes to, or comes from, an address is seen by its owner only: over TLS, or on this very machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if parts.scheme == "https":
+        return bool(host)
+    return parts.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")

@@ -20,6 +20,8 @@ MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
 """Calendars end some time after that."""
 MAX_NOTICES = 50
+MAX_STANDING = 100
+"""Remembered approvals that one invocation, or one session, keeps; one more replaces the oldest."""
 NO_SILENT_APPROVAL = "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
 
 
@@ -189,6 +191,15 @@ class ApprovalPolicy(Declared):
             and self.not_requester >= other.not_requester
         )
 
+    def alike(self, args: JsonObject) -> JsonObject:
+        """Return the arguments that a later call must repeat for a remembered approval to cover it."""
+        names = self.remember_args
+        return dict(args) if names is None else {name: args[name] for name in names if name in args}
+
+    def bound_to(self, declared: str | None) -> str:
+        """Return the digest that binds a remembered approval to this policy and to the tool's parameters."""
+        return digest({"schema": declared, "policy": self.record()})
+
     def record(self) -> JsonObject:
         """Return the policy as JSON, without defaults."""
         recorded: JsonObject = self.model_dump(mode="json", exclude_defaults=True)
@@ -233,6 +244,29 @@ class StandingApproval(Recorded):
     """Seconds since 1970."""
     origin: str
     """`<invocation id>/<function call id>` of the call that was approved."""
+
+
+def merge_remembered(
+    known: Iterable[StandingApproval], more: Iterable[StandingApproval]
+) -> tuple[StandingApproval, ...]:
+    """Return both, each origin once, without the oldest when there are too many."""
+    return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
+
+
+def covering(
+    standing: Iterable[StandingApproval],
+    *,
+    agent: str,
+    tool: str,
+    args: JsonObject,
+    declared: str | None,
+    policy: ApprovalPolicy,
+) -> StandingApproval | None:
+    """Return the remembered approval that covers a call: same tool, parameters, policy and arguments."""
+    # Digests, because Python takes 1, 1.0 and True for the same.
+    wanted = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
+    found = (each for each in standing if (each.agent, each.tool, each.bound_to, digest(each.args)) == wanted)
+    return next(found, None) if policy.remember else None
 
 
 def call_digest(

@@ -1,61 +1,27 @@
-"""Summaries that stand for older events in prompts; the log keeps every event.
+"""Summaries of older events: which ones a prompt shows, whether the next one is due, and which events it covers.
 
-Names and JSON are ADK's. Which events a summary stands for is said by id and not by time, since many events share one
-moment of the workflow's clock; see `Covered`.
+The log keeps every event; summaries only replace events in prompts. Source: `apps/compaction.py` of ADK 2.13. Unlike
+there, an open call does not end the range: its events stay visible within it, so that an approval that takes a month
+does not keep the prompt from shrinking. The user's newest message stays visible too, and so does everything that the
+agent's model has not received yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TypeAlias
 
-from waystation.core.budget import Usage
-from waystation.core.conversation.event import Covered, Event, EventActions, EventCompaction, sees
-from waystation.core.payload import JsonObject, Recorded
+from waystation.core import ids
+from waystation.core.conversation.conversation import CallKey, Conversation
+from waystation.core.conversation.event import Compaction, Covered, Event, Trigger, sees
+from waystation.core.log.invocation_state import AgentRun
+from waystation.core.log.log import Log
+from waystation.core.payload import JsonObject, encode
 
-Trigger = Literal["token_threshold", "sliding_window"]
+CHARS_PER_TOKEN = 4
+"""ADK's estimate."""
 
-
-class Compaction(Recorded):
-    """What became of an attempt to summarise older events before a model was asked."""
-
-    trigger: Trigger
-    covered: Covered
-    start_timestamp: float
-    end_timestamp: float
-    content: JsonObject | None = None
-    """The summary, a genai Content as JSON; None when there is none, and `failure` says why."""
-    failure: str | None = None
-    usage: Usage | None = None
-    model: str | None = None
-
-    def actions(self) -> EventActions | None:
-        """Return the actions of the event that has the summary."""
-        if self.content is None:
-            return None
-        return EventActions(
-            compaction=EventCompaction(
-                start_timestamp=self.start_timestamp, end_timestamp=self.end_timestamp, compacted_content=self.content
-            )
-        )
-
-    def fields(self) -> dict[str, Any]:
-        """Return what else the event says."""
-        return {
-            "covered": self.covered,
-            "usage_metadata": self.usage.model_dump(exclude_defaults=True) if self.usage else None,
-            "model_version": self.model,
-        }
-
-    def event(self, invocation_id: str, branch: str | None) -> Event | None:
-        """Return the event as it will be, for the prompt that is made before it is recorded."""
-        actions = self.actions()
-        if actions is None:
-            return None
-        return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
-
-    def failed(self) -> JsonObject | None:
-        """Return what the model's event tells of a summary that could not be made."""
-        return {"compaction_failed": {"trigger": self.trigger, "reason": self.failure}} if self.failure else None
+IsOpen: TypeAlias = Callable[[Event, str], bool]
+"""Whether a call that an event makes, given by its id, may yet get a further response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +88,222 @@ def hidden(events: Sequence[Event], summaries: Sequence[Summary]) -> set[int]:
         for number in range(summary.first, summary.last + 1)
         if summary.covers(number, events[number])
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a summarizer is given, and which events its summary will stand for."""
+
+    trigger: Trigger
+    events: tuple[Event, ...]
+    """Those of the range, oldest first, also those that stay visible: a summary that does not know the task would be a
+    poor one. Before them, as events, the summaries that the new one replaces."""
+    covered: Covered
+    start_timestamp: float
+    end_timestamp: float
+
+    def compaction(self, **found: object) -> Compaction:
+        """Return what became of it."""
+        return Compaction.model_validate(
+            {
+                "trigger": self.trigger,
+                "covered": self.covered,
+                "start_timestamp": self.start_timestamp,
+                "end_timestamp": self.end_timestamp,
+                **found,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conversed:
+    """The conversation as one agent at work sees it."""
+
+    events: Sequence[Event]
+    agent: str
+    branch: str | None
+    invocation_id: str
+    """The invocation that goes on; every other one is over or waits."""
+    is_open: IsOpen
+
+    @classmethod
+    def of(cls, conversation: Conversation | Log, work: AgentRun) -> "Conversed":
+        """Return what the agent of `work` sees of a conversation."""
+        conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
+        events = conversation.events
+        told = {
+            (event.invocation_id, response.get("id")): response.get("response")
+            for event in events
+            for response in event.function_responses()
+        }
+
+        def is_open(event: Event, call_id: str) -> bool:
+            key = event.invocation_id, call_id
+            call = conversation.call(key)
+            # A call may be closed by a response that is not among the events yet.
+            return call is not None and not (call.closed and told.get(key) == call.response)
+
+        return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
+
+    def visible(self, index: int) -> bool:
+        """Whether the agent sees an event at all, summarised or not. Summaries are none of these."""
+        event = self.events[index]
+        return event.covered is None and sees(self.branch, event.branch)
+
+    def tokens(self, contents: Callable[[], Sequence[JsonObject]]) -> int:
+        """Return how large the next prompt will be: what the provider counted last, and an estimate of what came since.
+
+        `contents` returns that prompt, all of which is estimated when nothing was counted since the last summary.
+        """
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if event.covered and sees(self.branch, event.branch):
+                break
+            counted = (event.usage_metadata or {}).get("prompt_tokens")
+            if counted and event.author == self.agent and event.branch == self.branch:
+                since = (self.events[i].content for i in range(index, len(self.events)) if self.visible(i))
+                return int(counted) + estimate(since)
+        return estimate(contents())
+
+    def failed_lately(self, replies: int) -> bool:
+        """Whether one of the agent's newest `replies` tells that a summary could not be made."""
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            if event.author != self.agent or event.branch != self.branch or event.function_responses():
+                continue
+            if "compaction_failed" in (event.custom_metadata or {}):
+                return True
+            replies -= 1
+            if replies <= 0:
+                break
+        return False
+
+    def over_threshold(self, retention: int) -> Range | None:
+        """Return what to summarise so that the newest `retention` events remain; None when there is nothing."""
+        summaries = standing(self.events, self.branch)
+        gone = hidden(self.events, summaries)
+        candidates = [i for i in range(len(self.events)) if i not in gone and self.visible(i)]
+        if len(candidates) <= retention:
+            return None
+        untold = self._untold()
+        older = {i for i in candidates[: len(candidates) - retention] if i < untold}
+        covered = older - self._staying(candidates, older)
+        if not covered:
+            return None
+        latest = max(summaries, key=lambda summary: summary.last, default=None)
+        first = min(candidates[0], latest.first) if latest else candidates[0]
+        last = max(*covered, *(s.last for s in summaries if s.first >= first), first)
+        replaced = [s for s in summaries if first <= s.first and sees(self.branch, s.event.branch)]
+        return self._range("token_threshold", replaced, covered, first, last)
+
+    def due_window(self, interval: int, overlap: int) -> Range | None:
+        """Return what to summarise once `interval` invocations were over since the last summary, each summary
+        beginning `overlap` invocations before those that are new."""
+        done: dict[str, list[int]] = {}
+        for i, event in enumerate(self.events):
+            if self.visible(i) and event.invocation_id != self.invocation_id:
+                done.setdefault(event.invocation_id, []).append(i)
+        summaries = standing(self.events, self.branch)
+        last_covered = max((summary.last for summary in summaries), default=-1)
+        names = list(done)
+        new = [name for name in names if done[name][-1] > last_covered]
+        if len(new) < interval:
+            return None
+        first = done[names[max(0, names.index(new[0]) - overlap)]][0]
+        last = done[new[-1]][-1]
+        everything = [i for i in range(len(self.events)) if self.visible(i)]
+        older = {i for i in everything if first <= i <= last and self.events[i].invocation_id != self.invocation_id}
+        covered = older - self._staying(everything, older)
+        gone = hidden(self.events, summaries)
+        removable = _size(self.events[i].content for i in covered - gone)
+        if not covered or removable <= (_size([summaries[-1].content]) if summaries else 0):
+            return None
+        return self._range("sliding_window", (), covered, first, max(covered))
+
+    def _range(self, trigger: Trigger, replaced: Sequence[Summary], covered: set[int], first: int, last: int) -> Range:
+        seeds = [
+            self.events[each.first].model_copy(
+                update={"author": "model", "content": each.content, "long_running_tool_ids": None}
+            )
+            for each in replaced
+        ]
+        before = sum(each.event.covered.count for each in replaced if each.event.covered)
+        gone = hidden(self.events, standing(self.events, self.branch))
+        kept = [i for i in range(first, last + 1) if i not in covered and i not in gone and self.visible(i)]
+        return Range(
+            trigger=trigger,
+            events=(*seeds, *(self.events[i] for i in sorted(covered.union(kept)))),
+            covered=Covered(
+                first=self.events[first].id,
+                last=self.events[last].id,
+                kept=tuple(self.events[i].id for i in kept),
+                count=before + len(covered),
+            ),
+            start_timestamp=self.events[first].timestamp,
+            end_timestamp=self.events[last].timestamp,
+        )
+
+    def _untold(self) -> int:
+        """Return from where on events are new to the agent's model, or are its own latest word."""
+        for index in range(len(self.events) - 1, -1, -1):
+            event = self.events[index]
+            own = event.author == self.agent and event.branch == self.branch and not event.function_responses()
+            if own and event.content and event.invocation_id == self.invocation_id:
+                return index
+        return len(self.events)
+
+    def _staying(self, all: Sequence[int], older: set[int]) -> set[int]:
+        """Return which of `older` stay visible: the newest message, open calls, and what belongs to what stays."""
+        groups: dict[CallKey, list[int]] = {}
+        belongs: dict[int, list[CallKey]] = {}
+        answered: set[CallKey] = set()
+        staying = {i for i in all if i not in older}
+        for i in all:
+            event = self.events[i]
+            calls, responses = _ids(event.function_calls()), _ids(event.function_responses())
+            answered.update((event.invocation_id, id) for id in responses)
+            # A request to confirm belongs to the call that it is about.
+            for key in {(event.invocation_id, ids.requesting_call(id)): None for id in (*calls, *responses)}:
+                groups.setdefault(key, []).append(i)
+                belongs.setdefault(i, []).append(key)
+        newest = next((i for i in reversed(all) if _is_message(self.events[i])), None)
+        if newest is not None:
+            staying.add(newest)
+        for i in older:
+            event = self.events[i]
+            calls = [id for id in _ids(event.function_calls()) if ids.requesting_call(id) == id]
+            if any((event.invocation_id, id) not in answered or self.is_open(event, id) for id in calls):
+                staying.add(i)
+        following = list(staying)
+        while following:
+            for key in belongs.pop(following.pop(), ()):
+                following.extend(i for i in groups[key] if i not in staying)
+                staying.update(groups[key])
+        return staying & older
+
+
+def _ids(named: Sequence[JsonObject]) -> list[str]:
+    return [one.get("id") or "" for one in named]
+
+
+def _is_message(event: Event) -> bool:
+    return event.author == "user" and bool(event.content) and not event.function_responses()
+
+
+def estimate(contents: Iterable[JsonObject | None]) -> int:
+    """Return about how many tokens contents are. Source: `_estimate_prompt_token_count` of ADK 2.13."""
+    return sum(_chars(content) for content in contents if content) // CHARS_PER_TOKEN
+
+
+def _chars(content: JsonObject) -> int:
+    chars = 0
+    for part in content.get("parts") or ():
+        chars += len(part.get("text") or "")
+        for kind, said in (("functionCall", "args"), ("functionResponse", "response")):
+            if found := part.get(kind):
+                chars += len(found.get("name") or "") + (len(encode(found[said])) if found.get(said) else 0)
+    return chars
+
+
+def _size(contents: Iterable[JsonObject | None]) -> int:
+    return sum(len(encode(content)) for content in contents if content)

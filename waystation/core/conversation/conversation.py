@@ -3,12 +3,18 @@
 Ids of calls are counted in each invocation, so a call is found by its invocation and its id.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.conversation.event import Event
+from waystation.core.log.entry import Began
+from waystation.core.log.entry_ref import START
 from waystation.core.log.log import Log
+from waystation.core.log.snapshot import entries_from_json
+from waystation.core.payload import JsonObject
+from waystation.core.wire import InvocationInput, Report
 
 CallKey: TypeAlias = tuple[str, str]
 """Id of an invocation, and of a call in it."""
@@ -49,3 +55,75 @@ class Conversation:
         if invocation_id == self.log.invocation_id:
             return self.log.state.calls.get(call_id)
         return self.earlier.calls_of(invocation_id).get(call_id)
+
+
+class Transcript(Earlier):
+    """The events of a session, and where among them each invocation began."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__()
+        self.session = session
+        self.marks: dict[int, int] = {}
+        """How many events there were before each invocation."""
+        self.items: list[JsonObject] = []
+        """Of what it is made, as it is kept; see `restore`."""
+        self._told: dict[str, Report] = {}
+
+    def restore(self, items: Iterable[JsonObject]) -> None:
+        """Take what an earlier transcript was made of."""
+        for item in items:
+            if "input" in item:
+                self._begin(item["n"], item["time"], InvocationInput.model_validate(item["input"]))
+            else:
+                self._extend(item["n"], item["since"], item["entries"])
+            self.items.append(item)
+
+    def start(self, number: int, time: float, given: InvocationInput) -> None:
+        """An invocation was started; what was reported before comes before its message."""
+        if number in self.marks:
+            return
+        for ref in given.session.reports if given.session else ():
+            self.apply(ref)
+        # Its state is the session's and its link says where this is read.
+        kept = given.model_copy(update={"state": {}, "session": None})
+        self._begin(number, time, kept)
+        self.items.append({"n": number, "time": time, "input": kept.model_dump(mode="json", exclude_defaults=True)})
+
+    def tell(self, number: int, report: Report) -> str | None:
+        """Remember a report until it is applied; return its reference, None when it has nothing in it."""
+        if report.entries is None:
+            return None
+        self._told[ref := ids.report(number, report.since)] = report
+        return ref
+
+    def apply(self, ref: str) -> None:
+        """Add what a report says."""
+        report = self._told.pop(ref, None)
+        if report is None or report.entries is None:
+            return
+        number, since = ids.reported(ref)
+        self._extend(number, since, report.entries)
+        self.items.append({"n": number, "since": since, "entries": list(report.entries)})
+
+    def flush(self) -> None:
+        """Apply what was reported since the last invocation began. For readers of what is known so far."""
+        for ref in list(self._told):
+            number, since = ids.reported(ref)
+            log = self.logs.get(ids.session_invocation(self.session, number))
+            if log is not None and len(log.entries) == since:
+                self.apply(ref)
+
+    def _begin(self, number: int, time: float, given: InvocationInput) -> None:
+        invocation_id = ids.session_invocation(self.session, number)
+        log = self.logs[invocation_id] = Log(invocation_id)
+        self.marks[number] = len(self.events)
+        log.append(START, time, Began(given))
+        self.events.extend(log.state.events)
+
+    def _extend(self, number: int, since: int, entries: Sequence[JsonObject]) -> None:
+        log = self.logs.get(ids.session_invocation(self.session, number))
+        if log is None or len(log.entries) < since:
+            return
+        known = len(log.state.events)
+        log.extend(entries_from_json(entries[max(len(log.entries) - since, 0) :]))
+        self.events.extend(log.state.events[known:])

@@ -5,11 +5,12 @@ defines, so unknown part fields such as thought signatures pass through untouche
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from waystation.core.budget import Usage
 from waystation.core.payload import JsonObject, Recorded
 
 
@@ -144,6 +145,52 @@ class Event(Recorded):
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         return not (self.function_calls() or self.function_responses() or self.partial)
+
+
+Trigger = Literal["token_threshold", "sliding_window"]
+
+
+class Compaction(Recorded):
+    """What became of an attempt to summarise older events before a model was asked."""
+
+    trigger: Trigger
+    covered: Covered
+    start_timestamp: float
+    end_timestamp: float
+    content: JsonObject | None = None
+    """The summary, a genai Content as JSON; None when there is none, and `failure` says why."""
+    failure: str | None = None
+    usage: Usage | None = None
+    model: str | None = None
+
+    def actions(self) -> EventActions | None:
+        """Return the actions of the event that has the summary."""
+        if self.content is None:
+            return None
+        return EventActions(
+            compaction=EventCompaction(
+                start_timestamp=self.start_timestamp, end_timestamp=self.end_timestamp, compacted_content=self.content
+            )
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """Return what else the event says."""
+        return {
+            "covered": self.covered,
+            "usage_metadata": self.usage.model_dump(exclude_defaults=True) if self.usage else None,
+            "model_version": self.model,
+        }
+
+    def event(self, invocation_id: str, branch: str | None) -> Event | None:
+        """Return the event as it will be, for the prompt that is made before it is recorded."""
+        actions = self.actions()
+        if actions is None:
+            return None
+        return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
+
+    def failed(self) -> JsonObject | None:
+        """Return what the model's event tells of a summary that could not be made."""
+        return {"compaction_failed": {"trigger": self.trigger, "reason": self.failure}} if self.failure else None
 
 
 def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:

@@ -6,10 +6,8 @@ Whether an answer counts has been decided before, see `approval`.
 from waystation.core import ids, responses
 from waystation.core.activity_io import Call, Confirmation
 from waystation.core.approval.answer import Answer
-from waystation.core.approval.due_notifications import due
-from waystation.core.approval.notification import Occasion
-from waystation.core.approval.policy import Notice, Verified
-from waystation.core.approval.remembered import merge_remembered, standing_approval
+from waystation.core.approval.notification import Occasion, due
+from waystation.core.approval.policy import Notice, StandingApproval, Verified, merge_remembered
 from waystation.core.budget import NOTHING, granted
 from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
@@ -52,8 +50,8 @@ def apply_answer(
         notify(state, call, "decided")
     if approver or answer.action in ("waive", "cancel"):
         _note(state, now, call, answer, approver)
-    if answer.remember and (remembered := standing_approval(state.invocation_id, call, name or "", now)):
-        state.approvals.standing = merge_remembered(state.approvals.standing, [remembered])
+    if answer.remember:
+        _remember(state, now, call, name or "")
     if answer.action == "cancel":
         call.answer, call.answered_at = answer, now
         refuse(state, call, responses.withdrawn(answer))
@@ -96,6 +94,21 @@ def notify_of_waits(state: InvocationState) -> None:
         if call.waiting and call.told < call.waits:
             call.told = call.waits
             notify(state, call, "asked")
+
+
+def _remember(state: InvocationState, now: float, call: CallState, approver: str) -> None:
+    policy = call.policy
+    if policy and policy.remember:
+        approval = StandingApproval(
+            agent=call.agent,
+            tool=call.name,
+            args=policy.alike(call.args),
+            bound_to=policy.bound_to(call.declared),
+            by=approver,
+            until=now + policy.remember.total_seconds(),
+            origin=ids.approval(state.invocation_id, call.id),
+        )
+        state.approvals.standing = merge_remembered(state.approvals.standing, [approval])
 
 
 def _note(state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None) -> None:

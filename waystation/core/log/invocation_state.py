@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from waystation.core import ids
 from waystation.core.activity_io import AgentShape, ModelReply, Phase, Said
 from waystation.core.approval.answer import Answer, PendingCall
-from waystation.core.approval.due_notifications import Due
+from waystation.core.approval.notification import Due
 from waystation.core.approval.policy import StandingApproval
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
 from waystation.core.call import CallState

@@ -9,7 +9,7 @@ from typing import Self, assert_never
 
 from waystation.core import ids, responses
 from waystation.core.activity_io import AgentShape
-from waystation.core.approval.remembered import merge_remembered
+from waystation.core.approval.policy import merge_remembered
 from waystation.core.budget import NOTHING, Spent
 from waystation.core.conversation.event import user_content
 from waystation.core.log.agent_runs import begin_run, grow
