@@ -37,7 +37,7 @@ from waystation.core.approval.verification import (
     is_sealed,
 )
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, granted, used_in
-from waystation.core.call import DEFAULT_DEADLINE_S, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, CallState
+from waystation.core.call import DEFAULT_DEADLINE_S, CallState
 from waystation.core.conversation.compaction import Conversed, Range, estimate, hidden
 from waystation.core.conversation.conversation import Conversation, Earlier, Transcript
 from waystation.core.conversation.event import (
@@ -205,6 +205,7 @@ from waystation.core.payload import (
     parse,
     plain,
 )
+from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.scope import (
     APPLY_SIGNAL,
     MAX_HEARD,

@@ -1,10 +1,8 @@
 """The life of one function call: asked for, perhaps confirmed, performed, perhaps waiting for a person, closed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from waystation.core import ids
 from waystation.core.activity_io import Call, Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
@@ -137,14 +135,14 @@ class CallState:
     @property
     def policy(self) -> ApprovalPolicy | None:
         """Who may answer, when that matters."""
-        asked_from_inside = self.outcome if self.dynamic and self.asked else self.provisional
-        return self.call.approval or (asked_from_inside.approval if asked_from_inside else None)
+        asking = (self.outcome if self.asked else None) or self.provisional
+        return self.call.approval or (asking.approval if asking else None)
 
     @property
     def declared(self) -> str | None:
         """Digest of the tool's parameters; None for calls from before it was recorded."""
-        asked_from_inside = self.outcome if self.dynamic and self.asked else self.provisional
-        return self.call.declared or (asked_from_inside.declared if asked_from_inside else None)
+        asking = (self.outcome if self.asked else None) or self.provisional
+        return self.call.declared or (asking.declared if asking else None)
 
     @property
     def answered_by(self) -> str | None:
@@ -160,11 +158,6 @@ class CallState:
         if self.declared is None or self.gate != "passed" or not approved:
             return None
         return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether it was the tool itself that asked, in an earlier run. One that a person had to confirm may, too."""
-        return self.outcome is not None
 
     def tool_confirmation(self) -> JsonObject | None:
         """Return what the tool finds in `tool_context.tool_confirmation`."""
@@ -230,45 +223,3 @@ class CallState:
             claimed_by=self.claimed_by,
             response_schema=self.call.response_schema,
         )
-
-    @property
-    def request_id(self) -> str:
-        """Id of the request by which clients are asked, as it appears in events."""
-        return (ids.credential if self.asked == "credential" else ids.confirmation)(self.id)
-
-    def request_part(self) -> JsonObject:
-        """Return the function call by which ADK clients are asked. Sources: adk-semantics 2.1 and 11.1."""
-        asks = self.asks or Confirmation()
-        if self.asked == "credential":
-            args: JsonObject = {"functionCallId": self.id, "authConfig": asks.payload}
-            return {"functionCall": {"id": self.request_id, "name": REQUEST_CREDENTIAL, "args": args}}
-        confirmation: JsonObject = {"hint": asks.hint, "confirmed": False}
-        if asks.payload is not None:
-            confirmation["payload"] = asks.payload
-        args = {
-            "originalFunctionCall": {"id": self.id, "args": self.args, "name": self.name},
-            "toolConfirmation": confirmation,
-        }
-        return {"functionCall": {"id": self.request_id, "name": REQUEST_CONFIRMATION, "args": args}}
-
-    def request_response_part(self, answer: Answer) -> JsonObject:
-        """Return the function response to that request."""
-        confirmed = answer.action != "reject"
-        said: JsonObject
-        if self.asked == "credential":
-            name, said = REQUEST_CREDENTIAL, {"authorized": confirmed}
-        else:
-            name, said = REQUEST_CONFIRMATION, {"confirmed": confirmed}
-            if answer.response is not None:
-                said["payload"] = answer.response
-        return {"functionResponse": {"id": self.request_id, "name": name, "response": said}}
-
-    def response_part(self, response: JsonObject, media: Sequence[JsonObject] = ()) -> JsonObject:
-        """Return a function response to the call, with its media inside it. Source: adk-semantics 1.5."""
-        body: JsonObject = {"id": self.id, "name": self.name, "response": response}
-        return {"functionResponse": {**body, "parts": list(media)} if media else body}
-
-
-REQUEST_CONFIRMATION = "adk_request_confirmation"
-REQUEST_CREDENTIAL = "adk_request_credential"
-"""ADK's names for the requests that clients see; a model never sees them. Source: adk-semantics 2.4."""

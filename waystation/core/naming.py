@@ -7,33 +7,35 @@ from typing import Any
 
 from pydantic import ValidationError
 
-_AN = ("a", "e", "i", "o", "A", "E", "I", "O", "Ll", "HTTP")
+_VOWELS = ("a", "e", "i", "o", "A", "E", "I", "O", "Ll", "HTTP")
+"""Beginnings of names that take the article `an`."""
 _BRANCHES = ("str", "int", "float", "bool", "dict", "list", "tuple", "callable")
-"""How pydantic names some branches of a union; others have a bracket in them, or are called as a class is."""
-_USE = {
-    "int": "a whole number",
-    "float": "a number",
-    "string": "text",
-    "bool": "True or False",
-    "list": "a list",
-    "tuple": "a list",
-    "dict": "a dictionary",
-    "mapping": "a dictionary",
-    "callable": "a function",
-    "time_delta": "a timedelta, such as timedelta(seconds=30)",
+"""Names that pydantic gives to branches of a union; other branches contain a bracket or are named like a class."""
+_REMEDIES = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "True or False"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_attributes_type"), "a dictionary"),
+    **dict.fromkeys(("time_delta_type", "time_delta_parsing"), "a timedelta, such as timedelta(seconds=30)"),
+    **dict.fromkeys(("model_type", "dataclass_type"), "an instance of {class_name}"),
+    **dict.fromkeys(("literal_error", "enum"), "{expected}"),
+    "string_type": "text",
+    "callable_type": "a function",
+    "is_instance_of": "an instance of {class}",
+    "is_subclass_of": "a subclass of {class}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
 }
-"""By the first words of pydantic's types of errors."""
-_BOUNDS = {
-    "greater_than": ("gt", "more than {}"),
-    "greater_than_equal": ("ge", "at least {}"),
-    "less_than": ("lt", "less than {}"),
-    "less_than_equal": ("le", "at most {}"),
-}
+"""What to give instead, by pydantic's error type. For other types, pydantic's own message is best."""
 
 
 def a(value: object) -> str:
-    """Return what kind of thing a value is, with its article: `an int`, `a list`, `None`."""
-    return "None" if value is None else _with_article(type(value).__name__)
+    """Return the type of a value with its article: `an int`, `a list`, `None`."""
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
 def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
@@ -58,7 +60,11 @@ def _told(group: Sequence[Mapping[str, Any]], known: Iterable[str], shown: Calla
             places.setdefault(".".join(_path(problem["loc"])), []).append(problem)
     for name, problems in places.items():
         first = problems[0]
-        uses = list(dict.fromkeys(use for problem in problems if (use := _use(problem))))
+        uses = dict.fromkeys(
+            _REMEDIES[problem["type"]].format(**problem.get("ctx", {}))
+            for problem in problems
+            if problem["type"] in _REMEDIES
+        )
         if first["type"] == "missing":
             yield f"`{name}` is missing"
         elif first["type"] in ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute"):
@@ -75,28 +81,3 @@ def _path(location: Sequence[int | str]) -> list[str]:
     """Return a location without what pydantic calls the branches of a union."""
     first, *rest = map(str, location or ("",))
     return [first, *(step for step in rest if step not in _BRANCHES and "[" not in step and not step[:1].isupper())]
-
-
-def _use(problem: Mapping[str, Any]) -> str | None:
-    """Return what to give instead, None when pydantic's own words are the best."""
-    kind, context = problem["type"], problem.get("ctx", {})
-    if kind in _BOUNDS:
-        name, words = _BOUNDS[kind]
-        bound = context[name]
-        return words.format(f"{bound:g}") if isinstance(bound, int | float) else _USE["time_delta"]
-    if kind in ("literal_error", "enum"):
-        return str(context["expected"])
-    if kind == "is_subclass_of":
-        return f"a subclass of {context['class']}"
-    if kind == "model_attributes_type":
-        return "a dictionary"
-    if kind in ("is_instance_of", "model_type", "dataclass_type"):
-        wanted = str(context.get("class") or context.get("class_name"))
-        return f"an instance of {wanted}" if isinstance(problem["input"], type) else _with_article(wanted)
-    if not kind.endswith(("_type", "_parsing", "_from_float")):
-        return None
-    return next((words for start, words in _USE.items() if kind.startswith(f"{start}_")), None)
-
-
-def _with_article(name: str) -> str:
-    return f"{'an' if name.startswith(_AN) else 'a'} {name}"

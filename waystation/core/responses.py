@@ -1,9 +1,14 @@
-"""What the model reads when a call did not simply return: refused, expired, lost, cancelled, answered by a person."""
+"""Requests and responses of function calls, as events hold them.
+
+Requests ask ADK clients for a confirmation or a credential. Responses tell the model the result of a call that did not
+simply return: rejected, expired, lost, cancelled, or answered by a person.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from waystation.core.activity_io import ToolOutcome
+from waystation.core import ids
+from waystation.core.activity_io import Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer
 from waystation.core.call import CallState
 from waystation.core.conversation.event import EventActions, texts_of
@@ -13,28 +18,65 @@ from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."
 """ADK's wire literal, see adk-semantics 2.1."""
+REQUEST_CONFIRMATION = "adk_request_confirmation"
+REQUEST_CREDENTIAL = "adk_request_credential"
+"""ADK's names of the requests that clients receive; a model never sees them. Source: adk-semantics 2.4."""
+
+
+def request_id(call: CallState) -> str:
+    """Return the id of the request for a confirmation or a credential, as it appears in events."""
+    return (ids.credential if call.asked == "credential" else ids.confirmation)(call.id)
+
+
+def request_part(call: CallState) -> JsonObject:
+    """Return the function call that asks ADK clients. Sources: adk-semantics 2.1 and 11.1."""
+    asks = call.asks or Confirmation()
+    if call.asked == "credential":
+        args: JsonObject = {"functionCallId": call.id, "authConfig": asks.payload}
+        return {"functionCall": {"id": request_id(call), "name": REQUEST_CREDENTIAL, "args": args}}
+    payload = {} if asks.payload is None else {"payload": asks.payload}
+    args = {
+        "originalFunctionCall": {"id": call.id, "args": call.args, "name": call.name},
+        "toolConfirmation": {"hint": asks.hint, "confirmed": False, **payload},
+    }
+    return {"functionCall": {"id": request_id(call), "name": REQUEST_CONFIRMATION, "args": args}}
+
+
+def request_response_part(call: CallState, answer: Answer) -> JsonObject:
+    """Return the function response to the request."""
+    confirmed, name = answer.action != "reject", REQUEST_CONFIRMATION
+    response: JsonObject = {"confirmed": confirmed}
+    if call.asked == "credential":
+        name, response = REQUEST_CREDENTIAL, {"authorized": confirmed}
+    elif answer.response is not None:
+        response["payload"] = answer.response
+    return {"functionResponse": {"id": request_id(call), "name": name, "response": response}}
+
+
+def response_part(call: CallState, response: JsonObject, media: Sequence[JsonObject] = ()) -> JsonObject:
+    """Return the function response to the call, media parts inside it. Source: adk-semantics 1.5."""
+    body: JsonObject = {"id": call.id, "name": call.name, "response": response}
+    return {"functionResponse": {**body, "parts": list(media)} if media else body}
 
 
 def rejected(answer: Answer) -> JsonObject:
     """Return the response to a call whose confirmation was refused."""
-    return {"error": REJECTED, **({"comment": answer.comment} if answer.comment else {})}
+    return {"error": REJECTED, **_comment(answer)}
 
 
 def withdrawn(answer: Answer) -> JsonObject:
     """Return the response to a call that an operator closed."""
-    said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn"}
-    return {**said, **({"comment": answer.comment} if answer.comment else {})}
+    return {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", **_comment(answer)}
 
 
 def answered(answer: Answer) -> JsonObject:
     """Return the response that an answer gives to a long-running call; see the wire contract."""
-    match answer.action:
-        case "approve" | "reject":
-            status = "approved" if answer.action == "approve" else "rejected"
-            comment = {"comment": answer.comment} if answer.comment else {}
-            return {"status": status, **(answer.response or {}), **comment}
-        case _:
-            return dict(answer.response or {})
+    status = {"approve": "approved", "reject": "rejected"}.get(answer.action)
+    return {"status": status, **(answer.response or {}), **_comment(answer)} if status else dict(answer.response or {})
+
+
+def _comment(answer: Answer) -> JsonObject:
+    return {"comment": answer.comment} if answer.comment else {}
 
 
 def expired(call: CallState) -> JsonObject:

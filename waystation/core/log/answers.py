@@ -63,7 +63,7 @@ def apply_answer(
             call.answer, call.answered_at, call.closed = answer, now, True
         if answer.action != "progress" or answer.wake:
             call.responded = run.unread = True
-        run.held.append(("user", [call.response_part(call.response)]))
+        run.held.append(("user", [responses.response_part(call, call.response)]))
     settle(state, now, run)
 
 
@@ -126,15 +126,15 @@ def _note(state: InvocationState, now: float, call: CallState, answer: Answer, a
 
 def _answer_request(state: InvocationState, now: float, call: CallState, answer: Answer) -> None:
     call.answer, call.answered_at = answer, now
-    part = call.request_response_part(answer)
+    part = responses.request_response_part(call, answer)
     emit(state, now, state.runs[call.turn], {"role": "user", "parts": [part]}, author="user")
-    if answer.action == "reject" and not (call.dynamic and call.asked == "confirmation"):
+    if answer.action == "reject" and (call.outcome is None or call.asked != "confirmation"):
         refuse(state, call, responses.rejected(answer))
         return
     if answer.action == "edit":
         call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
-    if not call.dynamic:
+    if call.outcome is None:
         return
     # One login is enough for all calls that wait for the same credential.
     key = credential_key(call)
@@ -192,15 +192,15 @@ def _open_ask(state: InvocationState, now: float, found: dict[str, str]) -> Call
     call.ask(now, "budget", Confirmation(hint=hint))
     state.calls[call.id] = call
     use.ask = call.id
-    content = {"role": "model", "parts": [call.request_part()]}
-    emit(state, now, state.runs[0], content, long_running_tool_ids=(call.request_id,))
+    content = {"role": "model", "parts": [responses.request_part(call)]}
+    emit(state, now, state.runs[0], content, long_running_tool_ids=(responses.request_id(call),))
     return call
 
 
 def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Answer) -> None:
     notify(state, call, "decided")
     call.answer, call.answered_at = answer, now
-    content = {"role": "user", "parts": [call.request_response_part(answer)]}
+    content = {"role": "user", "parts": [responses.request_response_part(call, answer)]}
     emit(state, now, state.runs[0], content, author="user")
     if answer.action == "reject":
         _deny(state, now, call)

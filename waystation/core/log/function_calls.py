@@ -60,7 +60,7 @@ def refuse(state: InvocationState, call: CallState, response: JsonObject) -> Non
         if call.id not in run.batch:
             run.batch.append(call.id)
     else:
-        run.held.append((call.agent, [call.response_part(response)]))
+        run.held.append((call.agent, [responses.response_part(call, response)]))
 
 
 def settle(state: InvocationState, now: float, run: AgentRun) -> None:
@@ -105,8 +105,11 @@ def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallS
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
         asking = list(reversed(distinct.values()))
         if asking:
-            role, parts = "model" if asked == "confirmation" else "user", [call.request_part() for call in asking]
-            request_ids = tuple(call.request_id for call in asking)
+            role, parts = (
+                "model" if asked == "confirmation" else "user",
+                [responses.request_part(call) for call in asking],
+            )
+            request_ids = tuple(responses.request_id(call) for call in asking)
             emit(state, now, run, {"role": role, "parts": parts}, long_running_tool_ids=request_ids)
 
 
@@ -165,7 +168,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
         call.flushed = True
         # An answer that came before the function had returned stands; the interim response is outdated.
         if outcome.response is not None and not (call.answer and call.gate == "none"):
-            parts.append(call.response_part(outcome.response, outcome.parts))
+            parts.append(responses.response_part(call, outcome.response, outcome.parts))
             parts.extend(outcome.beside)
     actions = merge_actions([outcome.actions or NO_ACTIONS for _, outcome in fresh])
     asking = [call for call, _ in fresh if call.gate == "waiting"]
