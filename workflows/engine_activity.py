@@ -5,9 +5,20 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
+from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 from temporalio.workflow import ActivityCancellationType
 
-from waystation.core import ActivityOptions, Body, EngineActivity, EntryRef, Recorded, Retries, WorkflowSettings
+from waystation.core import (
+    ActivityOptions,
+    Body,
+    EngineActivity,
+    EntryRef,
+    Failure,
+    Recorded,
+    Retries,
+    WorkflowSettings,
+)
+from waystation.core.log.engine_activities import kind_of
 from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"
@@ -19,6 +30,16 @@ def settings() -> WorkflowSettings:
     """Return the worker's settings; the defaults where the runner passes none, as when a history is replayed."""
     passed = workflow.extern_functions().get(SETTINGS)
     return passed() if passed else _DEFAULTS
+
+
+class SettingsInterceptor(Interceptor):
+    """Passes the worker's settings to its workflows."""
+
+    def __init__(self, settings: WorkflowSettings) -> None:
+        self._settings = settings
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
 
 
 def retry_policy(retries: Retries) -> RetryPolicy:
@@ -63,9 +84,8 @@ async def execute_engine_activity(
 
 async def entry_of(activity: EngineActivity[Any], ref: EntryRef, params: Recorded, *, summary: str) -> Body:
     """Return the log entry for the activity's result, or for its loss."""
-    assert activity.entry is not None
     try:
-        result = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
+        result: bytes | Failure = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
     except ActivityError as error:
-        return activity.entry.to_entry(ref, failure_of(error))
-    return activity.entry.to_entry(ref, result)
+        result = failure_of(error)
+    return kind_of(ref).to_entry(ref, result)

@@ -28,7 +28,6 @@ from waystation.core import (
     parse_message,
 )
 from waystation.core.approval import decision
-from waystation.core.log import incoming
 from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, result_of, signal_data
 from waystation.workflows.scheduler import LogWriter, Scheduler
 
@@ -55,9 +54,9 @@ class Inbox:
             log = self._writer.log
             log.advance(now())
             data = signal_data(values, self.signals)
-            body = NOT_FOUND if data is None else incoming.decide_signal(log, name, data, now())
+            body = NOT_FOUND if data is None else decision.decide_signal(log, name, data, now())
             message = MessageRef("s", self.signals)
-            ref = incoming.judged_ref(message, body)
+            ref = decision.judged_ref(message, body)
             self._writer.record(ref, body)
             hand_over(ref, body, sum(map(len, data or ())))
             if isinstance(body, AnswerSubmitted):
@@ -79,7 +78,7 @@ class Inbox:
                 self._writer.record(message, AnswerCounted(call.id, answer))
                 return decision.receipt(call, answer)
             submitted = AnswerSubmitted(call.id, answer)
-            self._writer.record(incoming.judged_ref(message, submitted), submitted)
+            self._writer.record(decision.judged_ref(message, submitted), submitted)
         # Shielded, since the answer is verified whether or not anybody still waits for the result.
         judged = await asyncio.shield(self._scheduler.verify(message))
         if isinstance(judged, AnswerReviewed) and judged.refused:
@@ -103,7 +102,7 @@ def begin_entry(params: RawValue, data: bytes) -> Began | Refused:
     """Return the first entry of an invocation that was started with `data`."""
     if is_elsewhere(params):
         return Refused(NOT_FOUND.message)
-    return incoming.begin_entry([data], child=workflow.info().parent is not None)
+    return decision.begin_entry([data], child=workflow.info().parent is not None)
 
 
 def sent_message(params: RawValue) -> SessionMessage:

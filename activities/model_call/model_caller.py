@@ -244,7 +244,7 @@ def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt
 
     def on_text(text: str) -> None:
         window.add(text)
-        heart.tell(lambda: [window.told().model_dump(mode="json")])
+        heart.tell(lambda: [window.newest.model_dump(mode="json")])
 
     return on_text
 

@@ -11,8 +11,31 @@ from waystation.core.activity_io import (
     ToolCallInput,
     ToolOutcome,
 )
-from waystation.core.approval.answer import Action, Answer, PendingCall, check_size, parse_answer, usual_hint
-from waystation.core.approval.decision import allowed, check, check_authority, check_claim, decide_answer, judge
+from waystation.core.approval.answer import (
+    IDENTITY_ENV,
+    MAX_TOKEN_CHARS,
+    PLAIN_TOKEN,
+    Action,
+    Answer,
+    PendingCall,
+    Review,
+    ReviewInput,
+    Signs,
+    check_size,
+    is_sealed,
+    parse_answer,
+    usual_hint,
+)
+from waystation.core.approval.decision import (
+    NOT_FOUND,
+    allowed,
+    begin_entry,
+    check,
+    check_authority,
+    check_claim,
+    decide_answer,
+    judge,
+)
 from waystation.core.approval.notification import Due, NoticeReport, NotifyInput, Occasion, address, worth_sending
 from waystation.core.approval.policy import (
     LONGEST,
@@ -26,15 +49,6 @@ from waystation.core.approval.policy import (
     call_digest,
     covering,
     is_among_people,
-)
-from waystation.core.approval.verification import (
-    IDENTITY_ENV,
-    MAX_TOKEN_CHARS,
-    PLAIN_TOKEN,
-    Review,
-    ReviewInput,
-    Signs,
-    is_sealed,
 )
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, granted, used_in
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState
@@ -169,7 +183,6 @@ from waystation.core.log.entry_ref import (
 )
 from waystation.core.log.facts import Abandoned, CancelAsked, Fact, Scheduled, Signalled, Started, TaskCompleted
 from waystation.core.log.fork import TakenOver
-from waystation.core.log.incoming import NOT_FOUND, begin_entry
 from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
 from waystation.core.log.log import MAX_IGNORED_EVENTS, Log
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step

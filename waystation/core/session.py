@@ -11,7 +11,7 @@ from pydantic import Field
 from waystation.core import ids, summary
 from waystation.core.approval.policy import StandingApproval, merge_remembered
 from waystation.core.budget import Budget
-from waystation.core.conversation.event import content_problem
+from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
 from waystation.core.log.snapshot import SegmentRef
 from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
@@ -181,7 +181,7 @@ def parse_message(data: bytes) -> SessionMessage:
     """
     check_message_size(data)
     given = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
-    if isinstance(given.message, dict) and (problem := content_problem(given.message)):
+    if problem := message_problem(given.message):
         raise InvalidInput(f"The message is invalid: {problem}")
     return given
 
@@ -226,7 +226,6 @@ class SessionLog:
         self.closing = kept.closing
         self.attributes = kept.attributes
         self.standing = kept.standing
-        self.current: int | None = next((n for n, turn in self.turns.items() if turn.status == "running"), None)
         self.refusals: list[JsonObject] = []
         self.reports: list[str] = []
         """References of what was applied since the latest invocation began."""
@@ -253,6 +252,11 @@ class SessionLog:
         return self.given.model_copy(update=update)
 
     # Messages.
+
+    @property
+    def current(self) -> int | None:
+        """Number of the invocation at work; None when the next one may begin."""
+        return next((number for number, turn in self.turns.items() if turn.status == "running"), None)
 
     @property
     def busy(self) -> bool:
@@ -352,7 +356,6 @@ class SessionLog:
         )
         self.reports = []
         self.started += 1
-        self.current = number
         self._set(self.turns[number], status="running")
         return number, given
 
@@ -376,16 +379,12 @@ class SessionLog:
         """An invocation waits for a person; the next message may begin."""
         if self.turns[number].status == "running":
             self._set(self.turns[number], status="waiting")
-        if self.current == number:
-            self.current = None
 
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
         """An invocation is over. What was handed to it and did not arrive begins invocations of its own."""
         turn = self.turns[number]
         if turn.status not in OPEN:
             return
-        if self.current == number:
-            self.current = None
         if next_agent:
             self.next_agent = next_agent if next_agent != self.given.agent else None
         for _, said in reversed(turn.unconfirmed):

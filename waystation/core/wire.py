@@ -10,7 +10,7 @@ from pydantic import Field
 
 from waystation.core.approval.policy import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
-from waystation.core.conversation.event import content_problem
+from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
 
@@ -243,8 +243,6 @@ def parse_input(data: bytes) -> InvocationInput:
     """
     what = f"The input of {WORKFLOW}"
     parsed = parse(InvocationInput, data, InvalidInput, what=what, send="with `agent` and `message`")
-    if isinstance(parsed.message, dict):
-        problem = content_problem(parsed.message)
-        if problem:
-            raise InvalidInput(f"The message of {WORKFLOW} is invalid: {problem}")
+    if problem := message_problem(parsed.message):
+        raise InvalidInput(f"The message of {WORKFLOW} is invalid: {problem}")
     return parsed

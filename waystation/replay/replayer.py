@@ -29,10 +29,10 @@ from waystation.replay.divergence import Activation, Difference, Divergence, des
 from waystation.replay.recording import Recording
 from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
+from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
-from waystation.workflows.settings_interceptor import SettingsInterceptor
 
 _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')

@@ -24,10 +24,10 @@ from waystation.tools.services import Services
 from waystation.tools.toolbox import close_toolsets
 from waystation.worker.engine_activities import Collaborators, EngineActivities
 from waystation.worker.services import lasting_services
+from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
-from waystation.workflows.settings_interceptor import SettingsInterceptor
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """Bounds the delay of streamed text, and of the cancellation of a running tool. Activities heartbeat once a

@@ -63,7 +63,7 @@ from waystation.core import (
 )
 from waystation.core.approval import decision
 from waystation.core.conversation import prompt
-from waystation.core.log import facts, incoming, projection
+from waystation.core.log import facts, projection
 from waystation.core.log.entry_ref import END
 
 
@@ -253,7 +253,7 @@ class Simulation:
                 self._signals += 1
                 ref = MessageRef("s", self._signals)
                 self.log.advance(self.now)
-                body = incoming.decide_signal(self.log, fact.name, fact.payloads, self.now)
+                body = decision.decide_signal(self.log, fact.name, fact.payloads, self.now)
                 self._take(ref, body)
             case facts.CancelAsked():
                 self.log.record(CANCEL, self.now, CancelRequested())
@@ -278,7 +278,7 @@ class Simulation:
         self._take(MessageRef("u", self._update_count), body)
 
     def _take(self, ref: MessageRef, body: Body) -> None:
-        self.log.record(incoming.judged_ref(ref, body), self.now, body)
+        self.log.record(decision.judged_ref(ref, body), self.now, body)
         if isinstance(body, AnswerSubmitted):
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 

@@ -11,7 +11,7 @@ def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
     window = TextWindow(agent="a", number=1, attempt=attempt, mark=mark)
     for text in texts:
         window.add(text)
-    return window.told()
+    return window.newest
 
 
 def test_each_piece_is_shown_once() -> None:
@@ -86,7 +86,7 @@ def test_whoever_looks_now_and_then_gets_the_text_or_knows_where_it_lacks(attemp
             window.add(text)
             whole += text
             if chance.random() < 0.5:
-                for piece in texts.look(1, attempt, window.told()):
+                for piece in texts.look(1, attempt, window.newest):
                     if piece.void:
                         shown.clear()
                     else:

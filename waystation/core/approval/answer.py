@@ -1,13 +1,17 @@
-"""What waits for a person, and how it is answered."""
+"""Pending calls, the answers to them, and the verification of an answer that needs more than the log."""
 
-from typing import Any, Literal
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
 from waystation.core import ids
-from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.activity_io import Position
+from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.errors import InvalidAnswer
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse, repeated_key
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
 """The last five do not decide: somebody takes a call on, or gives it back; looks at it; an operator has it run without
@@ -103,10 +107,69 @@ def parse_answer(data: bytes) -> Answer:
     answer = parse(Answer, data, InvalidAnswer, what="The answer", send=example)
     if (key := repeated_key(data)) is not None:
         raise InvalidAnswer(f"The answer has the key {key[:100]!r} twice in one object. Send it once.")
-    if answer.action == "respond" and answer.response is None:
-        raise InvalidAnswer("The action `respond` needs a `response` object.")
-    if answer.action == "progress" and answer.response is None:
-        raise InvalidAnswer("The action `progress` needs a `response` object.")
-    if answer.action == "edit" and answer.args is None:
-        raise InvalidAnswer("The action `edit` needs an `args` object.")
+    required = {"respond": "response", "progress": "response", "edit": "args"}.get(answer.action)
+    if required and getattr(answer, required) is None:
+        article = "an" if required == "args" else "a"
+        raise InvalidAnswer(f"The action `{answer.action}` needs {article} `{required}` object.")
     return answer
+
+
+class ReviewInput(Position):
+    """Input of the activity that looks at an answer. The answer is read from the log."""
+
+    ref: str
+    """Of the signal or update that brought it."""
+    call: str
+    """Id of the function call. Not under the name that the input of a tool's activity has for it: a worker that knows
+    no reviews would carry out the call instead."""
+    root: str = ""
+
+
+class Review(Recorded):
+    """What was found."""
+
+    who: Verified | None = None
+    """Who answered, when the answer carried a token."""
+    nonce: str | None = None
+    """What makes the token usable once."""
+    refused: str | None = None
+    """Name of an `AnswerRefused` class; None when nothing speaks against the answer."""
+    message: str = ""
+    """Why it was refused; nothing secret."""
+    args: JsonObject | None = None
+    """For `edit`: the arguments as the tool will take them, when that is not what was sent."""
+    mark: str = ""
+    """Tells the attempts of one review apart."""
+
+    def applied_to(self, answer: Answer) -> Answer:
+        """Return an answer as it counts."""
+        return answer if self.args is None else answer.model_copy(update={"args": self.args})
+
+
+IDENTITY_ENV = "WAYSTATION_IDENTITY"
+"""Name of the variable that names the file which says how tokens are sealed, or opened and verified."""
+MAX_TOKEN_CHARS = 32_000
+"""Of a sealed token."""
+PLAIN_TOKEN = (
+    "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
+    "when WAYSTATION_IDENTITY names a file with the workers' public key."
+)
+
+
+class Signs(Protocol):
+    """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
+
+    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
+        """Return a signed token."""
+
+
+def is_sealed(token: str) -> bool:
+    """Whether a token has the form of a compact JWE, and is not too large for one that holds a token."""
+    parts = token.split(".")
+    if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:
+        return False
+    try:
+        head = decode(base64.b64decode(parts[0] + "=" * (-len(parts[0]) % 4), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error):
+        return False
+    return isinstance(head, dict) and isinstance(head.get("enc"), str) and all(parts[2:])

@@ -6,74 +6,41 @@ duplicate.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
 
 from waystation.core import errors, ids
-from waystation.core.approval.answer import Action, Answer, parse_answer
+from waystation.core.approval.answer import PLAIN_TOKEN, Action, Answer, Review, is_sealed, parse_answer
 from waystation.core.approval.policy import Verified, is_among_people
-from waystation.core.approval.verification import PLAIN_TOKEN, Review, is_sealed
 from waystation.core.budget import granted
 from waystation.core.call import CallState
+from waystation.core.conversation.event import message_problem
 from waystation.core.errors import (
     AlreadyAnswered,
     AnswerRefused,
     DigestMismatch,
     Expired,
     InvalidAnswer,
+    InvalidInput,
     NotAllowed,
     UnknownCall,
 )
-from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted
+from waystation.core.log.entry import (
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    Body,
+    MessageJoined,
+    Refused,
+)
+from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import secret_keys
-from waystation.core.wire import ANSWER_SIGNAL
-
-
-def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
-    """Look whether whoever answers may.
-
-    Raises:
-        NotAllowed: No; the message says who may, as far as the policy names them.
-    """
-    policy, name = call.policy, who.subject if who else answer.by
-    if answer.action in ("claim", "release", "view") and not name:
-        raise NotAllowed(f"To {answer.action} call {call.id!r} somebody has to say who they are, in `by`.")
-    if policy is None:
-        return
-    if policy.must_verify and who is None:
-        raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
-    if answer.action in ("waive", "cancel"):
-        if who and policy.must_verify and not who.is_among(policy.operators):
-            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_listed(policy.operators)} may.")
-        return
-    if answer.action == "view":
-        return
-    asked = policy.asked(call.level)
-    if asked and not (who.is_among(asked) if who else name in asked):
-        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(asked)} may.")
-    if policy.not_requester and is_among_people(name, requesters):
-        raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
-    if policy.quorum > 1 and not name:
-        raise NotAllowed(f"{policy.quorum} people have to approve call {call.id!r}; say who answers, in `by`.")
-
-
-def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
-    """Look whether somebody else has taken the call on.
-
-    Raises:
-        NotAllowed: Somebody has.
-    """
-    name = who.subject if who else answer.by
-    if call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel"):
-        return
-    raise NotAllowed(
-        f"{call.claimed_by!r} has taken on call {call.id!r}. Whoever may answer it may `release` it, and then answer."
-    )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names) or "nobody"
-
+from waystation.core.wire import ANSWER_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, parse_input
 
 REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
     "confirmation": frozenset({"approve", "reject", "edit"}),
@@ -89,6 +56,73 @@ MAX_REVIEWS = 50
 """Answers that are looked into at a time; whoever sends more has to send them again."""
 
 Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
+
+_JOINED: TypeAdapter[MessageJoined] = TypeAdapter(MessageJoined)
+
+NOT_FOUND = AnswerIgnored(
+    "NotInStore",
+    "What was sent is too large for a history, and the worker that took it does not find it in its store; send it "
+    "again once senders and workers have the same store (--store).",
+)
+"""The entry for a signal whose content was put into a store, but not into the one of the worker that took it."""
+
+
+def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
+    """Return the first entry of an invocation, given the arguments of its workflow. Never raises.
+
+    Only a workflow that starts it as its `child` can pass remembered approvals and a session.
+    """
+    try:
+        if len(payloads) != 1:
+            raise InvalidInput(f"{WORKFLOW} takes one argument, an object; {len(payloads)} were given.")
+        params = parse_input(payloads[0])
+        if not child and (params.standing or params.session):
+            params = params.model_copy(update={"standing": (), "session": None})
+        return Began(params)
+    except InvalidInput as error:
+        return Refused(str(error))
+
+
+def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined:
+    """Return the entry for a signal of any name with any payloads. Never raises.
+
+    The log's deadlines must have been advanced to `now`.
+    """
+    started, outcome = log.state.input, log.state.outcome
+    if name != MESSAGE_SIGNAL or started is None or started.session is None:
+        return decide_answer(log, name, payloads, now)
+    if outcome.ended or log.state.over or outcome.concluded or outcome.cancelled or outcome.failure:
+        return AnswerIgnored("InvalidAnswer", "The message came when the invocation was over.")
+    try:
+        return joined(payloads)
+    except InvalidAnswer as error:
+        return AnswerIgnored("InvalidAnswer", str(error))
+
+
+def joined(payloads: Sequence[bytes]) -> MessageJoined:
+    """Read a message that a session hands on.
+
+    Raises:
+        InvalidAnswer: It is none.
+    """
+    try:
+        body = _JOINED.validate_python(decode_foreign(payloads[0] if len(payloads) == 1 else b""))
+    except (ValidationError, ValueError):
+        body = None
+    if body is None or message_problem(body.message):
+        raise InvalidAnswer("A message is one object with `message`, as a session sends it.")
+    return body
+
+
+def judged_ref(ref: MessageRef, body: Body) -> MessageRef:
+    """Return the reference of the entry that a signal or an update makes, with the verdict."""
+    match body:
+        case AnswerIgnored():
+            return replace(ref, verdict="!")
+        case AnswerSubmitted():
+            return replace(ref, verdict="?")
+        case _:
+            return ref
 
 
 def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided:
@@ -177,10 +211,9 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     check_claim(call, answer, who)
     if call.gate == "waiting" and call.asked == "credential":
         _refuse_secrets(answer)
-    if call.gate == "waiting" and call.asked == "budget":
+    if call.gate == "waiting" and call.asked == "budget" and answer.action == "approve":
         try:
-            if answer.action == "approve":
-                granted(answer.response, log.state.budget, call.args["limits"])
+            granted(answer.response, log.state.budget, call.args["limits"])
         except ValueError as error:
             raise InvalidAnswer(f"The `response` to {call.id!r} is no grant: {error}.") from None
     return call
@@ -249,8 +282,7 @@ def _lacking(call: CallState) -> int:
 
 
 def _refuse_secrets(answer: Answer) -> None:
-    found = secret_keys({"response": answer.response, "comment": answer.comment})
-    if found:
+    if found := secret_keys({"response": answer.response, "comment": answer.comment}):
         raise InvalidAnswer(
             f"The answer holds what looks like a secret: {', '.join(found)}. Answers are kept in the history; put the "
             "credential into the credential store (`waystation authorize`), and then approve. A secret that was sent "
@@ -274,3 +306,49 @@ def standing(call: CallState) -> AlreadyAnswered:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
     by = f" by {call.answered_by!r}" if call.answered_by else ""
     return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")
+
+
+def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
+    """Look whether whoever answers may.
+
+    Raises:
+        NotAllowed: No; the message says who may, as far as the policy names them.
+    """
+    policy, name = call.policy, who.subject if who else answer.by
+    if answer.action in ("claim", "release", "view") and not name:
+        raise NotAllowed(f"To {answer.action} call {call.id!r} somebody has to say who they are, in `by`.")
+    if policy is None:
+        return
+    if policy.must_verify and who is None:
+        raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
+    if answer.action in ("waive", "cancel"):
+        if who and policy.must_verify and not who.is_among(policy.operators):
+            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_listed(policy.operators)} may.")
+        return
+    if answer.action == "view":
+        return
+    asked = policy.asked(call.level)
+    if asked and not (who.is_among(asked) if who else name in asked):
+        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(asked)} may.")
+    if policy.not_requester and is_among_people(name, requesters):
+        raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
+    if policy.quorum > 1 and not name:
+        raise NotAllowed(f"{policy.quorum} people have to approve call {call.id!r}; say who answers, in `by`.")
+
+
+def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
+    """Look whether somebody else has taken the call on.
+
+    Raises:
+        NotAllowed: Somebody has.
+    """
+    name = who.subject if who else answer.by
+    if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):
+        raise NotAllowed(
+            f"{call.claimed_by!r} has taken on call {call.id!r}. Whoever may answer it may `release` it, and then "
+            "answer."
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nobody"

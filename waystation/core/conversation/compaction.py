@@ -8,6 +8,7 @@ agent's model has not received yet.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from waystation.core import ids
@@ -60,9 +61,7 @@ def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
     if not made:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
-    begun: dict[str, int] = {}
-    for number, event in enumerate(events):
-        begun.setdefault(event.invocation_id, number)
+    begun = {event.invocation_id: number for number, event in reversed(list(enumerate(events)))}
     # A range whose events are no longer at hand lies before all that is.
     found = [
         Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept), begun[event.invocation_id])
@@ -166,17 +165,9 @@ class Conversed:
         return estimate(contents())
 
     def failed_lately(self, replies: int) -> bool:
-        """Whether one of the agent's newest `replies` tells that a summary could not be made."""
-        for index in range(len(self.events) - 1, -1, -1):
-            event = self.events[index]
-            if event.author != self.agent or event.branch != self.branch or event.function_responses():
-                continue
-            if "compaction_failed" in (event.custom_metadata or {}):
-                return True
-            replies -= 1
-            if replies <= 0:
-                break
-        return False
+        """Whether one of the agent's newest `replies` reports a failed summary."""
+        newest = islice(filter(self._is_own, reversed(self.events)), replies)
+        return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
     def over_threshold(self, retention: int) -> Range | None:
         """Return what to summarise so that the newest `retention` events remain; None when there is nothing."""
@@ -243,12 +234,15 @@ class Conversed:
             end_timestamp=self.events[last].timestamp,
         )
 
+    def _is_own(self, event: Event) -> bool:
+        """Whether the agent's model produced an event."""
+        return event.author == self.agent and event.branch == self.branch and not event.function_responses()
+
     def _untold(self) -> int:
-        """Return from where on events are new to the agent's model, or are its own latest word."""
+        """Return the index of the agent's latest reply in this invocation; its model has not seen what follows."""
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
-            own = event.author == self.agent and event.branch == self.branch and not event.function_responses()
-            if own and event.content and event.invocation_id == self.invocation_id:
+            if event.content and event.invocation_id == self.invocation_id and self._is_own(event):
                 return index
         return len(self.events)
 

@@ -263,9 +263,11 @@ def sees(branch: str | None, event_branch: str | None) -> bool:
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 
-def content_problem(content: JsonObject) -> str | None:
-    """Return why an object cannot be what a user says; None when it can."""
-    parts = content.get("parts")
+def message_problem(message: str | JsonObject) -> str | None:
+    """Return why a user cannot send this message; None when it is valid. Any text is."""
+    if isinstance(message, str):
+        return None
+    parts = message.get("parts")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         return "a content is an object with a list of `parts`, each an object."
     if any("functionCall" in part or "function_call" in part for part in parts):

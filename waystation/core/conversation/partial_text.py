@@ -36,30 +36,17 @@ class PartialText(Recorded):
 
 
 class TextWindow:
-    """The newest text of one attempt at one model call. Thoughts are no text."""
+    """The newest text of one attempt at one model call. Thoughts are left out."""
 
     def __init__(self, *, agent: str, number: int, attempt: int, mark: str = "") -> None:
-        self._agent, self._number, self._attempt, self._mark = agent, number, attempt, mark
-        self._newest = ""
-        self._length = 0
+        self.newest = PartialText(agent=agent, number=number, attempt=attempt, mark=mark, offset=0, text="", length=0)
 
     def add(self, text: str) -> None:
-        """Take in a further piece."""
-        self._length += len(text)
-        # Half of a pair can be neither kept nor shown.
-        self._newest = _LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", self._newest + text)[-MAX_WINDOW_CHARS:]
-
-    def told(self) -> PartialText:
-        """Return what is told of it now."""
-        return PartialText(
-            agent=self._agent,
-            number=self._number,
-            attempt=self._attempt,
-            mark=self._mark,
-            offset=self._length - len(self._newest),
-            text=self._newest,
-            length=self._length,
-        )
+        """Append a piece of text."""
+        # Half of a surrogate pair can be neither stored nor displayed.
+        newest = _LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", self.newest.text + text)[-MAX_WINDOW_CHARS:]
+        length = self.newest.length + len(text)
+        self.newest = self.newest.model_copy(update={"text": newest, "length": length, "offset": length - len(newest)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +79,11 @@ class Piece:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    attempt: int
-    mark: str
-    end: int
-
-
 class PartialTexts:
     """What one reader has been shown of the model calls that run; yields each piece of text once."""
 
     def __init__(self) -> None:
-        self._shown: dict[int, _Shown] = {}
+        self._shown: dict[int, PartialText] = {}
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -121,17 +101,16 @@ class PartialTexts:
         if told is not None and (told.number, told.attempt) != (number, attempt):
             told = None
         shown = self._shown.get(number)
-        if shown and (shown.attempt != attempt or (told and (told.mark != shown.mark or told.length < shown.end))):
+        if shown and (shown.attempt != attempt or (told and (told.mark != shown.mark or told.length < shown.length))):
             yield from self.close(number)
             shown = None
-        end = shown.end if shown else 0
-        if told is None or told.length <= end:
-            return
-        start = max(end, told.offset)
-        self._shown[number] = _Shown(attempt, told.mark, told.length)
-        yield Piece(number, attempt, start, told.text[start - told.offset :])
+        end = shown.length if shown else 0
+        if told and told.length > end:
+            self._shown[number] = told
+            start = max(end, told.offset)
+            yield Piece(number, attempt, start, told.text[start - told.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
-        """Yield the last word on a call of which something was shown: it has been recorded, or it is void."""
+        """Yield the last piece of a call whose text was shown: complete when its reply is recorded, otherwise void."""
         if shown := self._shown.pop(number, None):
-            yield Piece(number, shown.attempt, shown.end, void=not replied, complete=replied)
+            yield Piece(number, shown.attempt, shown.length, void=not replied, complete=replied)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolOutcome
+from waystation.core.approval.answer import Review, ReviewInput
 from waystation.core.approval.notification import NoticeReport, NotifyInput
-from waystation.core.approval.verification import Review, ReviewInput
 from waystation.core.conversation.event import parts_of
 from waystation.core.log.entry import (
     AnswerReviewed,
@@ -26,6 +26,9 @@ from waystation.core.log.entry import (
     ScopesTold,
 )
 from waystation.core.log.entry_ref import (
+    CANCEL,
+    END,
+    START,
     CallRef,
     EntryRef,
     LifecycleRef,
@@ -81,8 +84,6 @@ class EngineActivity(Generic[R]):
     """For people, with fields of the input in braces."""
     abandoned: bool = False
     """A cancelled workflow does not cancel it."""
-    entry: ResultKind | None = None
-    """None: its result is not part of the log."""
 
     def parse(self, data: bytes) -> R:
         """Return a result.
@@ -125,12 +126,6 @@ def _notified(ref: NotificationRef, report: NoticeReport) -> Notified:
     return Notified(ref.function_call_id, ref.occasion, report)
 
 
-MODEL_REPLY = ResultKind(
-    result=ModelReply,
-    what="reply of the model",
-    entry=_model_reply,
-    lost=lambda ref, failure: ModelLost(ref.number, failure),
-)
 TOOL_OUTCOME = ResultKind(result=ToolOutcome, what="outcome of the tool", entry=_tool_outcome, lost=_lost_call)
 CHILD_OUTCOME = ResultKind(result=ChildOutcome, what="result of the agent", entry=_child_outcome, lost=_lost_call)
 CHILD_RESULT = ResultKind(
@@ -139,31 +134,41 @@ CHILD_RESULT = ResultKind(
     entry=lambda ref, result: ChildReturned(ref.function_call_id, result),
     lost=_lost_call,
 )
-SCOPE_REPORT = ResultKind(
-    result=ScopeReport,
-    what="report on state",
-    entry=lambda ref, report: ScopesTold(ref.last, report.refused),
-    lost=lambda ref, failure: ScopesTold(ref.last, failure=failure),
-)
-VERIFICATION = ResultKind(
-    result=Review,
-    what="review of the answer",
-    entry=lambda ref, review: AnswerReviewed(str(ref.message), review),
-    lost=_lost_verification,
-)
-NOTICE_REPORT = ResultKind(
-    result=NoticeReport,
-    what="report on a notice",
-    entry=_notified,
-    lost=lambda ref, failure: _notified(ref, NoticeReport(failed={"": failure.error_type or failure.kind})),
-)
-TAKE_OVER_RESULT = ResultKind(
-    result=TakenOver,
-    what="history of the source",
-    # What is taken over is the next run's; an entry is made only of what cannot be.
-    entry=lambda ref, taken: ForkRefused(Failure(kind="error", error_type="EngineFault")),
-    lost=lambda ref, failure: ForkRefused(failure),
-)
+_KINDS: dict[type[Any], ResultKind] = {
+    ModelReplyRef: ResultKind(
+        result=ModelReply,
+        what="reply of the model",
+        entry=_model_reply,
+        lost=lambda ref, failure: ModelLost(ref.number, failure),
+    ),
+    CallRef: TOOL_OUTCOME,
+    ScopeFlushRef: ResultKind(
+        result=ScopeReport,
+        what="report on state",
+        entry=lambda ref, report: ScopesTold(ref.last, report.refused),
+        lost=lambda ref, failure: ScopesTold(ref.last, failure=failure),
+    ),
+    VerificationRef: ResultKind(
+        result=Review,
+        what="review of the answer",
+        entry=lambda ref, review: AnswerReviewed(str(ref.message), review),
+        lost=_lost_verification,
+    ),
+    NotificationRef: ResultKind(
+        result=NoticeReport,
+        what="report on a notice",
+        entry=_notified,
+        lost=lambda ref, failure: _notified(ref, NoticeReport(failed={"": failure.error_type or failure.kind})),
+    ),
+    LifecycleRef: ResultKind(
+        result=TakenOver,
+        what="history of the source",
+        # A fork's result belongs to the next run; only a result that cannot be used makes an entry.
+        entry=lambda ref, taken: ForkRefused(Failure(kind="error", error_type="EngineFault")),
+        lost=lambda ref, failure: ForkRefused(failure),
+    ),
+}
+"""By the type of the reference that names the result."""
 
 MODEL = EngineActivity(
     name="call_model",
@@ -171,7 +176,6 @@ MODEL = EngineActivity(
     input=ModelCallInput,
     result=ModelReply,
     settings="model",
-    entry=MODEL_REPLY,
 )
 FLUSH_SCOPES = EngineActivity(
     name="apply_scopes",
@@ -179,7 +183,6 @@ FLUSH_SCOPES = EngineActivity(
     input=ScopeDelivery,
     result=ScopeReport,
     settings="deliver_scopes",
-    entry=SCOPE_REPORT,
 )
 CHILD = EngineActivity(
     name="child_outcome",
@@ -187,7 +190,6 @@ CHILD = EngineActivity(
     input=ChildInput,
     result=ChildOutcome,
     settings="child_outcome",
-    entry=CHILD_OUTCOME,
 )
 VERIFY = EngineActivity(
     name="review_answer",
@@ -195,7 +197,6 @@ VERIFY = EngineActivity(
     input=ReviewInput,
     result=Review,
     settings="review",
-    entry=VERIFICATION,
 )
 # Approvers should learn of the end of an invocation, too.
 NOTIFY = EngineActivity(
@@ -205,7 +206,6 @@ NOTIFY = EngineActivity(
     result=NoticeReport,
     settings="notify",
     abandoned=True,
-    entry=NOTICE_REPORT,
 )
 TAKE_OVER = EngineActivity(
     name="take_over",
@@ -214,7 +214,6 @@ TAKE_OVER = EngineActivity(
     result=TakenOver,
     settings="take_over",
     abandoned=True,
-    entry=TAKE_OVER_RESULT,
 )
 ARCHIVE = EngineActivity(
     name="archive",
@@ -251,21 +250,10 @@ def kind_of(ref: EntryRef) -> ResultKind:
     Raises:
         ValueError: It names no result.
     """
-    match ref:
-        case ModelReplyRef():
-            return MODEL_REPLY
-        case CallRef():
-            return TOOL_OUTCOME
-        case ScopeFlushRef():
-            return SCOPE_REPORT
-        case VerificationRef():
-            return VERIFICATION
-        case NotificationRef():
-            return NOTICE_REPORT
-        case LifecycleRef("fork"):
-            return TAKE_OVER_RESULT
-        case _:
-            raise ValueError(f"{str(ref)!r} does not name a result.")
+    kind = None if ref in (START, CANCEL, END) else _KINDS.get(type(ref))
+    if kind is None:
+        raise ValueError(f"{str(ref)!r} does not name a result.")
+    return kind
 
 
 def with_attempt(ref: EntryRef, body: Body) -> EntryRef:

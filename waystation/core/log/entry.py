@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from waystation.core.activity_io import ModelReply, ToolOutcome
-from waystation.core.approval.answer import Answer
+from waystation.core.approval.answer import Answer, Review
 from waystation.core.approval.notification import NoticeReport
-from waystation.core.approval.verification import Review
 from waystation.core.budget import Used
 from waystation.core.log.entry_ref import EntryRef
 from waystation.core.payload import JsonObject, Recorded

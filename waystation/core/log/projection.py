@@ -19,7 +19,6 @@ from waystation.core.activity_io import Position
 from waystation.core.approval import decision
 from waystation.core.approval.answer import parse_answer
 from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
-from waystation.core.log import incoming
 from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, kind_of, with_attempt
 from waystation.core.log.entry import (
     AnswerCounted,
@@ -64,7 +63,6 @@ from waystation.core.log.facts import (
     TimerFired,
     UpdateAccepted,
 )
-from waystation.core.log.incoming import NOT_FOUND, begin_entry, joined
 from waystation.core.log.log import Log
 from waystation.core.log.snapshot import Carried
 from waystation.core.payload import decode
@@ -103,7 +101,7 @@ class Sources:
         """Remember what `fact` is the source of; return its reference."""
         match fact:
             case Started() if not fact.carried():
-                return self.put(START, begin_entry(fact.payloads, child=fact.child))
+                return self.put(START, decision.begin_entry(fact.payloads, child=fact.child))
             case Signalled() | UpdateAccepted():
                 channel: Literal["s", "u"] = "s" if isinstance(fact, Signalled) else "u"
                 self._counts[channel] += 1
@@ -161,11 +159,11 @@ class Sources:
                 if isinstance(body, AnswerCounted) and call and decision.needs_review(call, body.answer):
                     body = AnswerSubmitted(call.id, body.answer)
             case NotFound():
-                body = NOT_FOUND
+                body = decision.NOT_FOUND
             case Signalled():
                 _check_content(fact)
-                body = incoming.decide_signal(log, fact.name, fact.payloads, now)
-        return incoming.judged_ref(ref, body), body
+                body = decision.decide_signal(log, fact.name, fact.payloads, now)
+        return decision.judged_ref(ref, body), body
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
@@ -187,16 +185,12 @@ class Projection:
     def __init__(self, invocation_id: str, log: Log | None = None) -> None:
         """`log` holds what earlier runs did, when the facts are those of a run that continues them."""
         self.log = log or Log(invocation_id)
-        self._sources = Sources()
+        self.sources = Sources()
+        """What is not applied yet."""
         self._applied: set[EntryRef] = set()
         self._messages: list[Source] = []
         self._results: list[Source] = []
         self._task: _Task | None = None
-
-    @property
-    def sources(self) -> Sources:
-        """What is not applied yet."""
-        return self._sources
 
     def feed(self, facts: Iterable[Fact]) -> None:
         """Take further facts, in the order of the history.
@@ -207,7 +201,7 @@ class Projection:
         for fact in facts:
             if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Abandoned | Closed):
                 self.flush()
-            ref = self._sources.learn(fact)
+            ref = self.sources.learn(fact)
             match fact:
                 case Started() if given := fact.carried():
                     self._continue(*given)
@@ -233,7 +227,7 @@ class Projection:
 
     def _continue(self, started: InvocationInput, carried: Carried) -> None:
         """Go on with the log of the run before, or, when that was not read, with what is left of it."""
-        self._sources.continue_from(carried)
+        self.sources.continue_from(carried)
         if not self.log.length or (carried.forked and self.log.length != carried.snapshot.entries):
             self.log = carried.snapshot.restored(self.log.invocation_id, started)
         elif self.log.length != carried.snapshot.entries:
@@ -275,8 +269,8 @@ class Projection:
             if without_verdict(ref) in self._applied:
                 continue
             if isinstance(ref, MessageRef) and ref.verdict == "!":
-                _, body = self._sources.decide(without_verdict(ref), self.log, now)
-            elif (taken := self._sources.take(ref)) is not None:
+                _, body = self.sources.decide(without_verdict(ref), self.log, now)
+            elif (taken := self.sources.take(ref)) is not None:
                 body = _worded(taken, self.log, now)
             else:
                 raise ForeignHistory(
@@ -299,13 +293,13 @@ class Projection:
 
     def _message(self, ref: EntryRef | None) -> Source:
         assert ref is not None
-        return lambda log, now: None if ref in self._applied else self._sources.decide(ref, log, now)
+        return lambda log, now: None if ref in self._applied else self.sources.decide(ref, log, now)
 
     def _entry(self, ref: EntryRef | None) -> Source:
         assert ref is not None
 
         def source(log: Log, now: float) -> tuple[EntryRef, Body] | None:
-            body = None if ref in self._applied else self._sources.take(ref)
+            body = None if ref in self._applied else self.sources.take(ref)
             if isinstance(body, AnswerReviewed):
                 body = decision.judge(log, body.ref, body.review, now)
                 return with_attempt(ref, body), body
@@ -385,7 +379,7 @@ def _counted(fact: Message, *, submitted: bool = False) -> Body:
         _check_content(fact)
     try:
         if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
-            return joined(fact.payloads)
+            return decision.joined(fact.payloads)
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
