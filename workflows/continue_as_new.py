@@ -119,13 +119,14 @@ class ContinueAsNew:
         params = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
         with self._writer.guard():
             try:
-                result = await execute_engine_activity(
-                    ARCHIVE,
-                    params,
-                    activity_id=ids.archive(self._archives),
-                    summary="archives the log before this run is continued as new",
+                done = ARCHIVE.parse(
+                    await execute_engine_activity(
+                        ARCHIVE,
+                        params,
+                        activity_id=ids.archive(self._archives),
+                        summary="archives the log before this run is continued as new",
+                    )
                 )
-                done = ARCHIVE.parse(result)
             except ActivityError as error:
                 self._put_off(urgency, failure_of(error).message or type(error).__name__)
             except ValueError as error:
@@ -160,8 +161,9 @@ class ContinueAsNew:
         )
         data = carried.input(started)
         if len(data) > MAX_CARRIED:
-            text = f"state and open calls are {len(data)} bytes; at most {MAX_CARRIED} can be carried over."
-            self._put_off(urgency, text)
+            self._put_off(
+                urgency, f"state and open calls are {len(data)} bytes; at most {MAX_CARRIED} can be carried over."
+            )
             return
         workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
 
@@ -178,10 +180,11 @@ async def take_over(writer: LogWriter) -> ForkRefused:
     The log holds only what strangers have sent in the meantime; as much of it as is shown is taken along.
     """
     try:
-        result = await execute_engine_activity(
-            TAKE_OVER, writer.position(), activity_id=str(FORK), summary="reads what this fork takes over"
+        taken = TAKE_OVER.parse(
+            await execute_engine_activity(
+                TAKE_OVER, writer.position(), activity_id=str(FORK), summary="reads what this fork takes over"
+            )
         )
-        taken = TAKE_OVER.parse(result)
         started = InvocationInput.model_validate(taken.input)
     except ActivityError as error:
         return ForkRefused(failure_of(error))

@@ -42,11 +42,6 @@ class Inbox:
         self._writer, self._scheduler = writer, scheduler
         self.signals, self.updates = (carried.signals, carried.updates) if carried else (0, 0)
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """How many signals and updates have arrived in the invocation."""
-        return self.signals, self.updates
-
     def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
         """Record any signal. What is not a good answer is recorded as ignored."""
         with self._writer.guard():

@@ -127,8 +127,9 @@ class AgentInvocation:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it is, an invocation fails rather than sticks
             workflow.logger.exception("invocation.faulted")
-            fault = f"Internal Waystation error: {type(error).__name__}."
-            raise ApplicationError(fault, type="EngineFault", non_retryable=True) from None
+            raise ApplicationError(
+                f"Internal Waystation error: {type(error).__name__}.", type="EngineFault", non_retryable=True
+            ) from None
 
     async def _loop(self) -> RawValue:
         started = self._log.state.input
@@ -139,7 +140,8 @@ class AgentInvocation:
                 self._scheduler.stop_unwanted()
                 self._scheduler.notify()
                 step = next_step(self._log)
-                if self._continue_as_new.due(step, self._inbox.counts, complete=self._complete):
+                messages = self._inbox.signals, self._inbox.updates
+                if self._continue_as_new.due(step, messages, complete=self._complete):
                     step = Wait()
                 match step:
                     case CallModel():

@@ -4,7 +4,7 @@ Payloads cross undecoded. A typed parameter that does not decode sticks the work
 trace; here the core parses, and whatever it cannot parse becomes a recorded entry or a typed failure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -150,6 +150,14 @@ def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
             return Failure(kind="error", error_type=cause.type or "Error", message=cause.message[:MAX_FAILURE_CHARS])
         case _:
             return Failure(kind="error", error_type=type(cause).__name__ if cause else "Error")
+
+
+async def unless_closed(delivery: Awaitable[None], event: str) -> None:
+    """Await a signal or a cancellation; when its target is closed, only log `event`."""
+    try:
+        await delivery
+    except ApplicationError:
+        workflow.logger.info(event)
 
 
 def now() -> float:

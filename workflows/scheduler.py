@@ -37,7 +37,6 @@ from waystation.core import (
     CallRef,
     CallState,
     ChildInput,
-    Due,
     EntryRef,
     Failure,
     InvocationInput,
@@ -162,9 +161,19 @@ class Scheduler:
 
     def notify(self) -> None:
         """Send the notifications that are due."""
-        approvals = self._writer.log.state.approvals
+        approvals, calls = self._writer.log.state.approvals, self._writer.log.state.calls
         for due in worth_sending(approvals.due):
-            params = _notification(self._writer.log, due, self._writer.position())
+            position, call = self._writer.position(), calls[due.function_call_id]
+            params = NotifyInput(
+                at=position.at,
+                new=position.new,
+                function_call_id=due.function_call_id,
+                occasion=due.occasion,
+                number=due.number,
+                channels=due.channels,
+                requested_at=call.requested_at,
+                deadline=call.deadline,
+            )
             about = f"tells {', '.join(due.channels)}: {due.occasion} {due.function_call_id}"
             self._begin(due.ref, entry_of(NOTIFY, due.ref, params, summary=about), self.background)
             self._notified_at = workflow.info().get_current_history_length()
@@ -389,20 +398,6 @@ async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     assert isinstance(found, AnswerReviewed)
     log.advance(now())
     return decision.judge(log, message, found.review, now())
-
-
-def _notification(log: Log, due: Due, position: Position) -> NotifyInput:
-    call = log.state.calls[due.function_call_id]
-    return NotifyInput(
-        at=position.at,
-        new=position.new,
-        function_call_id=due.function_call_id,
-        occasion=due.occasion,
-        number=due.number,
-        channels=due.channels,
-        requested_at=call.requested_at,
-        deadline=call.deadline,
-    )
 
 
 def _in_force(log: Log) -> tuple[StandingApproval, ...]:

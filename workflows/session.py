@@ -19,6 +19,7 @@ from waystation.core import (
     SEND,
     SESSION_WORKFLOW,
     InvalidInput,
+    InvocationInput,
     JsonObject,
     SessionLog,
     SessionMessage,
@@ -236,13 +237,13 @@ class AgentSession:
         """Return events of the transcript from index `start` on, as far as this run has them and one answer holds."""
         transcript = Transcript(self._log.id)
         transcript.restore(self._log.given.items)
-        for item in self._invocations.transcript:
-            if len(item) == 3:
-                transcript.start(*item)
-            elif (ref := transcript.tell(*item)) is not None:
+        for number, time, item in self._invocations.transcript:
+            if isinstance(item, InvocationInput):
+                transcript.start(number, time, item)
+            elif (ref := transcript.tell(number, item)) is not None:
                 transcript.apply(ref)
-        page = paged(transcript.events, start)
-        return {"events": page, "archived": [ref.model_dump() for ref in self._log.given.segments]}
+        archived = [ref.model_dump() for ref in self._log.given.segments]
+        return {"events": paged(transcript.events, start), "archived": archived}
 
     @workflow.query
     def state(self) -> JsonObject:

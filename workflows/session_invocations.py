@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from waystation.core import (
@@ -23,7 +23,6 @@ from waystation.core import (
     Report,
     SessionArchiveInput,
     SessionLog,
-    SessionMessage,
     TurnStatus,
     decode,
     encode,
@@ -31,7 +30,7 @@ from waystation.core import (
 )
 from waystation.core.session import OPEN
 from waystation.workflows.engine_activity import execute_engine_activity
-from waystation.workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.ports import failure_of, now, raw, result_of, unless_closed
 from waystation.workflows.visibility import at_start
 
 CANCEL_GRACE_S = 30.0
@@ -50,8 +49,8 @@ class SessionInvocations:
         """What failed outside the main loop, which raises it."""
         self.started = 0
         """How many invocations this run has started."""
-        self.transcript: list[tuple[int, float, InvocationInput] | tuple[int, Report]] = []
-        """This run's part of the transcript: invocations started (with the time), and reports applied."""
+        self.transcript: list[tuple[int, float, InvocationInput | Report]] = []
+        """This run's part of the transcript: number of the invocation, time, and its input or a report applied."""
         self._handles: dict[int, ChildWorkflowHandle[Any, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: set[tuple[int, int]] = set()
@@ -117,7 +116,8 @@ class SessionInvocations:
         """Cancel the open invocations, and wait a while for them to say how they ended."""
         for turn in self.log.open:
             if turn.n not in self._handles:
-                self._begin(self._cancel_elsewhere(turn.n))
+                invocation = workflow.get_external_workflow_handle(self.log.invocation_id(turn.n))
+                self._begin(unless_closed(invocation.cancel(), "invocation.gone"))
         for handle in self._handles.values():
             handle.cancel()
         if self._tasks:
@@ -175,7 +175,7 @@ class SessionInvocations:
 
     def _apply(self, number: int, report: Report, length: int) -> None:
         self.log.apply(number, report, length)
-        self.transcript.append((number, report))
+        self.transcript.append((number, now(), report))
 
     async def _read(self, number: int, at: int | None, status: TurnStatus | None = None) -> None:
         """Read an invocation's own history, and apply what the session does not know of it.
@@ -206,19 +206,8 @@ class SessionInvocations:
         for join, message in self.log.turns[number].unconfirmed:
             if handle and (number, join) not in self._sent:
                 self._sent.add((number, join))
-                self._begin(self._send(handle, join, message))
-
-    async def _send(self, handle: ChildWorkflowHandle[Any, Any], join: int, message: SessionMessage) -> None:
-        try:
-            await handle.signal(MESSAGE_SIGNAL, raw(encode({"message": message.message, "join": join})))
-        except ApplicationError:
-            workflow.logger.info("invocation.gone")
-
-    async def _cancel_elsewhere(self, number: int) -> None:
-        try:
-            await workflow.get_external_workflow_handle(self.log.invocation_id(number)).cancel()
-        except ApplicationError:
-            workflow.logger.info("invocation.gone")
+                params = raw(encode({"message": message.message, "join": join}))
+                self._begin(unless_closed(handle.signal(MESSAGE_SIGNAL, params), "invocation.gone"))
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:

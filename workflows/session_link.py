@@ -1,9 +1,10 @@
 """How an invocation keeps its session informed: that it waits for a person, and what became of it."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 from waystation.core import (
     CHILD_ENDED_SIGNAL,
@@ -19,7 +20,7 @@ from waystation.core import (
     entries_to_json,
     is_working,
 )
-from waystation.workflows.ports import raw
+from waystation.workflows.ports import raw, unless_closed
 
 
 class SessionReporter:
@@ -77,9 +78,7 @@ def _link(log: Log) -> SessionLink | None:
     return started.session if started and not started.fork else None
 
 
-async def _tell(link: SessionLink, name: str, given: JsonObject) -> None:
-    try:
-        # To whichever run of it is the present one.
-        await workflow.get_external_workflow_handle(link.id).signal(name, raw(encode(given)))
-    except ApplicationError:
-        workflow.logger.info("session.gone")
+def _tell(link: SessionLink, name: str, given: JsonObject) -> Coroutine[Any, Any, None]:
+    # To the latest run of the session.
+    session = workflow.get_external_workflow_handle(link.id)
+    return unless_closed(session.signal(name, raw(encode(given))), "session.gone")

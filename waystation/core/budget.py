@@ -1,6 +1,6 @@
 """What an invocation uses, and how much it may use."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -68,18 +68,16 @@ class Budget(Recorded):
         """Return what happens when a limit is reached."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
-    def price(self, names: Iterable[str]) -> Price | None:
+    def price(self, names: Collection[str]) -> Price | None:
         """Return the price of a model that goes by any of these names; the longest row that fits counts."""
-        given = [name for name in names if name]
-        fitting = [row for row in self.prices if any(name.startswith(row) for name in given)]
+        fitting = [row for row in self.prices if any(name.startswith(row) for name in names)]
         return self.prices.get(max(fitting, key=len) if fitting else OTHERS)
 
     def raised(self, by: "Grant") -> "Budget":
         """Return the budget with what a person has granted besides."""
         if by is NOTHING or by == NOTHING:
             return self
-        more = {limit: value + getattr(by, limit) for limit, value in self.limits().items()}
-        return self.model_copy(update=more)
+        return self.model_copy(update={limit: value + getattr(by, limit) for limit, value in self.limits().items()})
 
     def limits(self) -> dict[str, int | float]:
         """Return the limits that there are, by their names."""

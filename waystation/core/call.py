@@ -86,9 +86,9 @@ class CallState:
     @property
     def waiting(self) -> bool:
         """Whether a person's answer is what it waits for."""
-        if self.gate == "waiting":
-            return True
-        return self.call.kind == "long_running" and self.outcome is not None and not self.closed
+        return self.gate == "waiting" or (
+            self.call.kind == "long_running" and self.outcome is not None and not self.closed
+        )
 
     @property
     def answerable(self) -> bool:
@@ -109,10 +109,8 @@ class CallState:
         """When something next happens to the wait, should nobody answer: a notice, or its deadline."""
         if self.requested_at is None or not self.waiting or not self.policy:
             return self.deadline
-        notices = self.policy.notices()
-        if self.noticed < len(notices):
-            return self.requested_at + notices[self.noticed].after.total_seconds()
-        return self.deadline
+        pending = self.policy.notices()[self.noticed :]
+        return self.requested_at + pending[0].after.total_seconds() if pending else self.deadline
 
     @property
     def level(self) -> int:
@@ -147,9 +145,8 @@ class CallState:
     @property
     def answered_by(self) -> str | None:
         """Who gave the answer: verified, or else as the answer says."""
-        if self.decided_by:
-            return self.decided_by.subject
-        return self.answer.by if self.answer else None
+        unverified = self.answer.by if self.answer else None
+        return self.decided_by.subject if self.decided_by else unverified
 
     @property
     def approved_digest(self) -> str | None:

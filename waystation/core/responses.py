@@ -100,27 +100,22 @@ def over_budget(call: CallState, reason: str) -> JsonObject:
 
 def lost(call: CallState, failure: Failure) -> ToolOutcome:
     """Return the outcome of a call whose activity or child gave no report."""
-    text, error_type = _loss(call, failure)
+    error_type, text = failure.error_type or "Error", failure.message or f"The call of `{call.name}` failed."
+    match failure.kind:
+        case "heartbeat" | "start_to_close" | "schedule_to_close":
+            error_type = "OutcomeUnknown"
+            text = (
+                f"The worker that ran `{call.name}` was lost before it reported. Whether the call took effect is "
+                "unknown; it was not repeated."
+            )
+        case "schedule_to_start":
+            error_type, text = "NotStarted", f"No worker took up the call of `{call.name}`; it did not run."
+        case "cancelled":
+            error_type = "Cancelled"
+            text = f"The call of `{call.name}` was cancelled. Whether it took effect is unknown."
     return ToolOutcome(
         function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
     )
-
-
-def _loss(call: CallState, failure: Failure) -> tuple[str, str]:
-    name = f"`{call.name}`"
-    match failure.kind:
-        case "heartbeat" | "start_to_close" | "schedule_to_close":
-            return (
-                f"The worker that ran {name} was lost before it reported. Whether the call took effect is unknown; "
-                "it was not repeated.",
-                "OutcomeUnknown",
-            )
-        case "schedule_to_start":
-            return f"No worker took up the call of {name}; it did not run.", "NotStarted"
-        case "cancelled":
-            return f"The call of {name} was cancelled. Whether it took effect is unknown.", "Cancelled"
-        case "error":
-            return failure.message or f"The call of {name} failed.", failure.error_type or "Error"
 
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:

@@ -45,7 +45,7 @@ def user_scope(app: str, user_id: str) -> str:
     Raises:
         ScopeNameTooLong: The names do not fit into an id.
     """
-    return _fitting(f"user/{_quoted(app)}/{_quoted(user_id)}")
+    return _scope_id("user", app, user_id)
 
 
 def app_scope(app: str) -> str:
@@ -54,7 +54,7 @@ def app_scope(app: str) -> str:
     Raises:
         ScopeNameTooLong: The name does not fit into an id.
     """
-    return _fitting(f"app/{_quoted(app)}")
+    return _scope_id("app", app)
 
 
 def prefix_of(scope_id: str) -> str:
@@ -63,12 +63,9 @@ def prefix_of(scope_id: str) -> str:
     return kind if kind in PREFIXES else ""
 
 
-def _quoted(name: str) -> str:
-    # No "/" is left, so no name reaches into another's.
-    return quote(name, safe="")
-
-
-def _fitting(scope_id: str) -> str:
+def _scope_id(kind: str, *names: str) -> str:
+    # Quoted names contain no "/", so two different scopes never share an id.
+    scope_id = "/".join((kind, *(quote(name, safe="") for name in names)))
     if len(scope_id) > MAX_ID_BYTES:  # quoted, it is ASCII
         raise ScopeNameTooLong(scope_id, MAX_ID_BYTES)
     return scope_id
@@ -175,11 +172,14 @@ class ScopeFold:
         foreign = [name for name in (*delta.set, *delta.removed) if not name.startswith(self.prefix)]
         if foreign:
             return self._refuse(delta.id, delta.run, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
-        removed = set(delta.removed)
-        state = {name: value for name, value in self.state.items() if name not in removed} | delta.set
+        state = {name: value for name, value in self.state.items() if name not in delta.removed} | delta.set
         if (size := len(encode(state))) > MAX_SCOPE_BYTES and size > len(encode(self.state)):
-            text = f"The `{self.prefix}` state would grow to {size} bytes; at most {MAX_SCOPE_BYTES} are kept."
-            return self._refuse(delta.id, delta.run, f"{text} Save large values as artifacts.")
+            return self._refuse(
+                delta.id,
+                delta.run,
+                f"The `{self.prefix}` state would grow to {size} bytes; at most {MAX_SCOPE_BYTES} are kept. "
+                "Save large values as artifacts.",
+            )
         self.state = state
         return "applied"
 

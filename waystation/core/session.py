@@ -300,8 +300,8 @@ class SessionLog:
             return {"invocation_id": self.invocation_id(known), "status": status, "duplicate": True}
         if given.when_busy == "join" and self.current is not None and not self.queue:
             turn = self.turns[self.current]
-            joined = (turn.joined + 1, given)
-            self._set(turn, joined=joined[0], unconfirmed=(*turn.unconfirmed, joined))
+            number = turn.joined + 1
+            self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, given)))
             self._remember(given, turn.n)
             return {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
         at_once = not self.busy
@@ -388,8 +388,7 @@ class SessionLog:
         if next_agent:
             self.next_agent = next_agent if next_agent != self.given.agent else None
         for _, said in reversed(turn.unconfirmed):
-            again = self._enqueue(said, first=True)
-            self._remember(said, again)
+            self._remember(said, self._enqueue(said, first=True))
         self._set(turn, status=status, unconfirmed=())
         closed = [n for n, each in self.turns.items() if each.status not in (*OPEN, "queued")]
         for old in closed[:-MAX_SHOWN_TURNS]:

@@ -241,8 +241,9 @@ def parse_input(data: bytes) -> InvocationInput:
     Raises:
         InvalidInput: It is not JSON, or lacks what the contract requires. The message repeats no content.
     """
-    what = f"The input of {WORKFLOW}"
-    parsed = parse(InvocationInput, data, InvalidInput, what=what, send="with `agent` and `message`")
+    parsed = parse(
+        InvocationInput, data, InvalidInput, what=f"The input of {WORKFLOW}", send="with `agent` and `message`"
+    )
     if problem := message_problem(parsed.message):
         raise InvalidInput(f"The message of {WORKFLOW} is invalid: {problem}")
     return parsed

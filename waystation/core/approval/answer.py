@@ -103,14 +103,19 @@ def parse_answer(data: bytes) -> Answer:
         InvalidAnswer: It is not JSON, or lacks what the contract requires.
     """
     check_size(data)
-    example = 'such as {"function_call_id": "fc-1", "action": "approve"}'
-    answer = parse(Answer, data, InvalidAnswer, what="The answer", send=example)
+    answer = parse(
+        Answer,
+        data,
+        InvalidAnswer,
+        what="The answer",
+        send='such as {"function_call_id": "fc-1", "action": "approve"}',
+    )
     if (key := repeated_key(data)) is not None:
         raise InvalidAnswer(f"The answer has the key {key[:100]!r} twice in one object. Send it once.")
-    required = {"respond": "response", "progress": "response", "edit": "args"}.get(answer.action)
-    if required and getattr(answer, required) is None:
-        article = "an" if required == "args" else "a"
-        raise InvalidAnswer(f"The action `{answer.action}` needs {article} `{required}` object.")
+    if answer.action in ("respond", "progress") and answer.response is None:
+        raise InvalidAnswer(f"The action `{answer.action}` needs a `response` object.")
+    if answer.action == "edit" and answer.args is None:
+        raise InvalidAnswer("The action `edit` needs an `args` object.")
     return answer
 
 

@@ -1,8 +1,8 @@
-"""Decide whether an answer counts.
+"""Decide what an incoming message is: the input, a message of the session, or an answer, and whether it counts.
 
-Signal and update share this decision, and so do replay and every reader. The checks run in a fixed order, because a
-forged duplicate must not learn more than a forged first answer: parse, call known, digest, authority, deadline,
-duplicate.
+Signal and update share these decisions, and so do replay and every reader. The checks of an answer run in a fixed
+order, because a forged duplicate must not reveal more than a forged first answer: parse, call known, digest, authority,
+deadline, duplicate.
 """
 
 from collections.abc import Sequence
@@ -229,10 +229,7 @@ def allowed(call: CallState) -> frozenset[Action]:
         actions -= {"respond"}  # of several people who answer differently nobody is right
     if call.declared is None:
         return actions
-    waivable: frozenset[Action] = frozenset(
-        {"waive"} if call.gate == "waiting" and call.asked == "confirmation" else ()
-    )
-    return actions | AROUND | waivable
+    return actions | AROUND | ({"waive"} if call.gate == "waiting" and call.asked == "confirmation" else set())
 
 
 def _known(log: Log, answer: Answer) -> CallState:
@@ -273,8 +270,8 @@ def refusal(kind: str, message: str) -> AnswerRefused:
 
 
 def _ignored(refused: AnswerRefused, answer: Answer | None) -> AnswerIgnored:
-    call_id, by = (answer.function_call_id, answer.by) if answer else (None, None)
-    return AnswerIgnored(type(refused).__name__, str(refused), call_id, by)
+    named = (answer.function_call_id, answer.by) if answer else ()
+    return AnswerIgnored(type(refused).__name__, str(refused), *named)
 
 
 def _lacking(call: CallState) -> int:

@@ -66,8 +66,7 @@ class Due:
     @property
     def ref(self) -> NotificationRef:
         """Reference of the notification."""
-        kind = f"{self.occasion}{self.number}" if self.number else self.occasion
-        return NotificationRef(self.function_call_id, self.wait, kind)
+        return NotificationRef(self.function_call_id, self.wait, f"{self.occasion}{self.number or ''}")
 
 
 def due(call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Notice | None = None) -> Due | None:
@@ -90,6 +89,9 @@ def worth_sending(found: Sequence[Due]) -> list[Due]:
     """
     last = {each.function_call_id: each for each in found}
     begun = {each.function_call_id for each in found if each.occasion == "asked"}
-    over = ("decided", "expired")
     # Of what began and ended before anybody could be told of it, nobody need hear.
-    return [each for each in last.values() if not (each.function_call_id in begun and each.occasion in over)]
+    return [
+        each
+        for each in last.values()
+        if not (each.function_call_id in begun and each.occasion in ("decided", "expired"))
+    ]

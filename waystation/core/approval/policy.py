@@ -142,9 +142,8 @@ class ApprovalPolicy(Declared):
     @property
     def must_verify(self) -> bool:
         """Whether only answers with a verified identity count."""
-        if self.verified is not None:
-            return self.verified
-        return bool(self.approvers) or self.not_requester or self.quorum > 1
+        matters = bool(self.approvers) or self.not_requester or self.quorum > 1
+        return matters if self.verified is None else self.verified
 
     def notices(self) -> list[Notice]:
         """Return reminders and escalations in the order of their times."""
@@ -157,9 +156,8 @@ class ApprovalPolicy(Declared):
 
     def asked(self, level: int) -> tuple[str, ...]:
         """Return who may answer once that many escalations have taken place; empty for anybody."""
-        if not self.approvers:
-            return ()
-        return self.approvers + tuple(who for each in self._levels()[:level] for who in each.to)
+        further = tuple(who for each in self._levels()[:level] for who in each.to)
+        return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
         """Yield what an author cannot have meant; histories may hold it all the same."""
@@ -202,8 +200,7 @@ class ApprovalPolicy(Declared):
 
     def record(self) -> JsonObject:
         """Return the policy as JSON, without defaults."""
-        recorded: JsonObject = self.model_dump(mode="json", exclude_defaults=True)
-        return recorded
+        return dict(self.model_dump(mode="json", exclude_defaults=True))
 
     @field_validator("on_expiry", mode="before")
     @classmethod

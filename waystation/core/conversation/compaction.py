@@ -45,10 +45,9 @@ class Summary:
 
     def covers(self, index: int, event: Event) -> bool:
         """Whether it stands for an event."""
-        if not self.first <= index <= self.last or event.id in self.kept:
-            return False
         known = index < self.begun or event.invocation_id == self.event.invocation_id
-        return known and sees(self.event.branch, event.branch)
+        within = self.first <= index <= self.last and event.id not in self.kept
+        return within and known and sees(self.event.branch, event.branch)
 
 
 def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
@@ -205,8 +204,7 @@ class Conversed:
         everything = [i for i in range(len(self.events)) if self.visible(i)]
         older = {i for i in everything if first <= i <= last and self.events[i].invocation_id != self.invocation_id}
         covered = older - self._staying(everything, older)
-        gone = hidden(self.events, summaries)
-        removable = _size(self.events[i].content for i in covered - gone)
+        removable = _size(self.events[i].content for i in covered - hidden(self.events, summaries))
         if not covered or removable <= (_size([summaries[-1].content]) if summaries else 0):
             return None
         return self._range("sliding_window", (), covered, first, max(covered))

@@ -183,8 +183,7 @@ class Compaction(Recorded):
 
     def event(self, invocation_id: str, branch: str | None) -> Event | None:
         """Return the event as it will be, for the prompt that is made before it is recorded."""
-        actions = self.actions()
-        if actions is None:
+        if (actions := self.actions()) is None:
             return None
         return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
 

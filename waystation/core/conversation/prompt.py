@@ -136,8 +136,10 @@ def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
     if not conversation.count:
         return own
     before = _shown.setdefault(earlier, {}).setdefault(agent, [])
-    unknown = earlier.events[len(before) : conversation.count]
-    before.extend(_show(earlier.calls_of(event.invocation_id), event, agent) for event in unknown)
+    before.extend(
+        _show(earlier.calls_of(event.invocation_id), event, agent)
+        for event in earlier.events[len(before) : conversation.count]
+    )
     return [*before[: conversation.count], *own]
 
 
@@ -183,8 +185,9 @@ def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> boo
 
 def _is_transfer(event: Event) -> bool:
     """Whether an event only hands the conversation over; the word that an agent then answers came before it."""
-    handed_over = any(call.get("name") == "transfer_to_agent" for call in event.function_calls())
-    return bool(event.actions.transfer_to_agent) or handed_over
+    return bool(event.actions.transfer_to_agent) or any(
+        call.get("name") == "transfer_to_agent" for call in event.function_calls()
+    )
 
 
 def _start_of_turn(shown: Sequence[_Shown]) -> int:
@@ -209,8 +212,7 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
     between_calls = False
     for index in range(len(shown) - 2, -1, -1) if answered else ():
         if not answered.isdisjoint(shown[index].calls):
-            kept = [*shown[:index], *shown[index + 1 :]] if between_calls else shown[:index]
-            return [*kept, shown[index]]
+            return [*shown[:index], *(shown[index + 1 :] if between_calls else ()), shown[index]]
         between_calls = between_calls or bool(shown[index].calls) or shown[index].summary
     return shown
 

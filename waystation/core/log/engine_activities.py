@@ -66,8 +66,10 @@ class ResultKind:
         try:
             return self.entry(ref, self.result.model_validate(decode(result)))
         except ValueError:
-            message = f"The recorded {self.what} cannot be read."
-            return self.lost(ref, Failure(kind="error", error_type="EngineFault", message=message))
+            return self.lost(
+                ref,
+                Failure(kind="error", error_type="EngineFault", message=f"The recorded {self.what} cannot be read."),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,9 +96,14 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     if (last := log.state.unflushed()) is not None:
         # The source tells them, or has told them.
         entries.append(Entry(ScopeFlushRef(last), now, ScopesTold(last)))
-    home = source.state.input.family or fork.invocation_id
     # The results are entries from here on.
-    lineage = fork.model_copy(update={"home": home, "entries": len(entries), "results": {}})
+    lineage = fork.model_copy(
+        update={
+            "home": source.state.input.family or fork.invocation_id,
+            "entries": len(entries),
+            "results": {},
+        }
+    )
     entries[0] = replace(entries[0], body=Began(started.model_copy(update={"fork": lineage})))
     return entries
 
@@ -126,8 +131,7 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
     if call_id not in about_to_run:
         those = ", ".join(about_to_run) or "none"
         raise InvalidInput(f"Call {call_id!r} is not about to run at that event, as a result needs it; {those} is.")
-    run = about_to_run[call_id].run
-    outcome = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN)
+    outcome, run = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN), about_to_run[call_id].run
     return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))
 
 

@@ -230,9 +230,9 @@ class Carried(Recorded):
 
     def input(self, before: InvocationInput) -> bytes:
         """Return the input of the run that continues."""
-        large = len(encode(before.message)) > MAX_KEPT_MESSAGE
-        carried = self.model_dump(mode="json", exclude_defaults=True)
-        update = {"state": {}, "carried": carried, **({"message": ""} if large else {})}
+        update: JsonObject = {"state": {}, "carried": self.model_dump(mode="json", exclude_defaults=True)}
+        if len(encode(before.message)) > MAX_KEPT_MESSAGE:
+            update["message"] = ""
         return before.model_copy(update=update).encode()
 
 
