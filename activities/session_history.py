@@ -43,7 +43,7 @@ from waystation.core import (
     ids,
     is_working,
 )
-from waystation.core.session import OPEN
+from waystation.core.session import OPEN_STATUSES
 from waystation.history import (
     HistoryReader,
     SessionReader,
@@ -151,7 +151,7 @@ class Sessions:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
                 return Collected(number=params.number, status="failed").encode()
-        if collected.status not in OPEN:
+        if collected.status not in OPEN_STATUSES:
             self._turns.pop(invocation_id, None)
         return collected.encode()
 

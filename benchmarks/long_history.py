@@ -22,7 +22,6 @@ from waystation.core import (
     ToolOutcome,
     WorkflowSettings,
 )
-from waystation.workflows.engine_activity import retry_policy
 
 AGENT = "bench_agent"
 TOOL = "lookup"
@@ -121,7 +120,7 @@ def _options(retries: RetryPolicy, **timeouts: timedelta | None) -> ActivityTask
 
 _SETTINGS = WorkflowSettings()
 _MODEL = _options(
-    retry_policy(_SETTINGS.model.retries),
+    RetryPolicy(**vars(_SETTINGS.model.retries)),
     start_to_close=_SETTINGS.model.start_to_close,
     heartbeat=_SETTINGS.model.heartbeat,
 )

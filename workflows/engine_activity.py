@@ -15,10 +15,9 @@ from waystation.core import (
     EntryRef,
     Failure,
     Recorded,
-    Retries,
     WorkflowSettings,
+    kind_of,
 )
-from waystation.core.log.engine_activities import kind_of
 from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"
@@ -40,15 +39,6 @@ class SettingsInterceptor(Interceptor):
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
-
-
-def retry_policy(retries: Retries) -> RetryPolicy:
-    return RetryPolicy(
-        initial_interval=retries.initial_interval,
-        backoff_coefficient=retries.backoff_coefficient,
-        maximum_interval=retries.maximum_interval,
-        maximum_attempts=retries.maximum_attempts,
-    )
 
 
 async def execute_engine_activity(
@@ -73,7 +63,12 @@ async def execute_engine_activity(
         start_to_close_timeout=options.start_to_close,
         schedule_to_close_timeout=options.schedule_to_close,
         heartbeat_timeout=options.heartbeat,
-        retry_policy=retry_policy(options.retries),
+        retry_policy=RetryPolicy(
+            initial_interval=options.retries.initial_interval,
+            backoff_coefficient=options.retries.backoff_coefficient,
+            maximum_interval=options.retries.maximum_interval,
+            maximum_attempts=options.retries.maximum_attempts,
+        ),
         cancellation_type=(
             ActivityCancellationType.ABANDON if activity.abandoned else ActivityCancellationType.TRY_CANCEL
         ),

@@ -14,18 +14,14 @@ from waystation.core import (
     AnswerRefused,
     AnswerReviewed,
     AnswerSubmitted,
-    Began,
     Carried,
     InvalidAnswer,
     InvalidInput,
     JsonObject,
     MessageRef,
-    Refused,
-    SessionMessage,
     SessionRefused,
     ids,
     parse_answer,
-    parse_message,
 )
 from waystation.core.approval import decision
 from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, result_of, signal_data
@@ -87,29 +83,10 @@ class Inbox:
             ApplicationError: Its type says why.
         """
         try:
-            answer = parse_answer(_sent(params, InvalidAnswer))
+            answer = parse_answer(sent_data(params, InvalidAnswer))
             decision.accept(self._writer.log, answer, now())
         except AnswerRefused as refused:
             raise typed(refused) from None
-
-
-def begin_entry(params: RawValue, data: bytes) -> Began | Refused:
-    """Return the first entry of an invocation that was started with `data`."""
-    if is_elsewhere(params):
-        return Refused(NOT_FOUND.message)
-    return decision.begin_entry([data], child=workflow.info().parent is not None)
-
-
-def sent_message(params: RawValue) -> SessionMessage:
-    """Return the message in the argument of an update.
-
-    Raises:
-        ApplicationError: It is not a message; its type says why.
-    """
-    try:
-        return parse_message(_sent(params, InvalidInput))
-    except InvalidInput as error:
-        raise typed(error) from None
 
 
 def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
@@ -126,7 +103,8 @@ async def next_workflow_task() -> None:
     await workflow.sleep(NEXT_TASK_S, summary="settles")
 
 
-def _sent(params: RawValue, refusal: type[Refusal]) -> bytes:
+def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:
+    """Return the JSON in the argument of an update; raise `refusal` when no store here holds it."""
     if is_elsewhere(params):
         raise refusal(NOT_FOUND.message)
     return data_of(params.payload)

@@ -4,7 +4,8 @@ It keeps a log, asks the core what to do next, and has it done. Handlers only ap
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -13,7 +14,12 @@ from temporalio.exceptions import ApplicationError
 from waystation.core import (
     ANSWER_UPDATE,
     CANCEL,
+    CHILD_ENDED_SIGNAL,
+    END,
     FORK,
+    MAX_REPORT_BYTES,
+    NOT_FOUND,
+    PARKED_SIGNAL,
     START,
     WORKFLOW,
     CallModel,
@@ -27,15 +33,22 @@ from waystation.core import (
     Finish,
     JsonObject,
     Log,
+    MessageJoined,
     Perform,
+    Refused,
+    Report,
+    SessionLink,
     Wait,
+    begin_entry,
     carried_in,
+    changes,
+    encode,
+    entries_to_json,
     is_working,
     next_step,
 )
-from waystation.core.log.entry_ref import END
 from waystation.workflows.continue_as_new import ContinueAsNew, take_over
-from waystation.workflows.inbox import Inbox, begin_entry
+from waystation.workflows.inbox import Inbox
 from waystation.workflows.ports import (
     NO_ARGUMENT,
     ResultElsewhere,
@@ -46,9 +59,9 @@ from waystation.workflows.ports import (
     now,
     paged,
     raw,
+    unless_closed,
 )
 from waystation.workflows.scheduler import LogWriter, Scheduler
-from waystation.workflows.session_link import SessionReporter
 from waystation.workflows.visibility import Visibility
 
 CANCEL_GRACE_S = 30.0
@@ -79,6 +92,66 @@ class DeadlineTimer:
 
         self.until = moment
         self._task = asyncio.create_task(wake())
+
+
+class SessionReporter:
+    """Reports to the session of an invocation, if it has one, what the session cannot see. Signals carry no content."""
+
+    def __init__(self) -> None:
+        self._since = 1
+        """How many entries the session knows or was told to collect. The first it made itself."""
+        self._state: JsonObject | None = None
+        self._parked = workflow.info().continued_run_id is not None
+        """Whether the session's run that started it may have gone on without it."""
+        self._nudge: asyncio.Task[None] | None = None
+
+    def waiting(self, log: Log) -> None:
+        """Tell the session once the invocation only waits for a person: the next message may begin."""
+        link = _link(log)
+        if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
+            return
+        self._parked = True
+        self._since, self._state = log.length, log.state.session.values
+        self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, {"invocation": link.number, "at": self._since}))
+
+    def report(self, log: Log, *, search_attributes: bool) -> Report | None:
+        """Return what the session does not know yet."""
+        link = _link(log)
+        if link is None or log.state.input is None:
+            return None
+        if self._since < log.entries_before:  # of an earlier run, which the session has read
+            return Report(since=self._since, search_attributes=search_attributes)
+        new = log.since(self._since)
+        entries = entries_to_json(new)
+        delta, removed = changes(
+            log.state.input.state if self._state is None else self._state, log.state.session.values
+        )
+        return Report(
+            since=self._since,
+            entries=tuple(entries) if len(encode(entries)) <= MAX_REPORT_BYTES else None,
+            state_delta=delta,
+            removed_keys=removed,
+            joined=tuple(e.body.join for e in new if isinstance(e.body, MessageJoined) and e.body.join is not None),
+            standing=log.state.approvals.standing,
+            search_attributes=search_attributes,
+        )
+
+    async def ended(self, log: Log) -> None:
+        """Tell the session that the invocation is over, in case it has lost sight of it."""
+        if (link := _link(log)) and self._parked:
+            await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
+
+
+def _link(log: Log) -> SessionLink | None:
+    # A fork only reads in the conversation of its source; it is none of the session's invocations.
+    started = log.state.input
+    return started.session if started and not started.fork else None
+
+
+def _tell(link: SessionLink, name: str, given: JsonObject) -> Coroutine[Any, Any, None]:
+    # To the latest run of the session.
+    session = workflow.get_external_workflow_handle(link.id)
+    return unless_closed(session.signal(name, raw(encode(given))), "session.gone")
 
 
 # Not Exception: that would include NondeterminismError, which has to stay retryable so that a rollback heals it.
@@ -119,7 +192,8 @@ class AgentInvocation:
             if self._carried:
                 hand_over(START, self._carried, len(data))
             else:
-                body = begin_entry(params, data)
+                is_child = workflow.info().parent is not None
+                body = Refused(NOT_FOUND.message) if is_elsewhere(params) else begin_entry([data], child=is_child)
                 self._writer.record(START, body)
                 hand_over(START, body, len(data))
             return await self._loop()

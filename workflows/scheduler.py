@@ -144,8 +144,8 @@ class Scheduler:
             at=position.at,
             new=position.new,
         )
-        about = f"{agent}, callbacks" if step.phase == "leave" else f"{agent}, model call {number}"
-        self._begin(ref := ModelReplyRef(number), entry_of(MODEL, ref, params, summary=about))
+        ref, about = ModelReplyRef(number), "callbacks" if step.phase == "leave" else f"model call {number}"
+        self._begin(ref, entry_of(MODEL, ref, params, summary=f"{agent}, {about}"))
 
     def perform(self, calls: Sequence[str]) -> None:
         """Carry out calls; those in flight stay in flight."""
@@ -332,7 +332,6 @@ async def _call_agent(
         requester=started.requester,
         standing=_in_force(log),
     )
-    ref = CallRef(call.id)
     try:
         running = await workflow.start_child_workflow(
             WORKFLOW,
@@ -354,7 +353,7 @@ async def _call_agent(
     except ChildWorkflowError as error:
         used = used_in(error.cause.details) if isinstance(error.cause, ApplicationError) else None
         return CallLost(call.id, failure_of(error).model_copy(update={"used": used}))
-    return CHILD_RESULT.to_entry(ref, result_of(result.payload))
+    return CHILD_RESULT.to_entry(CallRef(call.id), result_of(result.payload))
 
 
 async def _follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, decode, fold_from, prefix_of
+from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot, decode, prefix_of
 from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
@@ -30,7 +30,8 @@ class AgentScope:
         # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
         # it must not go on without: the workflow task fails until one comes that can.
         carried = workflow.info().continued_run_id is not None
-        self._fold: ScopeFold = fold_from(prefix, decode(data_of(given.payload)) if carried else None)
+        snapshot = ScopeSnapshot.model_validate(decode(data_of(given.payload))) if carried else None
+        self._fold = ScopeFold(prefix, snapshot)
         self._signals = 0
         self._bytes = 0
 

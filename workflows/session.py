@@ -15,6 +15,7 @@ from waystation.core import (
     CHILD_ENDED_SIGNAL,
     CLOSE,
     NOT_FOUND,
+    OPEN_STATUSES,
     PARKED_SIGNAL,
     SEND,
     SESSION_WORKFLOW,
@@ -29,10 +30,8 @@ from waystation.core import (
     parse_message,
     parse_nudge,
     parse_session,
-    refused,
 )
-from waystation.core.session import OPEN
-from waystation.workflows.inbox import next_workflow_task, sent_message, typed
+from waystation.workflows.inbox import next_workflow_task, sent_data, typed
 from waystation.workflows.ports import NO_ARGUMENT, ResultElsewhere, input_data, paged, raw, result_of, signal_data
 from waystation.workflows.session_invocations import SessionInvocations
 from waystation.workflows.visibility import SessionVisibility
@@ -171,7 +170,7 @@ class AgentSession:
                 case _:
                     raise InvalidInput(f"No signal is named {name[:100]!r}; messages go to {SEND!r}.")
         except (SessionRefused, InvalidInput) as error:
-            self._log.refuse(*refused(error))
+            self._log.refuse(error)
         except Exception as error:  # noqa: BLE001  # the main loop raises it again
             self._invocations.fault = error
 
@@ -179,7 +178,7 @@ class AgentSession:
         """An invocation says that it waits or is over. Anybody may have said so: its own history decides."""
         number, at = parse_nudge(data)
         turn = self._log.turns.get(number)
-        if turn is None or turn.status not in OPEN:
+        if turn is None or turn.status not in OPEN_STATUSES:
             return
         if name == PARKED_SIGNAL and at is not None and turn.known < at:
             self._invocations.read(number, at, asked=True)
@@ -218,12 +217,12 @@ class AgentSession:
 
     @send.validator
     def _check_send(self, params: RawValue = NO_ARGUMENT) -> None:
-        message = sent_message(params)
-        if self._begun is not None and message.when_busy != "reject":
-            try:
+        try:
+            message = parse_message(sent_data(params, InvalidInput))
+            if self._begun is not None and message.when_busy != "reject":
                 self._log.check(message)
-            except (SessionRefused, InvalidInput) as error:
-                raise typed(error) from None
+        except (SessionRefused, InvalidInput) as error:
+            raise typed(error) from None
 
     @workflow.update(name=CLOSE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def close(self) -> JsonObject:

@@ -13,6 +13,7 @@ from waystation.core import (
     ARCHIVE_SESSION,
     COLLECT,
     MESSAGE_SIGNAL,
+    OPEN_STATUSES,
     WORKFLOW,
     CollectInput,
     EngineActivity,
@@ -28,7 +29,6 @@ from waystation.core import (
     encode,
     summary,
 )
-from waystation.core.session import OPEN
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import failure_of, now, raw, result_of, unless_closed
 from waystation.workflows.visibility import at_start
@@ -185,10 +185,9 @@ class SessionInvocations:
         async with self._lock(number):
             at = max(self._asked.pop((number, at is None), 0), at or 0) or None
             turn = self.log.turns.get(number)
-            if turn is None or turn.status not in OPEN or (at is not None and at <= turn.known):
+            if turn is None or turn.status not in OPEN_STATUSES or (at is not None and at <= turn.known):
                 return
-            params = CollectInput(number=number, since=turn.known, at=at)
-            found = await _call(COLLECT, params, f"invocation {number}")
+            found = await _call(COLLECT, CollectInput(number=number, since=turn.known, at=at), f"invocation {number}")
             if found and found.report and self.log.takes(number, found.report):
                 self._apply(number, found.report, found.at)
             if found and found.status == "waiting":

@@ -49,7 +49,7 @@ from waystation.core import (
     ids,
     plain,
 )
-from waystation.core.session import OPEN
+from waystation.core.session import OPEN_STATUSES
 from waystation.history import (
     EventType,
     HistoryPoll,
@@ -403,7 +403,7 @@ class StartedInvocations:
                 data = b"".join(payload.data for payload in attributes.input.payloads)
                 given = SessionInput.model_validate(decode(data))
                 for turn in given.carried.turns if given.carried else ():
-                    if turn.status in OPEN:
+                    if turn.status in OPEN_STATUSES:
                         self._began(ids.session_invocation(self._session, turn.n))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name == WORKFLOW:

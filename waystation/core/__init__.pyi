@@ -53,7 +53,7 @@ from waystation.core.approval.policy import (
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, granted, used_in
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState
 from waystation.core.conversation.compaction import Conversed, Range, estimate, hidden
-from waystation.core.conversation.conversation import Conversation, Earlier, Transcript
+from waystation.core.conversation.conversation import Conversation, Transcript
 from waystation.core.conversation.event import (
     NO_ACTIONS,
     Compaction,
@@ -136,6 +136,7 @@ from waystation.core.log.engine_activities import (
     TOOL_OUTCOME,
     VERIFY,
     EngineActivity,
+    kind_of,
     with_attempt,
 )
 from waystation.core.log.entry import (
@@ -167,6 +168,7 @@ from waystation.core.log.entry import (
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
+    END,
     FORK,
     START,
     CallRef,
@@ -232,7 +234,6 @@ from waystation.core.scope import (
     ScopeReport,
     ScopeSnapshot,
     app_scope,
-    fold_from,
     is_scoped,
     prefix_of,
     split,
@@ -241,6 +242,7 @@ from waystation.core.scope import (
 from waystation.core.secrets import HIDDEN, Secret, looks_secret, masked, named_secret, secret_keys, trusted
 from waystation.core.session import (
     MAX_QUEUED,
+    OPEN_STATUSES,
     Busy,
     Collected,
     CollectInput,
@@ -255,7 +257,6 @@ from waystation.core.session import (
     parse_message,
     parse_nudge,
     parse_session,
-    refused,
 )
 from waystation.core.settings import ActivityOptions, ActivitySettings, Retries, Settings, Stores, WorkflowSettings
 from waystation.core.summary import SECRET_NAMES, clip
@@ -314,6 +315,7 @@ __all__ = [
     "DEFAULT_DEADLINE_S",
     "DEFAULT_USER",
     "ELIDED",
+    "END",
     "ENGINE_ACTIVITIES",
     "FLUSH_SCOPES",
     "FORK",
@@ -339,6 +341,7 @@ __all__ = [
     "NOTIFY",
     "NOT_FOUND",
     "NO_ACTIONS",
+    "OPEN_STATUSES",
     "OPERATOR",
     "PARKED_SIGNAL",
     "PARTIAL",
@@ -415,7 +418,6 @@ __all__ = [
     "Decision",
     "DigestMismatch",
     "Due",
-    "Earlier",
     "Effect",
     "EndStatus",
     "Ended",
@@ -574,7 +576,6 @@ __all__ = [
     "estimate",
     "extend_log",
     "faults",
-    "fold_from",
     "found_at_start",
     "found_by",
     "granted",
@@ -585,6 +586,7 @@ __all__ = [
     "is_sealed",
     "is_working",
     "judge",
+    "kind_of",
     "lasting",
     "looks_secret",
     "masked",
@@ -607,7 +609,6 @@ __all__ = [
     "position_of",
     "prefix_of",
     "quoted_content",
-    "refused",
     "secret_keys",
     "signal_not_found",
     "split",

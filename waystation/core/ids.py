@@ -11,7 +11,6 @@ _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
 _ARCHIVE = "archive-"
-_STOPPING = ".stopping"
 
 
 def not_found(number: int) -> str:
@@ -45,7 +44,7 @@ def is_archive(activity_id: str) -> bool:
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
     """Return the id of the activity that waits for a called agent; another one once it was cancelled."""
-    return f"{function_call_id}{_STOPPING}" if stopping else function_call_id
+    return f"{function_call_id}.stopping" if stopping else function_call_id
 
 
 def confirmation(function_call_id: str) -> str:

@@ -6,7 +6,7 @@ history: workflow, activities and clients fold alike, so whatever was signalled 
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from pydantic import Field, ValidationError
@@ -188,15 +188,6 @@ class ScopeFold:
         refused = RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason)
         self.refused = [*self.refused, refused][-MAX_REFUSED:]
         return "refused"
-
-
-def fold_from(prefix: str, carried: Any) -> ScopeFold:
-    """Return the fold that a run of a scope begins with, given what an earlier run carried over, or None.
-
-    Raises:
-        ValueError: It is not what a scope carries over.
-    """
-    return ScopeFold(prefix, None if carried is None else ScopeSnapshot.model_validate(carried))
 
 
 def writes_scopes(actions: EventActions | None) -> bool:

@@ -32,7 +32,7 @@ MAX_STATE_BYTES = 700_000
 
 Busy = Literal["queue", "reject", "join"]
 TurnStatus = Literal["queued", "running", "waiting", "completed", "stopped", "failed", "cancelled"]
-OPEN: tuple[TurnStatus, ...] = ("running", "waiting")
+OPEN_STATUSES: tuple[TurnStatus, ...] = ("running", "waiting")
 
 
 class SessionMessage(Recorded):
@@ -271,7 +271,7 @@ class SessionLog:
     @property
     def open(self) -> list[Turn]:
         """The invocations that are not over."""
-        return [turn for turn in self.turns.values() if turn.status in OPEN]
+        return [turn for turn in self.turns.values() if turn.status in OPEN_STATUSES]
 
     def check(self, given: SessionMessage) -> None:
         """Refuse a message that the session does not take.
@@ -309,10 +309,11 @@ class SessionLog:
         self._remember(given, number)
         return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
 
-    def refuse(self, kind: str, text: str) -> None:
+    def refuse(self, error: SessionRefused | InvalidInput) -> None:
         """Note a signal that did not count."""
         self.refused += 1
-        self.refusals = [*self.refusals, {"reason": kind, "message": text[:300]}][-MAX_REFUSED:]
+        refusal = {"reason": type(error).__name__, "message": str(error)[:300]}
+        self.refusals = [*self.refusals, refusal][-MAX_REFUSED:]
 
     def _enqueue(self, given: SessionMessage, *, first: bool = False) -> int:
         self.numbered += 1
@@ -362,7 +363,7 @@ class SessionLog:
     def takes(self, number: int, report: Report | None) -> bool:
         """Whether a report goes on exactly where the session's knowledge of the invocation ends."""
         turn = self.turns.get(number)
-        return turn is not None and report is not None and turn.status in OPEN and report.since == turn.known
+        return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
     def apply(self, number: int, report: Report, length: int) -> None:
         """Apply a report after which the session knows `length` entries."""
@@ -383,14 +384,14 @@ class SessionLog:
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
         """An invocation is over. What was handed to it and did not arrive begins invocations of its own."""
         turn = self.turns[number]
-        if turn.status not in OPEN:
+        if turn.status not in OPEN_STATUSES:
             return
         if next_agent:
             self.next_agent = next_agent if next_agent != self.given.agent else None
         for _, said in reversed(turn.unconfirmed):
             self._remember(said, self._enqueue(said, first=True))
         self._set(turn, status=status, unconfirmed=())
-        closed = [n for n, each in self.turns.items() if each.status not in (*OPEN, "queued")]
+        closed = [n for n, each in self.turns.items() if each.status not in (*OPEN_STATUSES, "queued")]
         for old in closed[:-MAX_SHOWN_TURNS]:
             del self.turns[old]
 
@@ -408,11 +409,6 @@ class SessionLog:
     def over(self) -> bool:
         """Whether nothing is left to do in a closed session."""
         return self.closing and not self.queue and not self.open
-
-
-def refused(error: SessionRefused | InvalidInput) -> tuple[str, str]:
-    """Return the name under which an error is known outside, and its text."""
-    return type(error).__name__, str(error)
 
 
 def _size(queue: list[tuple[int, SessionMessage]]) -> int:

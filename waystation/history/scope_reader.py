@@ -8,7 +8,7 @@ from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEven
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, decode, fold_from, prefix_of
+from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, ScopeSnapshot, decode, prefix_of
 from waystation.history.history_events import EventType, attributes_of, json_data
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 
@@ -72,7 +72,8 @@ class _Known:
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
         try:
-            self.fold = fold_from(self.fold.prefix, decode(json_data(started.input.payloads)[0]) if carried else None)
+            snapshot = ScopeSnapshot.model_validate(decode(json_data(started.input.payloads)[0])) if carried else None
+            self.fold = ScopeFold(self.fold.prefix, snapshot)
         except ValueError:
             raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
 

@@ -214,7 +214,7 @@ class Simulation:
     def _cut(self) -> None:
         self._cut_wanted = False
         before = self._carried
-        at = before.archived if before else 0
+        at = sum(segment.entries for segment in before.segments) if before else 0
         fresh = [*entries_from_json(before.tail), *self.log.entries] if before else self.log.entries
         segments, tail = before.segments if before else (), fresh
         if not self._inline:

@@ -8,7 +8,6 @@ from waystation.core import (
     Conversation,
     Conversed,
     Covered,
-    Earlier,
     Event,
     EventActions,
     EventCompaction,
@@ -17,6 +16,7 @@ from waystation.core import (
     ModelReplied,
     ModelReply,
     Range,
+    Transcript,
     Usage,
     hidden,
     parse_ref,
@@ -285,7 +285,7 @@ def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
     """And may be replaced by one that reaches into the invocation that goes on."""
     before = log_of(said("go"), looked(1, 2, 3))
     before.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(before))))
-    earlier = Earlier()
+    earlier = Transcript("s")
     earlier.logs["inv"] = before
     earlier.events.extend(before.state.events)
     log = Log("next")

@@ -2,13 +2,13 @@
 
 from tests.unit.core.story import answered, asked_model, called, log_of, replied, returned, said
 from tests.unit.core.test_prompt import brief
-from waystation.core import Body, Conversation, Earlier, Log
+from waystation.core import Body, Conversation, Log, Transcript
 from waystation.core.conversation import prompt
 
 
-def after(*invocations: Log) -> Earlier:
+def after(*invocations: Log) -> Transcript:
     """Return what was said in some invocations, one after the other."""
-    earlier = Earlier()
+    earlier = Transcript("s")
     for log in invocations:
         earlier.logs[log.invocation_id] = log
         earlier.events.extend(log.state.events)

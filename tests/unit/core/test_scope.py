@@ -14,7 +14,6 @@ from waystation.core import (
     app_scope,
     decode,
     encode,
-    fold_from,
     is_scoped,
     prefix_of,
     split,
@@ -86,7 +85,7 @@ def test_a_fold_goes_on_from_its_snapshot(deltas: list[tuple[str, int, object, o
         whole.apply("apply", [data(*delta)])
     for delta in deltas[:cut]:
         first.apply("apply", [data(*delta)])
-    second = fold_from(USER, decode(first.snapshot().encode()))
+    second = ScopeFold(USER, ScopeSnapshot.model_validate(decode(first.snapshot().encode())))
     for delta in deltas[cut:]:
         second.apply("apply", [data(*delta)])
     assert second.snapshot() == whole.snapshot()

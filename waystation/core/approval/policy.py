@@ -22,7 +22,6 @@ LONGEST = timedelta(days=36500)
 MAX_NOTICES = 50
 MAX_STANDING = 100
 """Remembered approvals that one invocation, or one session, keeps; one more replaces the oldest."""
-NO_SILENT_APPROVAL = "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
 
 
 def _no_flag(value: Any) -> Any:
@@ -206,7 +205,9 @@ class ApprovalPolicy(Declared):
     @classmethod
     def _never_approves(cls, value: Any) -> Any:
         if value in ("approve", "escalate"):
-            raise ValueError(NO_SILENT_APPROVAL)
+            raise ValueError(
+                "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
+            )
         return value
 
     @model_validator(mode="after")

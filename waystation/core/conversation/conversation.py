@@ -20,54 +20,25 @@ CallKey: TypeAlias = tuple[str, str]
 """Id of an invocation, and of a call in it."""
 
 
-class Earlier:
-    """Events of several invocations in the order in which they were said. It only grows."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.logs: dict[str, Log] = {}
-        """By invocation; what their events are made of."""
-
-    def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
-        """Return the calls of one invocation."""
-        log = self.logs.get(invocation_id)
-        return log.state.calls if log else {}
-
-
-NOTHING = Earlier()
-
-
-class Conversation:
-    """The first `count` of earlier events, and then those of the invocation that goes on."""
-
-    def __init__(self, log: Log, earlier: Earlier = NOTHING, count: int = 0) -> None:
-        self.log = log
-        self.earlier, self.count = earlier, count
-
-    @property
-    def events(self) -> Sequence[Event]:
-        """All events, oldest first."""
-        return [*self.earlier.events[: self.count], *self.log.state.events] if self.count else self.log.state.events
-
-    def call(self, key: CallKey) -> CallState | None:
-        """Return a call, of whichever invocation."""
-        invocation_id, call_id = key
-        if invocation_id == self.log.invocation_id:
-            return self.log.state.calls.get(call_id)
-        return self.earlier.calls_of(invocation_id).get(call_id)
-
-
-class Transcript(Earlier):
+class Transcript:
     """The events of a session, and where among them each invocation began."""
 
     def __init__(self, session: str) -> None:
-        super().__init__()
         self.session = session
+        self.events: list[Event] = []
+        """Of all invocations, in the order in which the session heard of them. The list only grows."""
+        self.logs: dict[str, Log] = {}
+        """By invocation."""
         self.marks: dict[int, int] = {}
         """How many events there were before each invocation."""
         self.items: list[JsonObject] = []
         """Of what it is made, as it is kept; see `restore`."""
         self._told: dict[str, Report] = {}
+
+    def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
+        """Return the calls of one invocation."""
+        log = self.logs.get(invocation_id)
+        return log.state.calls if log else {}
 
     def restore(self, items: Iterable[JsonObject]) -> None:
         """Take what an earlier transcript was made of."""
@@ -127,3 +98,26 @@ class Transcript(Earlier):
         known = len(log.state.events)
         log.extend(entries_from_json(entries[max(len(log.entries) - since, 0) :]))
         self.events.extend(log.state.events[known:])
+
+
+NO_TRANSCRIPT = Transcript("")
+
+
+class Conversation:
+    """The first `count` of earlier events, and then those of the invocation that goes on."""
+
+    def __init__(self, log: Log, earlier: Transcript = NO_TRANSCRIPT, count: int = 0) -> None:
+        self.log = log
+        self.earlier, self.count = earlier, count
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """All events, oldest first."""
+        return [*self.earlier.events[: self.count], *self.log.state.events] if self.count else self.log.state.events
+
+    def call(self, key: CallKey) -> CallState | None:
+        """Return a call, of whichever invocation."""
+        invocation_id, call_id = key
+        if invocation_id == self.log.invocation_id:
+            return self.log.state.calls.get(call_id)
+        return self.earlier.calls_of(invocation_id).get(call_id)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.conversation import compaction
-from waystation.core.conversation.conversation import CallKey, Conversation, Earlier
+from waystation.core.conversation.conversation import CallKey, Conversation, Transcript
 from waystation.core.conversation.event import Event, sees
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
@@ -75,7 +75,7 @@ class _Shown:
 OPEN: JsonObject = {"status": "pending"}
 """Providers refuse a call without a response, and a model that does not see its call makes it again."""
 
-_shown: WeakKeyDictionary[Log | Earlier, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
+_shown: WeakKeyDictionary[Log | Transcript, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
 """What was made of events so far, by agent: they never change, and every step asks for all of them."""
 
 

@@ -75,17 +75,19 @@ def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
         _deny(state, now, call)
         return
     if call.policy and call.policy.on_expiry == "fail":
-        text = f"Nobody answered the call of {call.name!r} before its deadline."
-        state.outcome.failure = Failure(kind="error", error_type="Expired", message=text)
+        state.outcome.failure = Failure(
+            kind="error",
+            error_type="Expired",
+            message=f"Nobody answered the call of {call.name!r} before its deadline.",
+        )
     refuse(state, call, responses.expired(call))
     settle(state, now, state.runs[call.turn])
 
 
 def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
     """Add a notification, unless nobody was notified of the present wait."""
-    found = due(call, occasion, state.approvals.channels, notice) if call.told == call.waits else None
-    if found:
-        state.approvals.due.append(found)
+    if call.told == call.waits and (notification := due(call, occasion, state.approvals.channels, notice)):
+        state.approvals.due.append(notification)
 
 
 def notify_of_waits(state: InvocationState) -> None:
@@ -126,8 +128,8 @@ def _note(state: InvocationState, now: float, call: CallState, answer: Answer, a
 
 def _answer_request(state: InvocationState, now: float, call: CallState, answer: Answer) -> None:
     call.answer, call.answered_at = answer, now
-    part = responses.request_response_part(call, answer)
-    emit(state, now, state.runs[call.turn], {"role": "user", "parts": [part]}, author="user")
+    content = {"role": "user", "parts": [responses.request_response_part(call, answer)]}
+    emit(state, now, state.runs[call.turn], content, author="user")
     if answer.action == "reject" and (call.outcome is None or call.asked != "confirmation"):
         refuse(state, call, responses.rejected(answer))
         return
@@ -187,8 +189,8 @@ def _open_ask(state: InvocationState, now: float, found: dict[str, str]) -> Call
     use, budget, reason = state.budget_use, state.budget.limits(), "; ".join(found.values())
     use.asks += 1
     args: JsonObject = {"reason": reason, "limits": {limit: budget.get(limit, 0) for limit in found}}
-    hint = f"{reason}. Approve to allow as much again, or what `response` says; if rejected, the agent wraps up."
     call = CallState(call=Call(id=ids.budget(use.asks)), name="budget", args=args, agent=state.agent)
+    hint = f"{reason}. Approve to allow as much again, or what `response` says; if rejected, the agent wraps up."
     call.ask(now, "budget", Confirmation(hint=hint))
     state.calls[call.id] = call
     use.ask = call.id

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from waystation.core import ids
 from waystation.core.activity_io import ModelReply, ToolOutcome
+from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
 from waystation.core.log.entry import (
     AnswerCounted,
@@ -120,17 +121,17 @@ def begun(source: Log, given: InvocationInput, now: float) -> Log:
 
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
     own = ("message", "metadata", "requester", "streaming", "cut_after")
-    update = {name: getattr(given, name) for name in own} | {"standing": ()}
-    if given.budget != type(given.budget)():
-        update["budget"] = given.budget
-    return source.model_copy(update=update)
+    budget = source.budget if given.budget == Budget() else given.budget
+    return source.model_copy(update={name: getattr(given, name) for name in own} | {"standing": (), "budget": budget})
 
 
 def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
     about_to_run = {call.id: call for call in log.state.performing()}
     if call_id not in about_to_run:
-        those = ", ".join(about_to_run) or "none"
-        raise InvalidInput(f"Call {call_id!r} is not about to run at that event, as a result needs it; {those} is.")
+        raise InvalidInput(
+            f"Call {call_id!r} is not about to run at that event, as a result needs it; "
+            f"{', '.join(about_to_run) or 'none'} is."
+        )
     outcome, run = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN), about_to_run[call_id].run
     return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))
 

@@ -25,8 +25,9 @@ def apply_outcome(
         return
     call.outcome = outcome
     if outcome.fatal:
-        error_type = outcome.error_type or "ToolFailed"
-        state.outcome.failure = Failure(kind="error", error_type=error_type, message=f"The tool {call.name!r} raised.")
+        state.outcome.failure = Failure(
+            kind="error", error_type=outcome.error_type or "ToolFailed", message=f"The tool {call.name!r} raised."
+        )
     run = state.runs[call.turn]
     if call.call.kind == "agent" and call.call.after and not call.run:
         call.run_again()
@@ -103,8 +104,7 @@ def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallS
     """Ask for confirmations in one event, and for credentials, each of them once, in one more."""
     for asked in ("credential", "confirmation"):
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
-        asking = list(reversed(distinct.values()))
-        if asking:
+        if asking := list(reversed(distinct.values())):
             role, parts = (
                 "model" if asked == "confirmation" else "user",
                 [responses.request_part(call) for call in asking],
@@ -127,10 +127,10 @@ def seal(state: InvocationState, now: float, run: AgentRun) -> None:
 
 def credential_key(call: CallState) -> str | None:
     """Return the key of the credential that a call needs; None for a call that needs none."""
-    if call.asked != "credential" or call.asks is None or not isinstance(call.asks.payload, dict):
-        return None
-    key = call.asks.payload.get("credentialKey")
-    return key if isinstance(key, str) else None
+    match call.asks:
+        case Confirmation(payload={"credentialKey": str(key)}) if call.asked == "credential":
+            return key
+    return None
 
 
 def _escalate(state: InvocationState, now: float, run: AgentRun) -> None:

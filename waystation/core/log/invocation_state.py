@@ -299,8 +299,11 @@ class InvocationState:
         """Return the calls that wait for a person, as approvers see them."""
         if self.input is None:
             return []
-        who = self.input.user_id, self.input.session_id
-        return [call.pending(self.invocation_id, *who, self.input.requester) for call in self.waiting()]
+        started = self.input
+        return [
+            call.pending(self.invocation_id, started.user_id, started.session_id, started.requester)
+            for call in self.waiting()
+        ]
 
     def performing(self) -> list[CallState]:
         """Return the calls that have to be, or are being, carried out."""

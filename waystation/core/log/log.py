@@ -206,9 +206,8 @@ def _return_child(state: InvocationState, now: float, body: ChildReturned) -> No
 def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
     state.ignored += 1
     if state.ignored <= MAX_IGNORED_EVENTS:
-        facts = {"reason": body.reason, "message": body.message}
         named = {"function_call_id": body.function_call_id, "by": body.by}
-        facts.update({key: value for key, value in named.items() if value})
+        facts = {"reason": body.reason, "message": body.message, **{name: id for name, id in named.items() if id}}
         emit(state, now, None, None, custom_metadata={"ignored_answer": facts})
 
 
@@ -232,9 +231,9 @@ def _remind(state: InvocationState, body: NoticeDue) -> None:
 
 
 def _note_failures(state: InvocationState, now: float, body: Notified) -> None:
-    if body.report.failed:
-        failed: JsonObject = {"function_call_id": body.function_call_id, "occasion": body.occasion}
-        emit(state, now, None, None, custom_metadata={"not_notified": failed | {"channels": body.report.failed}})
+    if failed := body.report.failed:
+        facts = {"function_call_id": body.function_call_id, "occasion": body.occasion, "channels": failed}
+        emit(state, now, None, None, custom_metadata={"not_notified": facts})
 
 
 def _note_flush(state: InvocationState, now: float, flushed: ScopesTold) -> None:

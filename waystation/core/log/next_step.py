@@ -85,8 +85,7 @@ def next_step(log: Log) -> Step:
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(run.index, phase, wrap_up)
-    performing = state.performing()
-    if performing:
+    if performing := state.performing():
         return Perform(tuple(call.id for call in performing))
     # Agents that were asked to wrap up have finished; agents not started yet never will.
     idle = not state.waiting() and all(run.in_flight is None for run in state.runs.at_work())

@@ -132,9 +132,9 @@ class Sources:
             return body
         match ref:
             case VerificationRef():
-                found = self._bodies.pop(without_verdict(ref), None)
+                reviewed = self._bodies.pop(without_verdict(ref), None)
                 refused = AnswerIgnored("ignored", "An answer was refused when it was looked into.")
-                return replace(found, refused=refused) if isinstance(found, AnswerReviewed) else None
+                return replace(reviewed, refused=refused) if isinstance(reviewed, AnswerReviewed) else None
             case ModelCallRef():
                 return ModelCalled(ref.number, ref.turn, ref.wrap_up)
             case DeadlineRef():
@@ -261,11 +261,10 @@ class Projection:
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
         """Apply what a command says was applied before it."""
-        position = position_of(scheduled)
         # Those applied by rule may stand in another order, or not be named at all. A worker that replays while it takes
         # an update is given results of earlier, empty workflow tasks after the update, and what the update brings about
         # is scheduled in between; on the next replay, and so here, they come before it.
-        for ref in refs_of(position):
+        for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
             if isinstance(ref, MessageRef) and ref.verdict == "!":

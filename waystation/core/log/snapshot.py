@@ -146,14 +146,11 @@ class Snapshot(Recorded):
 
 def _needed_calls(state: InvocationState) -> dict[str, CallState]:
     """Return the open calls, those of the latest replies, and what is left of those that were ever pending."""
-    ask = state.budget_use.ask
     needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
-    if ask and state.calls[ask].waiting:
-        needed.add(ask)
-    calls = state.calls.values()
+    needed.update(call.id for call in state.open_calls())
     return {
         call.id: _without_content(call) if call.id in needed else _closed(call)
-        for call in calls
+        for call in state.calls.values()
         if call.id in needed or call.ever_waits
     }
 
@@ -222,11 +219,6 @@ class Carried(Recorded):
     """What the memo says is pending."""
     forked: bool = False
     """Whether the entries were another invocation's: the run before has only read them."""
-
-    @property
-    def archived(self) -> int:
-        """How many entries the segments hold."""
-        return sum(each.entries for each in self.segments)
 
     def input(self, before: InvocationInput) -> bytes:
         """Return the input of the run that continues."""
