@@ -241,8 +241,10 @@ class AgentSession:
                 transcript.start(number, time, item)
             elif (ref := transcript.tell(number, item)) is not None:
                 transcript.apply(ref)
-        archived = [ref.model_dump() for ref in self._log.given.segments]
-        return {"events": paged(transcript.events, start), "archived": archived}
+        return {
+            "events": paged(transcript.events, start),
+            "archived": [ref.model_dump() for ref in self._log.given.segments],
+        }
 
     @workflow.query
     def state(self) -> JsonObject:
@@ -252,9 +254,14 @@ class AgentSession:
     @workflow.query
     def invocations(self) -> JsonObject:
         """Return the invocations: all that are open or queued, and the latest of those that are over."""
-        turns = [
-            {"n": t.n, "id": self._log.invocation_id(t.n), "status": t.status, "message": t.message}
-            for t in self._log.turns.values()
-        ]
-        counts = {"started": self._log.started, "refused": self._log.refused}
-        return {**counts, "status": self._log.status, "invocations": turns, "refusals": self._log.refusals}
+        log = self._log
+        return {
+            "started": log.started,
+            "refused": log.refused,
+            "status": log.status,
+            "invocations": [
+                {"n": turn.n, "id": log.invocation_id(turn.n), "status": turn.status, "message": turn.message}
+                for turn in log.turns.values()
+            ],
+            "refusals": log.refusals,
+        }

@@ -43,8 +43,7 @@ class Visibility:
     """Publishes what changed about an invocation, and only that: each change is an event or two of history."""
 
     def __init__(self, carried: Carried | None = None) -> None:
-        attributes = workflow.info().typed_search_attributes
-        self.registered = attributes.get(AGENT) is not None
+        self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
         """Whether the search attributes exist; an upsert of others would stick the workflow for ever."""
         self._identified = self.registered
         self.published: tuple[JsonObject, ...] = ()
@@ -95,8 +94,8 @@ class SessionVisibility:
         status, started = log.status, log.given
         if status != self._status:
             self._status = status
-            about = started.model_dump(include={"agent", "app", "user_id", "session_id"})
-            workflow.upsert_memo({MEMO_SESSION: {**about, "status": status}})
+            session = started.model_dump(include={"agent", "app", "user_id", "session_id"}) | {"status": status}
+            workflow.upsert_memo({MEMO_SESSION: session})
         if log.attributes and status != self._attributes:
             changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
             if self._attributes is None:

@@ -145,8 +145,9 @@ class CallState:
     @property
     def answered_by(self) -> str | None:
         """Who gave the answer: verified, or else as the answer says."""
-        unverified = self.answer.by if self.answer else None
-        return self.decided_by.subject if self.decided_by else unverified
+        if self.decided_by:
+            return self.decided_by.subject
+        return self.answer.by if self.answer else None
 
     @property
     def approved_digest(self) -> str | None:

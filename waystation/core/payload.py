@@ -205,8 +205,7 @@ class _Plain:
             case decimal.Decimal() | uuid.UUID() | pathlib.PurePath():
                 return str(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return self._mapping(fields, path, depth)
+            return self._mapping({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path, depth)
         kind = type(value)
         raise NotJson(path, f"a value of type {kind.__module__}.{kind.__qualname__}", "return plain data")
 

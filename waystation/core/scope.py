@@ -5,7 +5,7 @@ history: workflow, activities and clients fold alike, so whatever was signalled 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 from urllib.parse import quote
 
@@ -185,8 +185,8 @@ class ScopeFold:
 
     def _refuse(self, delta_id: str, run: str, reason: str) -> Heard:
         self.refusals += 1
-        refused = RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason)
-        self.refused = [*self.refused, refused][-MAX_REFUSED:]
+        self.refused.append(RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason))
+        del self.refused[:-MAX_REFUSED]
         return "refused"
 
 
@@ -195,12 +195,11 @@ def writes_scopes(actions: EventActions | None) -> bool:
     return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
 
 
-def split(delta_id: str, run: str, state_delta: JsonObject, removed: Iterable[str]) -> Iterator[tuple[str, ScopeDelta]]:
+def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[str]) -> Iterator[tuple[str, ScopeDelta]]:
     """Yield the parts of a state delta that belong to scopes, each with the scope's prefix."""
-    gone = tuple(removed)
     for prefix in PREFIXES:
         written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
-        dropped = tuple(key for key in gone if key.startswith(prefix))
+        dropped = tuple(key for key in removed if key.startswith(prefix))
         if written or dropped:
             yield prefix, ScopeDelta(id=delta_id, run=run, set=written, removed=dropped)
 

@@ -106,8 +106,7 @@ def masked(value: Any, secrets: Iterable[str]) -> Any:
     wanted = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
     if not wanted:
         return value
-    pattern = re.compile("|".join(map(re.escape, wanted)))
-    return _masked(value, pattern)
+    return _masked(value, re.compile("|".join(map(re.escape, wanted))))
 
 
 def _masked(value: Any, pattern: re.Pattern[str]) -> Any:

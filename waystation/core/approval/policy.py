@@ -146,9 +146,9 @@ class ApprovalPolicy(Declared):
 
     def notices(self) -> list[Notice]:
         """Return reminders and escalations in the order of their times."""
-        found = [Notice(after=after) for after in self.reminders]
-        found += [Notice(after=each.after, escalates=True, notify=each.notify) for each in self._levels()]
-        return sorted(found, key=lambda notice: (notice.after, notice.escalates))
+        reminders = (Notice(after=after) for after in self.reminders)
+        escalations = (Notice(after=each.after, escalates=True, notify=each.notify) for each in self._levels())
+        return sorted((*reminders, *escalations), key=lambda notice: (notice.after, notice.escalates))
 
     def _levels(self) -> list[Escalation]:
         return sorted(self.escalation, key=lambda each: each.after)

@@ -382,5 +382,4 @@ def _counted(fact: Message, *, submitted: bool = False) -> Body:
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
-    kind = AnswerSubmitted if submitted else AnswerCounted
-    return kind(ids.requesting_call(answer.function_call_id), answer)
+    return (AnswerSubmitted if submitted else AnswerCounted)(ids.requesting_call(answer.function_call_id), answer)
