@@ -1,4 +1,4 @@
-"""The activities: model calls, tool calls, and what the engine has done outside of workflows."""
+"""The activities: model calls, tool calls, and the engine's own."""
 
 from waystation.lazy_exports import lazy_exports
 

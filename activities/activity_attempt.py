@@ -1,6 +1,6 @@
-"""One attempt of an activity: its heartbeats, and how it fails.
+"""One attempt of an activity: its heartbeats and its failures.
 
-Without heartbeats a lost worker is noticed only when the time is up, and a cancellation never arrives.
+Without heartbeats the server notices a lost worker only at the timeout, and the activity never receives a cancellation.
 """
 
 import asyncio
@@ -18,76 +18,76 @@ from waystation.core import ForeignHistory, StoreFailed
 events = structlog.get_logger("waystation.activities")
 
 INTERVAL_S = 1.0
-"""Also how soon a running tool hears that it was cancelled. Quick tools end before the first beat."""
-NEWS_INTERVAL_S = 0.1
-"""How soon after a beat one with a model's text may follow; the first comes at once."""
-TOOL_NEWS_INTERVAL_S = 0.5
-"""And one that a tool asks for. Nobody reads what it tells before its next attempt, and fifty tools that beat all the
-time would take a sixth of a core of the server at a tenth of a second, and a quarter of one of the worker."""
+"""Also the delay until a running tool receives a cancellation. Quick tools end before the first beat."""
+DETAILS_INTERVAL_S = 0.1
+"""Shortest interval between beats that carry a model's text. The first beat is immediate."""
+TOOL_DETAILS_INTERVAL_S = 0.5
+"""The same for beats that a tool requests. Only the tool's next attempt reads their details. At 0.1 s, fifty such tools
+use a sixth of a server core and a quarter of a worker core."""
 MAX_FAILURE_CHARS = 500
 
 
-class Heart:
-    """Beats in the background until it is stopped, and at once when there is something to tell."""
+class Heartbeater:
+    """Sends heartbeats at regular intervals, and early when there are new details."""
 
-    def __init__(self, news_interval_s: float = NEWS_INTERVAL_S) -> None:
-        self._news_interval_s = news_interval_s
+    def __init__(self, details_interval_s: float = DETAILS_INTERVAL_S) -> None:
+        self._details_interval_s = details_interval_s
         timeout = activity.info().heartbeat_timeout
         self._interval = min(INTERVAL_S, timeout.total_seconds() / 3) if timeout else INTERVAL_S
         self._loop = asyncio.get_running_loop()
-        # Of this activity; whoever has news may be in a thread that knows nothing of it.
+        # Bound here: `send` is called from threads without the activity context.
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
-        self._beaten_at = float("-inf")
-        self._hurries = False
-        self._stopped = False
-        # Not a task: this costs nothing for a tool that is done before the first beat.
-        self._timer = self._after(self._interval)
+        self._last_beat_at = float("-inf")
+        self._is_urgent = False
+        self._is_stopped = False
+        # Not a task: a timer costs nothing when the tool ends before the first beat.
+        self._timer = self._beat_after(self._interval)
 
-    def tell(self, details: Callable[[], Sequence[object]]) -> None:
-        """Beat soon, and have this and all later beats say what `details` returns then. From any thread."""
+    def send(self, details: Callable[[], Sequence[object]]) -> None:
+        """Beat soon. This and all later beats carry what `details` returns at that time. Thread-safe."""
         self._details = details
-        if not self._hurries:
-            self._hurries = True
-            self._loop.call_soon_threadsafe(self._hurry, context=self._context)
+        if not self._is_urgent:
+            self._is_urgent = True
+            self._loop.call_soon_threadsafe(self._beat_soon, context=self._context)
 
-    def hear(self, *details: object) -> None:
-        """Take the heartbeat of a tool. From any thread, and however often."""
-        self.tell(lambda: details)
+    def record(self, *details: object) -> None:
+        """Send the heartbeat of a tool. Thread-safe; calls in quick succession are merged."""
+        self.send(lambda: details)
 
-    def last(self) -> None:
-        """Tell what is not told yet: the activity fails, and its next attempt may be given it."""
-        if self._hurries:
+    def flush(self) -> None:
+        """Send pending details now. The activity is about to fail, and its next attempt reads them."""
+        if self._is_urgent:
             self._beat()
 
     def stop(self) -> None:
-        """Beat no more."""
-        self._stopped = True
+        """Stop beating."""
+        self._is_stopped = True
         self._timer.cancel()
 
-    def _hurry(self) -> None:
-        if not self._stopped:
+    def _beat_soon(self) -> None:
+        if not self._is_stopped:
             self._timer.cancel()
-            self._timer = self._after(self._beaten_at + self._news_interval_s - self._loop.time())
+            self._timer = self._beat_after(self._last_beat_at + self._details_interval_s - self._loop.time())
 
-    def _after(self, seconds: float) -> asyncio.TimerHandle:
+    def _beat_after(self, seconds: float) -> asyncio.TimerHandle:
         return self._loop.call_later(max(0.0, seconds), self._beat, context=self._context)
 
     def _beat(self) -> None:
-        self._hurries = False
-        self._beaten_at = self._loop.time()
+        self._is_urgent = False
+        self._last_beat_at = self._loop.time()
         activity.heartbeat(*self._details())
-        self._timer = self._after(self._interval)
+        self._timer = self._beat_after(self._interval)
 
 
 @contextmanager
-def beating(news_interval_s: float = NEWS_INTERVAL_S) -> Iterator[Heart]:
-    """Heartbeat in the background for as long as the block runs."""
-    heart = Heart(news_interval_s)
+def send_heartbeats(details_interval_s: float = DETAILS_INTERVAL_S) -> Iterator[Heartbeater]:
+    """Send heartbeats while the block runs."""
+    heart = Heartbeater(details_interval_s)
     try:
         yield heart
     except BaseException:
-        heart.last()
+        heart.flush()
         raise
     finally:
         heart.stop()
@@ -96,23 +96,23 @@ def beating(news_interval_s: float = NEWS_INTERVAL_S) -> Iterator[Heart]:
 def activity_failure(
     event: str, kind: str, text: str, *, retry: bool = False, delay: timedelta | None = None, **fields: str
 ) -> ApplicationError:
-    """Log a failed attempt as `event`, and return the error to raise. Never chain it: histories record causes."""
+    """Log a failed attempt as `event` and return the error to raise. Raise it `from None`: histories record causes."""
     info, text = activity.info(), text[:MAX_FAILURE_CHARS]
     about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
     events.warning(event, **about, retry=retry, **fields)
-    # Benign: it is logged here; the SDK would add a stack trace, and with it content.
+    # Benign: it is logged here. The SDK would log a stack trace, which contains content.
     benign = ApplicationErrorCategory.BENIGN
     return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
 
 
 @contextmanager
-def failing_as(
+def convert_errors(
     event: str,
     *,
     final: tuple[type[Exception], ...] = (ForeignHistory,),
     retried: tuple[type[Exception], ...] = (StoreFailed,),
 ) -> Iterator[None]:
-    """Have these errors fail the activity: for good, or so that the server repeats it."""
+    """Turn these errors into failures of the activity: `final` ones for good, `retried` ones with a retry."""
     try:
         yield
     except (*final, *retried) as error:

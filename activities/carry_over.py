@@ -1,4 +1,4 @@
-"""What a run takes from other runs, or leaves to the next: archived logs, forks, results of called agents."""
+"""State that passes between workflow runs: archived logs, forks, results of called agents."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.activity_attempt import beating, failing_as
+from waystation.activities.activity_attempt import convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry
@@ -53,36 +53,36 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_INLINE_BYTES = 64_000
 MAX_BYTES = 1_500_000
-"""As for what a run carries over."""
+"""Limit of the carried state."""
 MAX_CHILD_RUNS = 1_000
-"""How many runs a child may have had since the look before."""
+"""Limit of runs that a child may have had since the last check."""
 
 
 class CarryOver:
-    """Carries out the activities `archive`, `take_over` and `child_outcome`."""
+    """Runs the activities `archive`, `take_over` and `child_outcome`."""
 
     def __init__(self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, overrides: bool) -> None:
-        """`overrides`: whether forks may bring instructions and models of their own."""
+        """`overrides`: whether forks may replace instructions and models."""
         self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
         self._overrides = overrides
 
     async def archive(self, params: ArchiveInput) -> bytes:
-        """Put the log of a run into the store, before the run is continued as new; return an encoded `Archived`.
+        """Store the log of a run before it continues as new; return an encoded `Archived`.
 
-        The entries come from the history and not from a cached log: when each was applied is part of it.
+        The entries are read from the history, because cached logs lack the times at which entries were applied.
 
         Raises:
-            ApplicationError: The store, or the history, cannot be had.
+            ApplicationError: The store or the history cannot be used.
         """
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         upto = params.at + len(params.new)
-        # Also after a ForeignHistory: the next attempt reads the history anew.
-        with beating(), failing_as("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
+        # Retried also for ForeignHistory: the next attempt reads the history again.
+        with send_heartbeats(), convert_errors("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
             history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
             read = await decode_events(history.events, self._client.data_converter)
             data = pack_entries(_entries_of(workflow_id, read, params.since, upto))
-            # So that the next run finds the whole log in this process.
+            # Fills the cache: the next run finds the whole log in this process.
             await self._logs.at(workflow_id, run_id, params)
             if len(data) <= params.inline:
                 return Archived(upto=upto).encode()
@@ -92,36 +92,36 @@ class CarryOver:
         return Archived(upto=upto, segment=ref).encode()
 
     async def take_over(self, position: Position) -> bytes:
-        """Return an encoded `TakenOver`: what a fork takes from its source.
+        """Return an encoded `TakenOver`: the state that a fork takes from its source.
 
         Raises:
-            ApplicationError: The source cannot be had, or not be forked so.
+            ApplicationError: The source cannot be read, or cannot be forked this way.
         """
         info = activity.info()
-        with beating(), failing_as("fork.failed", final=(InvalidInput,)):
+        with send_heartbeats(), convert_errors("fork.failed", final=(InvalidInput,)):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", position)
                 assert log.state.input is not None
                 assert log.state.input.fork is not None
-                return (await self._taken(log.state.input, log.state.input.fork)).encode()
+                return (await self._build_fork(log.state.input, log.state.input.fork)).encode()
             except ForeignHistory as error:
                 raise InvalidInput(str(error)) from None
 
-    async def _taken(self, started: InvocationInput, wanted: Fork) -> fork.TakenOver:
-        overrides = wanted.instruction is not None or wanted.model is not None
+    async def _build_fork(self, started: InvocationInput, request: Fork) -> fork.TakenOver:
+        overrides = request.instruction is not None or request.model is not None
         if overrides and not self._overrides:
             raise InvalidInput(
-                "This worker takes no instruction or model from a fork; start it with --allow-overrides, or leave them "
-                "out."
+                "This worker does not let forks replace the instruction or the model. Start it with --allow-overrides, "
+                "or fork without them."
             )
-        source, run_id = await self._source(wanted)
-        # By the clock of the server, as the workflow's.
+        source, run_id = await self._source(request)
+        # The server's clock, as in workflows.
         now = activity.info().current_attempt_scheduled_time.timestamp()
-        entries = fork.taken(source, wanted.model_copy(update={"run_id": run_id}), started, now)
+        entries = fork.taken(source, request.model_copy(update={"run_id": run_id}), started, now)
         built = Log(activity.info().workflow_id or "").extend(entries)
         assert built.state.input is not None
         if overrides:
-            self._check_overridden(built.state.root, built.state.input.agent, wanted.agent or built.state.input.agent)
+            self._check_overridden(built.state.root, built.state.input.agent, request.agent or built.state.input.agent)
         signals, updates = fork.counted(entries)
         taken = fork.TakenOver(
             input=built.state.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
@@ -137,60 +137,60 @@ class CarryOver:
             ref = SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
             taken = taken.model_copy(update={"segments": (ref,)})
         if (size := len(taken.encode())) > MAX_BYTES:
-            raise InvalidInput(f"State and open calls are {size} bytes; at most {MAX_BYTES} can be taken over.")
-        events.info("fork.taken_over", source=wanted.invocation_id, at=wanted.event, entries=len(entries))
+            raise InvalidInput(f"State and pending calls have {size} bytes; a fork can take at most {MAX_BYTES}.")
+        events.info("fork.taken_over", source=request.invocation_id, at=request.event, entries=len(entries))
         return taken
 
     def _check_overridden(self, root_name: str, top: str, agent: str) -> None:
-        """Check that an agent takes an instruction or a model: `overridden` passes over all others.
+        """Check that an agent has an instruction and a model; `apply_overrides` ignores all other agents.
 
         Raises:
-            InvalidInput: It does not.
+            InvalidInput: The agent has none, or is not below `top`.
         """
         root = self._registry.roots.get(root_name)
         if root is None or top not in root.tree:
-            return  # the fork's own first step reports that
-        below = [each for each in root.tree.values() if root.tree[top].find_agent(each.name)]
-        asked = [each.name for each in below if isinstance(each, LlmAgent)]
-        if agent not in asked:
+            return  # the first step of the fork reports that
+        below = [member for member in root.tree.values() if root.tree[top].find_agent(member.name)]
+        names = [descendant.name for descendant in below if isinstance(descendant, LlmAgent)]
+        if agent not in names:
             raise InvalidInput(
-                f"{agent!r} asks no model in an invocation of {top!r}, so a fork can give it no instruction or model; "
-                f"`agent` may name: {', '.join(asked) or 'none'}. Agents that are called have invocations of their own."
+                f"{agent!r} has no model in an invocation of {top!r}, so a fork cannot override it. "
+                f"`agent` can be: {', '.join(names) or 'none'}. Agents called as tools run in their own invocations."
             )
 
-    async def _source(self, wanted: Fork) -> tuple[Log, str]:
-        """Return the log of the source, and the id of the run that was read last."""
-        handle = self._client.get_workflow_handle(wanted.invocation_id, run_id=wanted.run_id or None)
+    async def _source(self, request: Fork) -> tuple[Log, str]:
+        """Return the log of the source and the id of its latest run."""
+        handle = self._client.get_workflow_handle(request.invocation_id, run_id=request.run_id or None)
         try:
             [latest] = await decode_histories([await handle.fetch_history()], self._client.data_converter)
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            raise InvalidInput(f"There is no invocation {wanted.invocation_id!r} to fork.") from None
-        before = await fetch_log_before(self._client, wanted.invocation_id, latest.events[0], self._blobs.get)
+            raise InvalidInput(f"There is no invocation {request.invocation_id!r} to fork.") from None
+        before = await fetch_log_before(self._client, request.invocation_id, latest.events[0], self._blobs.get)
         log = log_of([latest], before)
         if log.entries_before:
-            raise InvalidInput(f"The beginning of {wanted.invocation_id!r} is lost; it cannot be forked.")
+            raise InvalidInput(f"The beginning of {request.invocation_id!r} is lost; it cannot be forked.")
         return log, run_id_of(latest.events)
 
     async def child_outcome(self, params: ChildInput) -> bytes:
-        """Return an encoded `ChildOutcome`: how an agent ended that an earlier run called.
+        """Return an encoded `ChildOutcome`: the end of an agent that an earlier run called.
 
         Raises:
-            ApplicationError: The child is still at work; the server repeats the activity.
+            ApplicationError: The child is still running; the server retries the activity.
         """
         run_id = params.run_id
         closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
         for _ in range(MAX_CHILD_RUNS):
             handle = self._client.get_workflow_handle(params.workflow_id, run_id=run_id)
             try:
-                found = [event async for event in handle.fetch_history_events(event_filter_type=closing)]
+                close_events = [event async for event in handle.fetch_history_events(event_filter_type=closing)]
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
                 failure = Failure(kind="error", error_type="UnknownInvocation", message="Its history is gone.")
                 return ChildOutcome(failure=failure).encode()
-            (last,) = await decode_events(found[-1:], self._client.data_converter)
+            (last,) = await decode_events(close_events[-1:], self._client.data_converter)
             if outcome := outcome_of(last):
                 return outcome.encode()
             if (following := continued_as(last)) is None:
@@ -201,10 +201,10 @@ class CarryOver:
 
 
 def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, upto: int) -> list[Entry]:
-    """Return entries of one run's history, those that it has from earlier runs in its input included.
+    """Return entries `since` to `upto` from one run's history, including inherited ones in its input.
 
     Raises:
-        ForeignHistory: It does not hold them.
+        ForeignHistory: The history lacks them.
     """
     projection = Projection(workflow_id)
     inherited: list[Entry] = []
@@ -217,14 +217,14 @@ def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, u
     entries = [*inherited, *log.entries]
     first = log.entries_before - len(inherited)
     if not first <= since <= upto <= log.length:
-        raise ForeignHistory(f"The history of {workflow_id!r} does not hold entries {since} to {upto}.")
+        raise ForeignHistory(f"The history of {workflow_id!r} lacks entries {since} to {upto}.")
     return entries[since - first : upto - first]
 
 
-def overridden(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
-    """Return an agent with the instruction and the model that a fork has for it; others as they are."""
-    wanted = started.fork if started else None
-    if wanted is None or started is None or agent.name != (wanted.agent or started.agent):
+def apply_overrides(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
+    """Return an agent with the instruction and the model from the fork, if they are for this agent."""
+    request = started.fork if started else None
+    if request is None or started is None or agent.name != (request.agent or started.agent):
         return agent
-    update = wanted.model_dump(include={"instruction", "model"}, exclude_none=True)
+    update = request.model_dump(include={"instruction", "model"}, exclude_none=True)
     return agent.model_copy(update=update) if update and isinstance(agent, LlmAgent) else agent

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from waystation.activities.activity_attempt import Heart
+from waystation.activities.activity_attempt import Heartbeater
 from waystation.agents import LlmAgent
 from waystation.agents.memoize import memoize
 from waystation.agents.readonly_context import ReadonlyContext
@@ -37,17 +37,17 @@ from waystation.tools.transfer import TransferToAgentTool
 
 @dataclass(frozen=True)
 class Contexts:
-    """Makes contexts for one agent run, over one state."""
+    """Builds contexts for one agent run over one state."""
 
     conversation: Conversation
-    """The invocation, after earlier ones of its session."""
+    """The invocation and the earlier ones of its session."""
     work: AgentRun
     state: JsonObject
     services: Services = NO_SERVICES
     step: str = ""
-    """Id of the activity, for what callbacks do in it."""
+    """Id of the activity. Idempotency keys of callbacks are derived from it."""
     scopes_read: bool = True
-    """Whether the state has the `user:` and `app:` keys that are stored."""
+    """Whether the state includes the stored `user:` and `app:` keys."""
     limits: ActivitySettings = field(default_factory=ActivitySettings)
 
     @classmethod
@@ -61,7 +61,7 @@ class Contexts:
         scopes_read: bool = True,
         limits: ActivitySettings | None = None,
     ) -> "Contexts":
-        """Return what makes contexts for an agent run, with the state as it is recorded."""
+        """Return contexts over the recorded state."""
         state = conversation.log.state.session.values
         return cls(conversation, work, state, services, step, scopes_read, limits or ActivitySettings())
 
@@ -71,11 +71,11 @@ class Contexts:
         return self.conversation.log
 
     def over(self, scopes: JsonObject | None) -> "Contexts":
-        """Return the same over what `user:` and `app:` state holds, which is in no log yet."""
+        """Return the same contexts with `user:` and `app:` state that is not in the log yet."""
         return replace(self, state={**scopes, **self.state}) if scopes else self
 
     def after(self, actions: EventActions | None) -> "Contexts":
-        """Return the same over the state as it is once `actions` have been applied."""
+        """Return the same contexts over the state after `actions`."""
         if actions is None:
             return self
         fold = SessionState(self.state)
@@ -84,46 +84,46 @@ class Contexts:
 
     def readonly(self) -> ReadonlyContext:
         """Return the context of instruction providers and toolsets."""
-        return ReadonlyContext(**self._about())
+        return ReadonlyContext(**self._fields())
 
     def callback(self, around: str) -> CallbackContext:
-        """Return the context of callbacks; `around` tells those of one activity apart: `agent` or `model`."""
+        """Return the context of callbacks. Every `around` (`agent`, `model`, `instruction`) has its own key."""
         key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
-        return CallbackContext(idempotency_key=key, **self._about())
+        return CallbackContext(idempotency_key=key, **self._fields())
 
     def proposed(self, call_id: str, tool: str) -> ToolContext:
-        """Return the context of a call that is only being looked at: predicates, and calls that no activity runs."""
+        """Return the context for predicates, and for calls that run without an activity."""
         return ToolContext(
             function_call_id=call_id,
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call_id),
-            **self._about(tool),
+            **self._fields(tool),
         )
 
     def call(
-        self, call: CallState, given: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heart
+        self, call: CallState, params: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heartbeater
     ) -> ToolContext:
-        """Return the context in which a tool runs, inside its activity. `is_aborted` is asked from any thread."""
-        confirmation = given.confirmation or call.tool_confirmation()
+        """Return the context in which a tool runs, inside its activity. `is_aborted` is called from any thread."""
+        confirmation = params.confirmation or call.tool_confirmation()
         return ToolContext(
             function_call_id=call.id,
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call.id),
             attempt=attempt,
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
-            heartbeat=heart.hear,
+            heartbeat=heart.record,
             is_aborted=is_aborted,
-            **self._about(call.name),
+            **self._fields(call.name),
         )
 
-    def _about(self, tool: str = "") -> JsonObject:
+    def _fields(self, tool: str = "") -> JsonObject:
         state = State(self.state, tool=tool, scopes_read=self.scopes_read)
-        return {**self._everywhere, "state": state, "tool_name": tool}
+        return {**self._shared_fields, "state": state, "tool_name": tool}
 
     @functools.cached_property
-    def _everywhere(self) -> JsonObject:
-        """What all of them are told alike, whatever becomes of their states."""
+    def _shared_fields(self) -> JsonObject:
+        # Computed once: they do not depend on the state.
         started = self.log.state.input
         user = next((event.content for event in self.log.state.events if event.author == "user"), None)
-        about: JsonObject = {
+        fields: JsonObject = {
             "invocation_id": self.log.invocation_id,
             "agent_name": self.work.agent,
             "branch": self.work.branch,
@@ -131,14 +131,14 @@ class Contexts:
             "services": self.services,
         }
         if started is None:
-            return about
+            return fields
         session = Session(
             id=started.session_id or started.family or self.log.invocation_id,
             app_name=started.app,
             user_id=started.user_id,
             events=tuple(self.conversation.events),
         )
-        return about | {
+        return fields | {
             "user_id": started.user_id,
             "session_id": started.session_id,
             "session": session,
@@ -148,7 +148,6 @@ class Contexts:
 
 
 def _run_config(started: InvocationInput) -> RunConfig:
-    """Return how the invocation was asked to run."""
     config = _frozen_run_config(max(started.budget.max_llm_calls, 1), streaming=started.streaming)
     if not started.metadata:
         return config
@@ -157,7 +156,7 @@ def _run_config(started: InvocationInput) -> RunConfig:
 
 @functools.lru_cache(maxsize=128)
 def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
-    # Made once, since each call of a tool has one, and few tools look.
+    # Cached: every tool call gets one, and few tools read it.
     mode = StreamingMode.SSE if streaming else StreamingMode.NONE
     return RunConfig(max_llm_calls=max_llm_calls, streaming_mode=mode)
 
@@ -165,13 +164,12 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
 async def tools_for(
     agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
 ) -> dict[str, BaseTool]:
-    """Return the tools by name. `wanted` and `failed` are as for `toolbox`."""
+    """Return the tools by name. See `toolbox` for `wanted` and `failed`."""
     limit = contexts.limits.toolset_timeout
     return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
-    """Return the tools that ADK gives to an agent."""
     schema = agent.output_schema if agent.tools else None
     targets = [target.name for target in transfer_targets(agent)]
 
@@ -185,7 +183,7 @@ def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
 
 
 def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
-    """Return the tools that a model may call by name, without those that its provider runs."""
+    """Return the tools that a model may call, without those that its provider runs."""
     return {name: tool for name, tool in tools.items() if not isinstance(tool, NativeTool)}
 
 

@@ -1,7 +1,7 @@
-"""The logs of invocations as activities read them: rebuilt from history, cached between calls.
+"""Logs of invocations for activities: rebuilt from history and cached between calls.
 
-Activities are given positions, not content. In the process that made the previous results nothing has to be read; any
-other process reads the part of the history that it has not seen. Never a query: it waits for the workflow's worker.
+Activities receive positions, not content. The process that produced the previous results reads nothing; any other
+process reads the new part of the history. Queries are not used, because they wait for the workflow's worker.
 """
 
 import asyncio
@@ -35,37 +35,37 @@ from waystation.workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
-"""Content kept over all runs; the one used longest ago goes first and is read again when needed."""
+"""Total size of the cached runs. The least recently used run is evicted first and read again when needed."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run as far as this process knows it."""
+    """The cached part of one workflow run."""
 
     log: Log
     sources: Sources = field(default_factory=Sources)
     reader: HistoryReader = field(default_factory=HistoryReader)
     carried: Carried | None = None
-    """What it has from the run that it continues; None once that is part of the log."""
+    """The state carried over from the previous run; None once it is part of the log."""
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Logs(Protocol):
-    """Where activities have the log from that they go on with."""
+    """Gives activities the log of their invocation."""
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
-        """Return the log at `position`, or further on."""
+        """Return the log at `position` or later."""
 
     async def keep(self, data: bytes) -> None:
-        """Keep a large result."""
+        """Store a large result."""
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Remember a result that this process made."""
+        """Cache a result of this process."""
 
 
 class LogCache:
-    """The logs of the runs that this process works for."""
+    """An LRU cache of the logs of workflow runs."""
 
     def __init__(
         self, client: Client, blobs: Blobs | None = None, *, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES
@@ -74,22 +74,22 @@ class LogCache:
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self.reads = 0
-        """How often history was read; for tests and metrics."""
+        """Number of history reads, for tests and metrics."""
 
     async def keep(self, data: bytes) -> None:
-        """Keep a large result where the SDK will look for it when it is returned.
+        """Store a large result in advance, so that returning it cannot fail.
 
         Raises:
-            StoreFailed: It cannot be kept.
+            StoreFailed: The store failed.
         """
         await self._client.data_converter.encode([raw(data)])
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
-        """Return the log at `position`, or further on when other activities of the run have asked for later ones.
+        """Return the log at `position`, or later when other activities of the run requested later positions.
 
         Raises:
-            ForeignHistory: The history does not hold what the position refers to.
-            StoreFailed: What earlier runs did cannot be had.
+            ForeignHistory: The history lacks entries that the position refers to.
+            StoreFailed: The log of earlier runs cannot be loaded.
         """
         run = self._run(workflow_id, run_id)
         async with run.lock:
@@ -100,20 +100,20 @@ class LogCache:
                     await self._read(run, workflow_id, run_id)
                     if not (
                         catch_up(run.log, position, run.sources, time.time())
-                        or await self._by_rule(run, workflow_id, run_id, position)
+                        or await self._rebuild(run, workflow_id, run_id, position)
                     ):
                         raise ForeignHistory(
                             f"The history of {workflow_id!r} lacks entries that its own commands name."
                         )
             except (ForeignHistory, StoreFailed):
-                if self._runs.get(run_id) is run:  # it may have been evicted, and another one begun
+                if self._runs.get(run_id) is run:  # it may have been evicted and replaced
                     del self._runs[run_id]
                 raise
         self._trim()
         return run.log
 
     def expect(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
-        """Remember what a workflow of this process was given; its activities will come for it."""
+        """Cache what a workflow in this process received; its activities will need it."""
         run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
             self.put(run_id, ref, body, size)
@@ -130,43 +130,43 @@ class LogCache:
         return run
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Remember a result that this process made, so that it need not read it back."""
+        """Cache a result of this process so that it is not read back."""
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
             run.size += size
 
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
-        """Read the events not seen yet, and follow the commands among them."""
+        """Read the new events, and apply the positions that their commands name."""
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
         run.size += sum(event.ByteSize() for event in events)
         applied = {entry.ref for entry in run.log.entries}
         for event in events:
             for fact in run.reader.read([event]):
-                if isinstance(fact, Started) and not run.log.length and (given := fact.carried()):
-                    run.sources.continue_from(given[1])
-                    await self._continue(run, given[1])
+                if isinstance(fact, Started) and not run.log.length and (carried := fact.carried()):
+                    run.sources.continue_from(carried[1])
+                    await self._continue(run, carried[1])
                     applied = {entry.ref for entry in run.log.entries}
                 ref = run.sources.learn(fact)
-                if ref in applied:  # made here, and now read back
+                if ref in applied:  # cached before, and now read back
                     run.sources.take(ref)
                 if isinstance(fact, Scheduled):
                     catch_up(run.log, position_of(fact), run.sources, time.time())
 
-    async def _by_rule(self, run: _Run, workflow_id: str, run_id: str, position: Position) -> bool:
-        """Rebuild the log as every other reader does; return whether it holds what the position refers to.
+    async def _rebuild(self, run: _Run, workflow_id: str, run_id: str, position: Position) -> bool:
+        """Rebuild the log from the whole history; return whether it has the entries that the position refers to.
 
-        What commands say is not always enough: a worker that replays while it takes an update is given the results of
-        earlier, empty workflow tasks after the update, and on its next replay before it. A command that was issued in
-        between does not name them then, and the next one takes it that it did.
+        The positions in commands are not always sufficient. A worker that replays while it handles an update receives
+        the results of earlier, empty workflow tasks after the update, but on its next replay before it. A command
+        issued in between does not name these results, and the next command assumes that it did.
         """
         self.reads += 1
         log, reader = Log(workflow_id, timed=False), HistoryReader()
         projection = Projection(workflow_id, log)
         for event in await fetch_events_after(self._client, workflow_id, run_id, 0):
             for fact in reader.read([event]):
-                if isinstance(fact, Started) and (given := fact.carried()):
-                    await extend_log(log, given[1], self._blobs.get)
+                if isinstance(fact, Started) and (carried := fact.carried()):
+                    await extend_log(log, carried[1], self._blobs.get)
                 projection.feed([fact])
         projection.flush()
         log = projection.log
@@ -177,13 +177,13 @@ class LogCache:
         return True
 
     async def _continue(self, run: _Run, carried: Carried) -> None:
-        """Have the log hold all that earlier runs did: what this process knows of them, and what the store has."""
-        # The run before is over, so its log can grow on as this one's.
-        before = self._runs.get(carried.run_id)
-        if before and not carried.forked and before.log.length <= carried.snapshot.entries:
+        """Add the entries of earlier runs, from the cache or from the store."""
+        # The previous run has ended, so this run can extend its log.
+        previous = self._runs.get(carried.run_id)
+        if previous and not carried.forked and previous.log.length <= carried.snapshot.entries:
             del self._runs[carried.run_id]
-            run.log = before.log
-            run.size += before.size
+            run.log = previous.log
+            run.size += previous.size
         await extend_log(run.log, carried, self._blobs.get)
         run.carried = None
 
@@ -195,14 +195,14 @@ class LogCache:
 
 
 class HandOver(Interceptor):
-    """Lets workflows of this process say what they were given from outside: it saves reading it back, 2 to 3 ms."""
+    """Lets workflows in this process add their inputs to the cache. This saves a history read of 2 to 3 ms."""
 
     def __init__(self, logs: LogCache) -> None:
-        """Deliver to `logs`, whose event loop is the running one."""
+        """`logs` is used in the running event loop."""
         self._logs, self._loop = logs, asyncio.get_running_loop()
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
-        """Give workflows the function by which they say it."""
+        """Give workflows the function that adds to the cache."""
         input.unsafe_extern_functions[HAND_OVER] = self._deliver
 
     def _deliver(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:

@@ -1,6 +1,6 @@
-"""Notify approvers of pending calls: the channels that a worker is configured with, the texts, the activity `notify`.
+"""Notify approvers of pending calls: the configured channels, the texts, the activity `notify`.
 
-Policies and histories know channels by name only: addresses and keys stay in the worker, and no text holds a secret.
+Policies and histories name channels. Addresses and keys stay in the worker, and no text contains a secret.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import structlog
 from pydantic import BeforeValidator, Field
 from temporalio import activity
 
-from waystation.activities.activity_attempt import Heart, activity_failure, beating, failing_as
+from waystation.activities.activity_attempt import Heartbeater, activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, Section, read_configuration, read_secret
 from waystation.core import (
@@ -52,72 +52,71 @@ events = structlog.get_logger("waystation.activities")
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
 MIN_SECRET_BYTES = 24
-"""As Standard Webhooks asks for."""
+"""Required by Standard Webhooks."""
 GIVE_UP_AFTER = timedelta(minutes=50)
-"""So long, from when it was asked for, a channel that does not take a notice is tried again. The workflow waits 60."""
+"""How long failed deliveries are retried, counted from the schedule time. The workflow waits 60 minutes."""
 UNKNOWN = "UnknownChannel"
 MAX_LINE = 300
-_WORTH_ANOTHER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-_NEEDED = "needs {name!r}; install it with: pip install 'waystation[notify]'"
+_RETRYABLE_STATUSES = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+_MISSING_PACKAGE = "needs {name!r}; install it with: pip install 'waystation[notify]'"
 _TITLES: dict[Occasion, str] = {
-    "asked": "Waits for you",
-    "reminder": "Still waits",
-    "escalation": "Nobody has answered",
+    "asked": "Approval needed",
+    "reminder": "Still pending",
+    "escalation": "Escalated",
     "decided": "Answered",
     "expired": "Not answered in time",
 }
 
 SignsLinks = Callable[[str, str | None], str]
-"""Returns the token of a link to a call, for a person or for whoever has the link."""
+"""Returns the token of a link to a call (its approval id), for one person or, with None, for anyone with the link."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """What is delivered to one channel."""
+    """The notification that is delivered to one channel."""
 
     title: str
     text: str
     record: JsonObject
-    """What programs are sent; see the contract."""
+    """The body that webhooks receive; see the contract."""
 
 
 class NotDelivered(WaystationError):
-    """A notice did not arrive. The message holds no address."""
+    """A notification was not delivered. The message contains no address."""
 
-    def __init__(self, problem: str, *, passing: bool = True) -> None:
-        self.passing = passing
-        """Whether another attempt may succeed."""
+    def __init__(self, problem: str, *, retryable: bool = True) -> None:
+        self.retryable = retryable
         super().__init__(problem)
 
 
 class WebhookSection(Section):
-    """`webhook`: where notices are posted as JSON, signed as Standard Webhooks has it."""
+    """`webhook`: the URL that receives notifications as signed JSON (Standard Webhooks)."""
 
     url: str
     secret_file: str
-    """A file, or `env:NAME`, with `whsec_…`."""
+    """A file, or `env:NAME`, that contains `whsec_…`."""
 
 
 class ChannelSection(Section):
-    """`[channels.NAME]`: people who are told together."""
+    """`[channels.NAME]`: people who are notified together."""
 
-    urls: Annotated[tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)] = ()
-    """Addresses as apprise knows them, or `env:NAME` for a variable that holds some."""
+    urls: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)] = ()
+    """Apprise URLs, or `env:NAME` for a variable that contains some."""
     webhook: WebhookSection | None = None
     person: str | None = Field(default=None, min_length=1, max_length=300)
-    """Whose channel it is, when it is one person's: links are made for that person."""
+    """The owner of a personal channel. Links are signed for this person."""
 
 
 class _File(Section):
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
-    """Who is told of whatever waits, unless a policy names others."""
+    """The channels for every pending call whose policy names no others."""
     inbox: str | None = None
-    """Where `waystation web` is reached: links lead there."""
+    """The URL of `waystation web`, the target of links."""
 
 
 Target: TypeAlias = Callable[[Notice, str], Awaitable[None]]
-"""Delivers a notice to one address of a channel. The same id is the same notice again. Raises NotDelivered."""
+"""Delivers a notification to one address of a channel. Repeats have the same id. Raises NotDelivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +128,17 @@ class Channel:
 
 
 class Channels:
-    """All channels that a worker knows."""
+    """The channels of a worker, by name."""
 
     def __init__(
         self, channels: Mapping[str, Channel], *, default: Sequence[str] = (), inbox: str | None = None
     ) -> None:
         self._channels, self.default = channels, tuple(default)
         self.inbox = inbox.rstrip("/") if inbox else None
-        """Where people find what waits; None when nobody said."""
+        """The URL of the inbox; None if not configured."""
 
     def get(self, name: str) -> Channel | None:
-        """Return a channel; None when this worker knows none of that name."""
+        """Return a channel; None if this worker has none with that name."""
         return self._channels.get(name)
 
     @classmethod
@@ -147,7 +146,7 @@ class Channels:
         """Read a configuration.
 
         Raises:
-            InvalidConfiguration: It cannot be used. The message holds no address.
+            InvalidConfiguration: It is not valid. The message contains no address.
         """
         path = Path(file)
         content = read_configuration(path, _File)
@@ -155,34 +154,34 @@ class Channels:
             if name not in content.channels:
                 raise InvalidConfiguration(path, "default", f"names {name!r}, but there is no [channels.{name}].")
         if content.inbox is not None and not trusted(content.inbox):
-            raise InvalidConfiguration(path, "inbox", "is no https address; links would be seen by others.")
-        found = {name: _channel(path, f"channels.{name}", section) for name, section in content.channels.items()}
-        return cls(found, default=content.default, inbox=content.inbox)
+            raise InvalidConfiguration(path, "inbox", "is not an https URL. Links must not be sent over plain HTTP.")
+        channels = {name: _channel(path, f"channels.{name}", section) for name, section in content.channels.items()}
+        return cls(channels, default=content.default, inbox=content.inbox)
 
 
 def channels_of(file: Path | None) -> Channels | None:
-    """Return the channels of a file, or of the one that the environment names; None when there is none.
+    """Return the channels of a file, by default the one that WAYSTATION_CHANNELS names; None without a file.
 
     Raises:
-        InvalidConfiguration: It cannot be used.
+        InvalidConfiguration: It is not valid.
     """
     name = file or os.environ.get(CHANNELS_ENV)
     return Channels.read(name) if name else None
 
 
 async def _notify_by_apprise(apprise: "Apprise", notice: Notice, id: str) -> None:
-    """Deliver a notice by e-mail, a chat or a telephone."""
-    # It blocks; and what it raises may quote the address, though it rarely raises anything.
+    """Deliver a notification by e-mail, chat or phone."""
+    # `notify` blocks. Its rare exceptions may quote the address.
     try:
         delivered = await asyncio.to_thread(apprise.notify, body=notice.text, title=notice.title, body_format="text")
-    except Exception as error:  # noqa: BLE001  # of any of a hundred plugins
+    except Exception as error:  # noqa: BLE001  # from any of a hundred plugins
         raise NotDelivered(type(error).__name__) from None
     if not delivered:
         raise NotDelivered("Refused")
 
 
 async def _post_to_webhook(url: str, signing: "Webhook", notice: Notice, id: str) -> None:
-    """Deliver a notice to a program, in a signed request."""
+    """Deliver a notification to a program, in a signed request."""
     import httpx2
 
     body, now = encode(notice.record), datetime.now(UTC)
@@ -201,15 +200,15 @@ async def _post_to_webhook(url: str, signing: "Webhook", notice: Notice, id: str
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
         raise NotDelivered(type(error).__name__) from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _WORTH_ANOTHER
-        raise NotDelivered(f"Status{status}", passing=passing)
+        retryable = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRYABLE_STATUSES
+        raise NotDelivered(f"Status{status}", retryable=retryable)
 
 
 def _channel(file: Path, key: str, section: ChannelSection) -> Channel:
     targets = [
         _apprise_target(file, f"{key}.urls.{number}", url)
-        for number, given in enumerate(section.urls)
-        for url in (read_secret(file, f"{key}.urls.{number}", given) if given.startswith(PREFIX) else given).split()
+        for number, entry in enumerate(section.urls)
+        for url in (read_secret(file, f"{key}.urls.{number}", entry) if entry.startswith(PREFIX) else entry).split()
     ]
     if section.webhook is not None:
         targets.append(_webhook_target(file, f"{key}.webhook", section.webhook))
@@ -222,43 +221,45 @@ def _apprise_target(file: Path, key: str, url: str) -> Target:
     try:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as error:
-        raise InvalidConfiguration(file, key, _NEEDED.format(name=error.name)) from None
-    # What it logs has parts of addresses.
+        raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
+    # Its log messages contain parts of addresses.
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
     apprise = Apprise(asset=AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of modules that it imports now
-        known = apprise.add(url)
-    if not known:
-        raise InvalidConfiguration(file, key, "is no address that apprise knows.")
+        warnings.simplefilter("ignore", DeprecationWarning)  # from modules that apprise imports here
+        is_valid = apprise.add(url)
+    if not is_valid:
+        raise InvalidConfiguration(file, key, "is not a URL that apprise supports.")
     return functools.partial(_notify_by_apprise, apprise)
 
 
 def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
     try:
-        import httpx2  # noqa: F401  # needed when something is told, and better missed now
+        import httpx2  # noqa: F401  # needed for deliveries; a missing package must fail at startup
         from standardwebhooks import Webhook
     except ModuleNotFoundError as error:
-        raise InvalidConfiguration(file, key, _NEEDED.format(name=error.name)) from None
+        raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
     if not trusted(section.url):
-        raise InvalidConfiguration(file, f"{key}.url", "is no https address; others would read what waits.")
+        raise InvalidConfiguration(
+            file, f"{key}.url", "is not an https URL. Notifications must not be sent over plain HTTP."
+        )
     secret = read_secret(file, f"{key}.secret_file", section.secret_file)
     try:
-        # The library's own reading passes over whatever is no base64.
+        # The library ignores characters that are not base64.
         key_bytes = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:
         key_bytes = b""
     if len(key_bytes) < MIN_SECRET_BYTES:
-        problem = f"holds no base64 of {MIN_SECRET_BYTES} bytes or more, such as `openssl rand -base64 32` makes."
+        problem = f"needs at least {MIN_SECRET_BYTES} bytes as base64; create it with `openssl rand -base64 32`."
         raise InvalidConfiguration(file, f"{key}.secret_file", problem)
     return functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))
 
 
 class Notifier:
-    """Carries out the activity `notify`: each channel once, however often the activity is tried.
+    """Runs the activity `notify`. It notifies each channel once, even if the activity is retried.
 
-    What was delivered, or refused for good, is kept in the heartbeats, which the next attempt is given. A worker that
-    is lost in between may deliver a notice again: by its id a program sees that it is the same one.
+    Heartbeats record completed and permanently refused deliveries for the next attempt. If a worker is lost between a
+    delivery and its heartbeat, the notification is delivered again with the same id.
     """
 
     def __init__(
@@ -276,11 +277,11 @@ class Notifier:
         """Return an encoded `NoticeReport`.
 
         Raises:
-            ApplicationError: Some channel did not take the notice, and may yet.
+            ApplicationError: A delivery failed and may succeed later.
         """
         info = activity.info()
-        with beating() as heart:
-            with failing_as("notice.failed", final=(ForeignHistory, UnknownCall)):
+        with send_heartbeats() as heart:
+            with convert_errors("notice.failed", final=(ForeignHistory, UnknownCall)):
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
                 call = log.state.calls.get(params.function_call_id)
                 if call is None:
@@ -290,14 +291,14 @@ class Notifier:
             try:
                 failures = await asyncio.shield(notifying)
             except asyncio.CancelledError:
-                if not _is_over():
+                if not _has_ended():
                     notifying.cancel()
                     raise
                 heart.stop()
                 failures = await notifying
         failed = {name: error for name, error in zip(params.channels, failures, strict=True) if error}
-        again = datetime.now(UTC) - info.scheduled_time < self._give_up_after and not _is_over()
-        if again and any(error.passing for error in failed.values()):
+        again = datetime.now(UTC) - info.scheduled_time < self._give_up_after and not _has_ended()
+        if again and any(error.retryable for error in failed.values()):
             names = ", ".join(f"{name} ({error})" for name, error in failed.items())
             raise activity_failure("notice.failed", "NotDelivered", f"Not delivered to: {names}.", retry=True)
         report = NoticeReport(
@@ -319,84 +320,90 @@ class Notifier:
     async def _notify(
         self, name: str, params: NotifyInput, log: Log, call: CallState, deliveries: "_Deliveries"
     ) -> NotDelivered | None:
-        """Notify one channel, at all of its addresses; return why one of them did not take it."""
+        """Notify all addresses of one channel; return the most relevant error."""
         channel = self._channels.get(name)
         if channel is None:
-            return NotDelivered(UNKNOWN, passing=False)
+            return NotDelivered(UNKNOWN, retryable=False)
         info = activity.info()
         link = None
         if self._channels.inbox is not None:
-            # Without a key that signs links, they lead to a login.
+            # Unsigned links lead to the login page.
             approval_id = ids.approval(log.invocation_id, call.id)
             token = self._sign(approval_id, channel.person) if self._sign else None
             link = address(self._channels.inbox, approval_id, token)
-        text = notice(log, call, params, namespace=info.namespace, link=link, at=info.scheduled_time.timestamp())
+        message = build_notice(
+            log, call, params, namespace=info.namespace, link=link, at=info.scheduled_time.timestamp()
+        )
         event = [info.namespace, info.workflow_id, info.activity_id, name]
         failures = await asyncio.gather(
-            *(deliveries.deliver(target, text, [*event, number]) for number, target in enumerate(channel.targets))
+            *(deliveries.deliver(target, message, [*event, number]) for number, target in enumerate(channel.targets))
         )
-        # One that is worth another attempt counts most.
-        return max((error for error in failures if error), key=lambda error: error.passing, default=None)
+        # Retryable errors come first.
+        return max((error for error in failures if error), key=lambda error: error.retryable, default=None)
 
 
-def _is_over() -> bool:
-    """Whether the invocation has ended: nothing is tried again then, but what was begun is finished."""
+def _has_ended() -> bool:
+    """Whether the invocation has ended. Running deliveries are then completed, but not retried."""
     details = activity.cancellation_details()
     return details is not None and details.not_found
 
 
 class _Deliveries:
-    """Which addresses have taken the notice, and which refuse it for good, in this attempt and those before."""
+    """The completed and the permanently refused deliveries of this and earlier attempts."""
 
-    def __init__(self, heart: Heart, taken: Sequence[str] = (), refused: Mapping[str, str] | None = None) -> None:
-        self._heart, self._taken, self._refused = heart, set(taken), dict(refused or {})
+    def __init__(
+        self, heart: Heartbeater, delivered: Sequence[str] = (), refused: Mapping[str, str] | None = None
+    ) -> None:
+        self._heart, self._delivered, self._refused = heart, set(delivered), dict(refused or {})
         self._beat()
 
     async def deliver(self, target: Target, notice: Notice, event: list[object]) -> NotDelivered | None:
-        """Deliver a notice to one address, unless an earlier attempt has; return why it did not take it."""
+        """Deliver a notification to one address, once over all attempts; return the error, if any."""
         id = f"msg_{digest(event)}"
-        if id in self._taken:
+        if id in self._delivered:
             return None
         if id in self._refused:
-            return NotDelivered(self._refused[id], passing=False)
+            return NotDelivered(self._refused[id], retryable=False)
         try:
             await target(notice, id)
         except NotDelivered as error:
-            if not error.passing:
+            if not error.retryable:
                 self._refused[id] = str(error)
                 self._beat()
             return error
-        self._taken.add(id)
+        self._delivered.add(id)
         self._beat()
         return None
 
     def _beat(self) -> None:
-        if self._taken or self._refused:
-            self._heart.tell(lambda: [sorted(self._taken), self._refused])
+        if self._delivered or self._refused:
+            self._heart.send(lambda: [sorted(self._delivered), self._refused])
 
 
-def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, link: str | None, at: float) -> Notice:
-    """Return what a channel is sent.
+def build_notice(
+    log: Log, call: CallState, params: NotifyInput, *, namespace: str, link: str | None, at: float
+) -> Notice:
+    """Build the notification of a pending or decided call.
 
     Args:
-        log: Of the invocation.
-        call: The call that waits, or waited.
-        params: On which occasion.
-        namespace: Of Temporal.
-        link: Where the call is shown.
-        at: When, in seconds since 1970: it does not change from attempt to attempt.
+        log: The log of the invocation.
+        call: The call.
+        params: The occasion, its number and the deadline.
+        namespace: The Temporal namespace.
+        link: The URL of the call's page.
+        at: The schedule time in seconds since 1970, the same for all attempts.
     """
-    asked = summary.call(call.name, call.args)
+    call_summary = summary.call(call.name, call.args)
     requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
-    lines = [asked, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
+    lines = [call_summary, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
     if call.asks and call.asks.hint and not call.asks.hint.startswith("Please approve or reject the tool call"):
-        lines.append(f"Why: {_line(call.asks.hint)}")
+        lines.append(f"Reason: {_line(call.asks.hint)}")
     if params.occasion in ("decided", "expired"):
         lines.append(_outcome(call))
     elif params.deadline is not None:
         lines.append(f"Until: {datetime.fromtimestamp(params.deadline, UTC):%Y-%m-%d %H:%M} UTC")
     if params.occasion == "escalation" and call.policy:
-        lines.append(f"Asked: {_line(', '.join(call.policy.asked(call.level)))}")
+        lines.append(f"Approvers: {_line(', '.join(call.policy.asked(call.level)))}")
     if link:
         lines.append(link)
     data: JsonObject = {
@@ -406,7 +413,7 @@ def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, li
         "function_call_id": call.id,
         "agent": call.agent,
         "tool": call.name,
-        "summary": asked,
+        "summary": call_summary,
         "digest": call.digest,
         "user_id": log.state.input.user_id if log.state.input else "",
         "requester": requester,
@@ -421,7 +428,7 @@ def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, li
         data["decision"] = {"action": call.answer.action, "by": call.answer.by, "verified": verified}
     stamp = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
     return Notice(
-        title=summary.clip(f"{_TITLES[params.occasion]}: {asked}"),
+        title=summary.clip(f"{_TITLES[params.occasion]}: {call_summary}"),
         text="\n".join(lines),
         record={"type": f"waystation.approval.{params.occasion}", "timestamp": stamp, "data": data},
     )
@@ -430,9 +437,9 @@ def notice(log: Log, call: CallState, params: NotifyInput, *, namespace: str, li
 def _outcome(call: CallState) -> str:
     if call.answer is None:
         return "The deadline has passed; it was not approved."
-    who = call.decided_by.subject if call.decided_by else call.answer.by
-    claimed = "" if call.decided_by or not who else ", as the answer claims"
-    return f"Answer: {call.answer.action}, by {_line(who or 'nobody who gave a name')}{claimed}"
+    approver = call.decided_by.subject if call.decided_by else call.answer.by
+    suffix = "" if call.decided_by or not approver else " (not verified)"
+    return f"Answer: {call.answer.action}, by {_line(approver or 'an unnamed approver')}{suffix}"
 
 
 def _line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Read `user:` and `app:` state when an invocation begins, and deliver to it what the invocation writes."""
+"""Read `user:` and `app:` state when an invocation begins, and deliver the writes of the invocation."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.activity_attempt import activity_failure, beating, failing_as
+from waystation.activities.activity_attempt import activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.core import (
     APPLY_SIGNAL,
@@ -37,32 +37,32 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_SIGNAL_BYTES = 1_000_000
 SEEN_WITHIN_S = 15.0
-"""How long to wait until a signal stands in the history: the server holds it back while a workflow task runs, for up to
-10 s when the worker that runs it was lost."""
+"""How long to wait until a signal is in the history. The server delays signals while a workflow task runs:
+up to 10 s when its worker was lost."""
 
 
 class ReadsScopes(Protocol):
-    """Where model calls have `user:` and `app:` state from when an invocation begins."""
+    """Reads `user:` and `app:` state when an invocation begins."""
 
     async def read(self, started: InvocationInput) -> JsonObject:
-        """Return what the user's and the app's state hold, with their prefixes."""
+        """Return the state of the user and of the app; keys include their prefixes."""
 
 
 class ScopeKeeper:
-    """Reads the scopes of an invocation, and carries out the activity `apply_scopes`."""
+    """Reads the scopes of invocations, and runs the activity `apply_scopes`."""
 
     def __init__(self, client: Client, logs: LogCache) -> None:
         self._logs = logs
-        # State is the fold of these signals for whoever reads it, with whatever store; each fits into a history.
+        # Inline: readers of the state may use another store. Every signal fits into a history.
         self._client = inline(client)
         self.scopes = ScopeReader(client)
 
     async def read(self, started: InvocationInput) -> JsonObject:
-        """Return what the user's and the app's state hold, with their prefixes.
+        """Return the state of the user and of the app; keys include their prefixes.
 
         Raises:
-            ScopeNameTooLong: The names do not fit into an id.
-            ForeignHistory: Something else is kept under the id.
+            ScopeNameTooLong: The names do not fit into a workflow id.
+            ForeignHistory: Another workflow has the id.
         """
         ids = app_scope(started.app), user_scope(started.app, started.user_id)
         app, user = await asyncio.gather(*map(self.scopes.read, ids))
@@ -72,22 +72,22 @@ class ScopeKeeper:
         """Return an encoded `ScopeReport`.
 
         Raises:
-            ApplicationError: The server refuses what is sent, or another attempt may succeed.
+            ApplicationError: The server refused the signals (final), or did not receive them (retryable).
         """
         info = activity.info()
         run = info.workflow_run_id or ""
-        # Beating, so that the workflow learns soon when this process is lost.
-        with beating(), failing_as("scopes.failed"):
+        # With heartbeats, so that the workflow notices soon when this process is lost.
+        with send_heartbeats(), convert_errors("scopes.failed"):
             log = await self._logs.at(info.workflow_id or "", run, params)
             refused = await self._deliver(log, run, params.after, params.last)
         return ScopeReport(refused=tuple(refused)).encode()
 
     async def deliver_rest(self, log: Log, run: str) -> None:
-        """Deliver what an invocation wrote and did not deliver: one that was terminated cannot.
+        """Deliver the pending writes of an invocation that was terminated.
 
         Raises:
-            ApplicationError: The server refuses what is sent.
-            StoreFailed: A scope did not take it in time.
+            ApplicationError: The server refused the signals.
+            StoreFailed: A scope did not accept them in time.
         """
         if (last := log.state.unflushed()) is not None:
             await self._deliver(log, run, log.state.session.scopes_flushed, last)
@@ -99,7 +99,9 @@ class ScopeKeeper:
             refused += await self._deliver_to(prefix, log, [delta for scope, delta in deltas if scope == prefix])
         for delta in refused:
             events.warning("scope_delta.refused", delta=delta.id, reason=delta.reason, invocation_id=log.invocation_id)
-        events.info("scopes.told", invocation_id=log.invocation_id, deltas=len(deltas), refused=len(refused), last=last)
+        events.info(
+            "scopes.delivered", invocation_id=log.invocation_id, deltas=len(deltas), refused=len(refused), last=last
+        )
         return refused
 
     async def _deliver_to(self, prefix: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
@@ -116,10 +118,10 @@ class ScopeKeeper:
             for delta, size in sizes
             if size > MAX_SCOPE_BYTES
         ]
-        for signal in _signals(fitting):
+        for signal in _batch_deltas(fitting):
             await self._send(scope_id, signal)
         try:
-            return [*refused, *(await self._refused(scope_id, log, fitting))] if fitting else refused
+            return [*refused, *(await self._wait_for_refusals(scope_id, log, fitting))] if fitting else refused
         except ForeignHistory as error:
             return [*refused, *_refuse(fitting, str(error))]
 
@@ -136,16 +138,16 @@ class ScopeKeeper:
             final = error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
             raise activity_failure("scopes.failed", type(error).__name__, str(error), retry=not final) from None
 
-    async def _refused(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
-        """Wait until the deltas stand in the scope's history; return those that do not count there."""
-        last, teller = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
+    async def _wait_for_refusals(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
+        """Wait until the deltas are in the scope's history; return those that it refused."""
+        last, sender = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
         names = {(delta.id, delta.run) for delta in deltas}
         waited, pause = 0.0, 0.02
-        while (fold := await self.scopes.read(scope_id)).heard(*teller) < last and waited < SEEN_WITHIN_S:
+        while (fold := await self.scopes.read(scope_id)).heard(*sender) < last and waited < SEEN_WITHIN_S:
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(pause * 2, 1.0)
-        if fold.heard(*teller) < last:
-            raise StoreFailed(scope_id, f"it did not take what was sent within {SEEN_WITHIN_S:g} s")
+        if fold.heard(*sender) < last:
+            raise StoreFailed(scope_id, f"it did not accept the writes within {SEEN_WITHIN_S:g} s")
         return [refused for refused in fold.refused if (refused.id, refused.run) in names]
 
 
@@ -153,16 +155,16 @@ def _refuse(deltas: Sequence[ScopeDelta], reason: str) -> list[RefusedDelta]:
     return [RefusedDelta(id=delta.id, reason=reason) for delta in deltas]
 
 
-def _signals(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
-    """Yield the deltas in lists that fit into one signal."""
+def _batch_deltas(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
+    """Yield the deltas in batches that fit into one signal each."""
     signal: list[ScopeDelta] = []
     size = 0
     for delta in deltas:
-        own = len(encode(delta.model_dump()))
-        if signal and size + own > MAX_SIGNAL_BYTES:
+        delta_size = len(encode(delta.model_dump()))
+        if signal and size + delta_size > MAX_SIGNAL_BYTES:
             yield signal
             signal, size = [], 0
         signal.append(delta)
-        size += own
+        size += delta_size
     if signal:
         yield signal

@@ -1,1 +1,1 @@
-"""Ask an agent's model once: the activity `call_model`, its request, and what is recorded of the reply."""
+"""One model call: the activity, its request, and the recorded reply."""

@@ -1,22 +1,22 @@
-"""Annotate a model's function calls with what the workflow must know to carry them out.
+"""Annotate a model's function calls with everything that the workflow needs to run them.
 
-This is where author code (predicates, settings of tools, callbacks around calls that no activity runs) is asked, once;
-the answers are recorded with the reply, so the workflow never needs the agent.
+Author code (predicates, tool settings, callbacks of calls that run without an activity) is evaluated here, once. The
+results are recorded with the reply, so the workflow does not need the agent.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from waystation.activities.approval_checks import recordable
+from waystation.activities.approval_checks import to_recordable
 from waystation.activities.callbacks import (
     Attempt,
     CallbackRaised,
     Hooks,
-    ask_before,
-    raised_outcome,
+    add_transfer,
+    build_error_outcome,
+    run_before_tool,
     run_with_callbacks,
-    with_transfer,
 )
 from waystation.activities.contexts import Contexts, callable_tools, unknown_tool
 from waystation.agents.approval_rule import ApprovalRule
@@ -41,50 +41,50 @@ from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
-"""How many agents may call one another in a chain."""
-MAX_GIVEN_BYTES = 2_000_000
-"""How much the agents that one reply calls may be given together. The server ends a workflow whose task sends 4 MB."""
+"""Maximum depth of agents that call each other."""
+MAX_AGENT_INPUT_BYTES = 2_000_000
+"""Total input of the agents that one reply calls. The server terminates a workflow whose task sends 4 MB."""
 
 
-def problem_of(content: object) -> str | None:
-    """Return why something that a model gave is no content of a model; None when it is one."""
+def find_content_problem(content: object) -> str | None:
+    """Return the problem with a content from a model; None if it is valid."""
     if not isinstance(content, dict) or not isinstance(content.get("role"), str | None):
-        return "it is no object with a role and parts."
+        return "it is not an object with a role and parts."
     parts = content.get("parts")
     if not isinstance(parts, list | None) or not all(isinstance(part, dict) for part in parts or ()):
-        return "its parts are no list of objects."
+        return "its parts are not a list of objects."
     for part in parts or ():
-        said = part.get("functionCall", {})
-        if not isinstance(said, dict) or not all(isinstance(said.get(key), str | None) for key in ("name", "id")):
-            return "a function call is no object with a name."
+        call = part.get("functionCall", {})
+        if not isinstance(call, dict) or not all(isinstance(call.get(key), str | None) for key in ("name", "id")):
+            return "a function call is not an object with a name."
         if "functionResponse" in part:
-            return "only tools and people give function responses."
+            return "it has a function response, which only tools and people give."
         if not isinstance(part.get("text"), str | None):
-            return "a text is none."
+            return "a text is not a string."
     return None
 
 
 class Approvals(NamedTuple):
-    """What decides which calls need approval, besides the tools themselves."""
+    """Approval rules and remembered approvals for the calls of one reply."""
 
     rules: Sequence[ApprovalRule] = ()
-    """Those of the agent, then those of its app."""
+    """The rules of the agent, then those of its app."""
     remembered: Sequence[StandingApproval] = ()
-    """Approvals that cover further calls, as far as they are in force."""
+    """Approvals in force that cover further calls."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
-        """Return the origin of the remembered approval under which a call that needs approval may run."""
+        """Return the origin of the remembered approval that covers a call; None if it needs none or none covers it."""
         if not (self.remembered and call.confirmation and call.approval):
             return None
-        found = covering(
+        approval = covering(
             self.remembered, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval
         )
-        return found.origin if found else None
+        return approval.origin if approval else None
 
 
 @dataclass(slots=True)
 class Annotator:
-    """Annotates the calls of one reply, and collects the results of asking author code about them."""
+    """Annotates the calls of one reply, and collects the side results of author code."""
 
     contexts: Contexts
     tools: Mapping[str, BaseTool]
@@ -93,20 +93,20 @@ class Annotator:
     calls: list[Call] = field(default_factory=list)
     """One for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
-    """What callbacks changed around calls that are still to be carried out; it belongs to the reply."""
+    """Actions of callbacks around calls that still have to run. They are recorded with the reply."""
     answer: Any = None
-    """The structured answer of the model, when one of the calls gave it."""
-    answered: bool = False
-    """Whether one did."""
-    _several: bool = False
+    """The structured answer, if one of the calls was `set_model_response`."""
+    has_answer: bool = False
+    """Whether there is a structured answer."""
+    _has_several_calls: bool = False
     """Whether the reply makes more than one call."""
-    _given_bytes: int = 0
-    """How much the called agents are given."""
+    _agent_input_bytes: int = 0
+    """Total input of the called agents so far."""
 
     async def annotate(self, content: JsonObject) -> JsonObject:
-        """Return the content with the engine's ids in its function calls, each of which is then in `calls`."""
+        """Return the content with the engine's call ids. Append an annotated call to `calls` for each function call."""
         work, parts = self.contexts.work, list[JsonObject]()
-        self._several = sum("functionCall" in part for part in content.get("parts") or ()) > 1
+        self._has_several_calls = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
             if "functionCall" in part:
                 requested = part["functionCall"]
@@ -123,19 +123,19 @@ class Annotator:
         name, args = requested.get("name") or "", requested.get("args") or {}
         tool = callable_tools(self.tools).get(name)
         if tool is None:
-            # With callbacks around tools the activity asks them.
-            return call if self.hooks.around_tools else _answered(call, {"error": unknown_tool(name, self.tools)})
+            # The tool activity runs the tool callbacks.
+            return call if self.hooks.has_tool_callbacks else _answer(call, {"error": unknown_tool(name, self.tools)})
         if not isinstance(args, dict):
-            return _refused(call, f"Invoking `{name}()` failed as its arguments are no object.", "InvalidArguments")
+            return _refuse(call, f"Invoking `{name}()` failed as its arguments are not an object.", "InvalidArguments")
         args = copy_json(args)
         context = self.contexts.proposed(call_id, name)
         match tool:
             case SetModelResponseTool():
                 return await self._respond(call, tool, args, context)
-            case TransferToAgentTool() if not self.hooks.around_tools:
-                # Nothing has to be run for that.
+            case TransferToAgentTool() if not self.hooks.has_tool_callbacks:
+                # A transfer needs no activity.
                 outcome = outcome_of(await tool.run_async(args=args, tool_context=context), context=context)
-                return _settled(call, with_transfer(outcome, self.hooks))
+                return _answer_with(call, add_transfer(outcome, self.hooks))
             case AgentTool():
                 return await self._agent(call, tool, args)
         return await self._function(call, tool, args, context)
@@ -150,7 +150,7 @@ class Annotator:
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
-                "args": None if args == original else recordable(args),
+                "args": None if args == original else to_recordable(args),
                 "confirmation": confirmation,
                 "approval": judgement.policy,
                 "declared": parameters_digest(tool) if asks else None,
@@ -167,59 +167,59 @@ class Annotator:
         return call.model_copy(update={"standing": origin}) if origin else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Take the model's structured answer."""
+        """Run `set_model_response` and keep the structured answer."""
 
         async def run() -> Attempt:
             value = await tool.run_async(args=args, tool_context=context)
             if not isinstance(value, ResponseRefused):
-                self.answer, self.answered = value, True
+                self.answer, self.has_answer = value, True
             return Attempt(context, value)
 
-        return _settled(call, await run_with_callbacks(self.hooks, tool, args, context, run))
+        return _answer_with(call, await run_with_callbacks(self.hooks, tool, args, context, run))
 
     async def _before(self, call: Call, tool: BaseTool, args: JsonObject) -> Call | None:
-        """Ask the callbacks before a call that waits, or that no activity runs; return the call when they answer it."""
+        """Run `before_tool` callbacks for a call that waits or needs no activity; return the call if answered."""
         if not self.hooks.has("before_tool_callback"):
             return None
         context = self.contexts.proposed(call.id, tool.name)
         try:
-            outcome = await ask_before(self.hooks, tool, args, context)
+            outcome = await run_before_tool(self.hooks, tool, args, context)
         except CallbackRaised as error:
-            outcome = raised_outcome(tool, error.cause, context)
+            outcome = build_error_outcome(tool, error.cause, context)
         if outcome is not None:
-            return _settled(call, outcome)
+            return _answer_with(call, outcome)
         if actions := outcome_of(None, context=context).actions:
             self.written.append(actions)
         return None
 
     async def _agent(self, call: Call, tool: AgentTool, args: JsonObject) -> Call:
-        """Have another agent called, in an invocation of its own."""
+        """Annotate the call of another agent, which runs in its own invocation."""
         request = args.get("request")
         if answered := await self._before(call, tool, args):
             return answered
         started = self.contexts.log.state.input
         if started and started.depth >= MAX_DEPTH:
-            text = f"Agents may call one another {MAX_DEPTH} deep; `{tool.name}` was not called."
-            return _refused(call, text, "TooDeep")
+            text = f"`{tool.name}` was not called: agents can call each other at most {MAX_DEPTH} levels deep."
+            return _refuse(call, text, "TooDeep")
         try:
             message = tool.message_for(args)
         except ValueError as error:
-            return _answered(call, {"error": str(error)})
+            return _answer(call, {"error": str(error)})
         state = self.contexts.after(merge_actions(self.written) if self.written else None).state
         size = len(encode([responses.inherited_state(state), message]))
-        limit = min(MAX_VALUE_BYTES, MAX_GIVEN_BYTES - self._given_bytes)
+        limit = min(MAX_VALUE_BYTES, MAX_AGENT_INPUT_BYTES - self._agent_input_bytes)
         if size > limit:
             text = f"`{tool.name}` was not called: its input would be {size} bytes, over the limit of {limit}."
-            return _refused(call, text, "TooLarge")
-        self._given_bytes += size
+            return _refuse(call, text, "TooLarge")
+        self._agent_input_bytes += size
         return call.model_copy(
             update={
                 "kind": "agent",
-                # While nothing else goes on here, the history does not grow, and the server can see to the child.
-                "detached": self._several
+                # Attached only if nothing else runs: the history does not grow then, and the server manages the child.
+                "detached": self._has_several_calls
                 or bool(self.contexts.work.branch or any(run.open for run in self.contexts.log.state.runs.at_work())),
                 "agent": tool.agent.name,
-                # The argument `request` is what the workflow takes by itself; anything else has to be spelt out.
+                # The workflow uses the argument `request` by default.
                 "message": None if message == request else message,
                 "skip_summarization": tool.skip_summarization,
                 "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
@@ -227,14 +227,13 @@ class Annotator:
         )
 
 
-def _settled(call: Call, outcome: ToolOutcome) -> Call:
-    """Return a call whose outcome is known already."""
-    return _answered(call, outcome.response or {}, actions=outcome.actions, transfer=outcome.transfer)
+def _answer_with(call: Call, outcome: ToolOutcome) -> Call:
+    return _answer(call, outcome.response or {}, actions=outcome.actions, transfer=outcome.transfer)
 
 
-def _refused(call: Call, text: str, error_type: str) -> Call:
-    return _answered(call, {"error": text, "error_type": error_type})
+def _refuse(call: Call, text: str, error_type: str) -> Call:
+    return _answer(call, {"error": text, "error_type": error_type})
 
 
-def _answered(call: Call, response: JsonObject, **fields: Any) -> Call:
+def _answer(call: Call, response: JsonObject, **fields: Any) -> Call:
     return call.model_copy(update={"kind": "answered", "response": response, **fields})

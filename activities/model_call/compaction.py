@@ -1,6 +1,6 @@
-"""Have older events summarised before a model is asked, when the app says so and the prompt has grown enough.
+"""Summarize older events before a model call, if the app configures compaction and the prompt is long enough.
 
-A summary that fails costs nothing but its attempt: the model is asked with all there is, and the event says why.
+If a summary fails, the model is called with all events, and the reason is recorded with the event.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from pydantic import ValidationError
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.model_call.annotate import problem_of
+from waystation.activities.model_call.annotate import find_content_problem
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
@@ -40,27 +40,27 @@ from waystation.tools.places import place_of
 events = structlog.get_logger("waystation.activities")
 
 MAX_SUMMARY_BYTES = 200_000
-"""A summary is recorded together with the model's reply."""
+"""Limit of a summary, which is recorded together with the model's reply."""
 MAX_REASON_CHARS = 300
 PATIENCE = 5
-"""After a failure so many calls of the agent's model go by before the next attempt; each may take minutes to fail."""
+"""Model calls of the agent between a failed summary and the next attempt. An attempt may take minutes to fail."""
 MAX_KEPT = 1_000
-"""Summaries kept for further attempts at the model calls that they were made for."""
+"""Number of cached summaries. A retry of a model call reuses the summary of the attempt before."""
 
 
 class NoSummary(WaystationError):
-    """The summarizer gave nothing that can stand for events."""
+    """The summarizer returned no usable summary."""
 
 
-class Compacts(Protocol):
-    """What model calls ask for summaries."""
+class SummarizesEvents(Protocol):
+    """Gives model calls their summaries."""
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return the summary that is due before the model call."""
+        """Return the summary that is due before the model call; None if none is due."""
 
 
 class Compactor:
-    """Makes the summaries of one worker process."""
+    """Creates the summaries of one worker process."""
 
     def __init__(self, models: Models, *, limits: ActivitySettings | None = None) -> None:
         self._models = models
@@ -68,68 +68,68 @@ class Compactor:
         self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return the summary that is due before the model call, or why it could not be made; None if none is due."""
+        """Return the summary that is due before the model call, or a failed one with a reason; None if none is due."""
         config = root.compaction
         if config is None or agent.include_contents == "none":
             return None
         conversation, work, key = contexts.conversation, contexts.work, (contexts.log.invocation_id, contexts.step)
-        if made := self._made.get(key):  # for an attempt before this one
+        if made := self._made.get(key):  # by an earlier attempt
             return made
         contents = functools.partial(prompt.contents, conversation, agent=agent.name, branch=work.branch)
         conversed = Conversed.of(conversation, work)
         if conversed.failed_lately(PATIENCE):
             return None
-        chosen = _due(config, conversed, contents)
+        chosen = _find_due_range(config, conversed, contents)
         if chosen is None:
             return None
         about = {"agent": agent.name, "invocation_id": contexts.log.invocation_id, "trigger": chosen.trigger}
         try:
             async with asyncio.timeout(self._timeout_s):
-                found = await self._summary(config.summarizer, agent, chosen, root.demo_model)
-        except Exception as error:  # noqa: BLE001  # author's code and model adapters raise anything
+                summary = await self._summarize(config.summarizer, agent, chosen, root.demo_model)
+        except Exception as error:  # noqa: BLE001  # author code and model adapters raise anything
             reason = self._reason(error)
             events.warning("compaction.failed", **about, reason=reason)
             return chosen.compaction(failure=reason)
-        if found is None:
+        if summary is None:
             return None
-        made = chosen.compaction(**found)
-        self._made[key] = made
+        compaction = chosen.compaction(**summary)
+        self._made[key] = compaction
         size, limit = (
-            estimate(contents(summary=made.event(contexts.log.invocation_id, work.branch))),
+            estimate(contents(summary=compaction.event(contexts.log.invocation_id, work.branch))),
             config.token_threshold,
         )
         events.info("compaction.completed", **about, events=chosen.covered.count, tokens=size)
         if limit is not None and size >= limit:
-            # Every further call will make a summary, and none will help.
+            # Every further call would summarize, without effect.
             events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
-        return made
+        return compaction
 
-    async def _summary(
+    async def _summarize(
         self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, chosen: Range, demo: object
     ) -> JsonObject | None:
-        """Return what a summarizer wrote, as it is recorded; None when it sees no need."""
+        """Return the fields of a new summary; None when the summarizer returned none."""
         if summarizer is None:
             summarizer = LlmEventSummarizer(agent.canonical_model).using(self._models.of(agent, demo))
         elif isinstance(summarizer, LlmEventSummarizer):
             summarizer = summarizer.using(self._models.named(summarizer.llm, agent.name, demo))
-        given = list(chosen.events)
+        summarized = list(chosen.events)
         if type(summarizer) is not LlmEventSummarizer:
-            given = [_shaped(event.model_copy(deep=True)) for event in given]
-        said = await summarizer.maybe_summarize_events(events=given)
-        if said is None:
+            summarized = [_to_genai_event(event.model_copy(deep=True)) for event in summarized]
+        event = await summarizer.maybe_summarize_events(events=summarized)
+        if event is None:
             return None
-        if not isinstance(said, Event):
-            raise NoSummary(f"The summarizer returned {a(said)}; return an Event, or None.")
-        if said.actions.compaction is None:
+        if not isinstance(event, Event):
+            raise NoSummary(f"The summarizer returned {a(event)}; return an Event, or None.")
+        if event.actions.compaction is None:
             raise NoSummary("The event that the summarizer returned has no `actions.compaction`.")
         return {
-            "content": _checked(said.actions.compaction.compacted_content),
-            "usage": Usage.model_validate(said.usage_metadata) if said.usage_metadata else None,
-            "model": said.model_version,
+            "content": _clean_summary(event.actions.compaction.compacted_content),
+            "usage": Usage.model_validate(event.usage_metadata) if event.usage_metadata else None,
+            "model": event.model_version,
         }
 
     def _reason(self, error: Exception) -> str:
-        """Return why there is no summary. What others wrote into errors may quote the conversation."""
+        """Return the reason for a failed summary. Other error texts are omitted: they may quote the conversation."""
         if isinstance(error, NoSummary | ModelError):
             return str(error)[:MAX_REASON_CHARS]
         if isinstance(error, TimeoutError):
@@ -137,10 +137,10 @@ class Compactor:
         return f"The summarizer raised {type(error).__name__} at {place_of(error)}."[:MAX_REASON_CHARS]
 
 
-def _due(
+def _find_due_range(
     config: EventsCompactionConfig, conversed: Conversed, contents: Callable[[], list[JsonObject]]
 ) -> Range | None:
-    """Return what to summarise now. The threshold comes first, as in ADK."""
+    """Return the events to summarize now. As in ADK, the token threshold comes first."""
     threshold, retention = config.token_threshold, config.event_retention_size
     over = threshold is not None and retention is not None and conversed.tokens(contents) >= threshold
     if over and (chosen := conversed.over_threshold(retention or 0)):
@@ -150,32 +150,32 @@ def _due(
     return None
 
 
-def _checked(content: Any) -> JsonObject:
-    """Return a summary as it is shown: without thoughts, and without calls that nobody made."""
+def _clean_summary(content: Any) -> JsonObject:
+    """Return the content of a summary without thoughts, function calls and empty texts."""
     try:
-        found = plain(content)
+        summary = plain(content)
     except NotJson as error:
         raise NoSummary(f"The summary cannot be recorded: {error}") from None
-    if problem := problem_of(found):
-        raise NoSummary(f"The summary is not a content: {problem}")
+    if problem := find_content_problem(summary):
+        raise NoSummary(f"The summary is not a valid content: {problem}")
     parts = [
         part
-        for part in found.get("parts") or ()
+        for part in summary.get("parts") or ()
         if not (part.get("thought") or "functionCall" in part or "functionResponse" in part or part.get("text") == "")
     ]
     if not parts:
-        raise NoSummary("The summary says nothing.")
+        raise NoSummary("The summary has no text.")
     if (size := len(encode(parts))) > MAX_SUMMARY_BYTES:
         raise NoSummary(f"The summary is {size} bytes; at most {MAX_SUMMARY_BYTES} can be recorded.")
     return {"role": "model", "parts": parts}
 
 
-def _shaped(event: Event) -> Event:
-    """Return an event as summarizers written for ADK expect it, its content of genai's type."""
+def _to_genai_event(event: Event) -> Event:
+    """Return an event with a genai Content, as summarizers written for ADK expect."""
     from google.genai import types
 
     try:
         content = types.Content.model_validate(event.content) if event.content else None
-    except ValidationError:  # of a newer kind than the types
+    except ValidationError:  # content that is newer than the installed types
         content = types.Content(role=(event.content or {}).get("role"), parts=[])
     return event.model_copy(update={"content": content})

@@ -1,7 +1,7 @@
-"""Requests and responses in genai's types, for callbacks and for tools that change requests; and back to plain JSON.
+"""Convert requests and responses to genai's types, for callbacks and request-changing tools, and back to plain JSON.
 
-The types take a second to import, so nothing is shaped unless somebody looks at it. What was not changed goes back as
-it was: the types recode thought signatures, and drop part fields that they do not know.
+Only done when needed, because importing the types takes a second. Unchanged values keep their original JSON: the types
+re-encode thought signatures and drop unknown part fields.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -14,19 +14,19 @@ from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.tools.base_tool import BaseTool
 
 
-class ShapedRequest:
-    """A request to be changed in place, and what it was before."""
+class TypedRequest:
+    """A request that callbacks change in place, and its original."""
 
     def __init__(self, request: LlmRequest, tools: Mapping[str, BaseTool]) -> None:
-        """Show `request` to callbacks; `tools` is what the model may call."""
+        """`tools` are those that the model may call."""
         from google.genai import types
 
         self._plain = request
-        shown = [_content(content) for content in request.contents]
-        # The objects are kept, so that no other one gets the id of one of them.
-        self._before = {
-            id(content): (content, _json(content), given)
-            for content, given in zip(shown, request.contents, strict=True)
+        contents = [_content(content) for content in request.contents]
+        # Keeps a reference to each object, so that no other object gets its id.
+        self._originals = {
+            id(content): (content, _json(content), plain_content)
+            for content, plain_content in zip(contents, request.contents, strict=True)
         }
         config = types.GenerateContentConfig.model_validate(request.config)
         config.system_instruction = request.system_instruction
@@ -35,21 +35,22 @@ class ShapedRequest:
         functions = [types.Tool(function_declarations=declared)] if declared else []
         config.tools = [*functions, *native] or None
         self._declared = {
-            str(given["name"]): (_json(tool), given) for tool, given in zip(declared, request.tools, strict=True)
+            str(declaration["name"]): (_json(tool), declaration)
+            for tool, declaration in zip(declared, request.tools, strict=True)
         }
         self._config = _settings(config)
-        self.editable = EditableRequest(model=request.model, contents=shown, config=config, tools_dict=dict(tools))
+        self.editable = EditableRequest(model=request.model, contents=contents, config=config, tools_dict=dict(tools))
 
     def plain(self) -> LlmRequest:
         """Return the request as it is now.
 
         Raises:
             NotJson: Something in it has no JSON form.
-            TypeError: Something in it is not what it should be.
+            TypeError: A value has the wrong type.
         """
         now, config = self.editable, self.editable.config
         if not isinstance(now.contents, list):
-            raise TypeError(f"`contents` of the request is {a(now.contents)} now; it has to be a list.")
+            raise TypeError(f"`contents` of the request is {a(now.contents)}; it must be a list.")
         settings = _settings(config)
         declared, native = self._tools(config.tools or [])
         return replace(
@@ -63,9 +64,9 @@ class ShapedRequest:
         )
 
     def _content(self, content: Any, place: str) -> JsonObject:
-        _, before, given = self._before.get(id(content), (None, None, {}))
+        _, before, original = self._originals.get(id(content), (None, None, {}))
         now = _json(content, place)
-        return given if before is not None and now == before else now
+        return original if before is not None and now == before else now
 
     def _tools(self, tools: Sequence[Any]) -> tuple[list[JsonObject], list[JsonObject]]:
         declared: list[JsonObject] = []
@@ -73,23 +74,23 @@ class ShapedRequest:
         for number, tool in enumerate(tools):
             if callable(tool):
                 raise TypeError(
-                    "A function in `config.tools` cannot be called from here; put it into the agent's `tools`."
+                    "`config.tools` has a Python function, which cannot run. Add it to the agent's `tools`."
                 )
             rest = _json(tool, f"config.tools[{number}]", "Tool")
             for declaration in rest.pop("functionDeclarations", ()):
-                before, given = self._declared.get(declaration.get("name"), (None, declaration))
-                declared.append(given if before == declaration else declaration)
+                before, original = self._declared.get(declaration.get("name"), (None, declaration))
+                declared.append(original if before == declaration else declaration)
             if rest:
                 native.append(rest)
         return declared, native
 
 
-def shaped_response(response: LlmResponse) -> LlmResponse:
-    """Return a response for callbacks, with genai's types in it."""
+def to_genai_response(response: LlmResponse) -> LlmResponse:
+    """Return a response with genai's types, for callbacks."""
     from google.genai import types
 
     usage = response.usage
-    shown = usage and types.GenerateContentResponseUsageMetadata(
+    usage_metadata = usage and types.GenerateContentResponseUsageMetadata(
         prompt_token_count=usage.prompt_tokens,
         candidates_token_count=usage.output_tokens,
         thoughts_token_count=usage.thoughts_tokens,
@@ -97,25 +98,25 @@ def shaped_response(response: LlmResponse) -> LlmResponse:
         total_token_count=usage.total_tokens,
     )
     content = _content(response.content) if isinstance(response.content, dict) else response.content
-    return replace(response, content=content, usage_metadata=shown)
+    return replace(response, content=content, usage_metadata=usage_metadata)
 
 
-def plain_response(response: LlmResponse, given: LlmResponse | None = None) -> LlmResponse:
-    """Return a response that callbacks gave or changed, as plain JSON.
+def to_plain_response(response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
+    """Return a response from callbacks as plain JSON.
 
-    `given` is what the model gave: a content that is still as it was goes back as the model gave it, and a response
-    that says nothing of tokens keeps the model's count, since the call was paid for.
+    `original` is the model's response. Unchanged content keeps its original JSON. A response without token counts gets
+    those of the model, since that call was paid for.
 
     Raises:
         NotJson: Something in it has no JSON form.
-        TypeError: Something in it is not what it should be.
+        TypeError: A value has the wrong type.
     """
     content = response.content
     if content is not None and not isinstance(content, dict):
         content = _json(content)
-    if given is not None and content is not None and isinstance(given.content, dict):
-        content = given.content if content == _json(_content(given.content)) else content
-    usage = response.usage or _usage(response.usage_metadata) or (given.usage if given else None)
+    if original is not None and content is not None and isinstance(original.content, dict):
+        content = original.content if content == _json(_content(original.content)) else content
+    usage = response.usage or _usage(response.usage_metadata) or (original.usage if original else None)
     return LlmResponse(
         content=content,
         finish_reason=_name(response.finish_reason),
@@ -137,7 +138,7 @@ def _content(content: JsonObject) -> Any:
 
     known = {field.alias or name for name, field in types.Part.model_fields.items()} | set(types.Part.model_fields)
     parts = [{key: value for key, value in part.items() if key in known} for part in content.get("parts") or ()]
-    # A copy, since genai's types keep arguments and responses as they are given, and these are the log's.
+    # A copy: genai's types keep references to arguments and responses, and these belong to the log.
     return types.Content.model_validate({"role": content.get("role"), "parts": copy_json(parts)})
 
 
@@ -149,7 +150,7 @@ def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObje
 
 def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
-        # Whose mistake it is, only the author knows: callbacks, plugins and tools change requests one after another.
+        # The author of the value is unknown: callbacks, plugins and tools change requests in turn.
         raise TypeError(f"A callback put {a(value)} into `{place}`; put a genai {kind} there.")
     # Without pydantic's warnings: a wrong type is reported where it is used.
     return dict(
@@ -158,7 +159,7 @@ def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset())
 
 
 def _settings(config: Any) -> JsonObject:
-    """Return a generation config as JSON, without what the request has elsewhere."""
+    """Return a generation config as JSON, without the fields that the request has elsewhere."""
     from waystation.tools.json_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
@@ -169,7 +170,7 @@ def _settings(config: Any) -> JsonObject:
 
 
 def _text(instruction: Any) -> str | None:
-    """Return a system instruction as text, whatever form a callback gave it."""
+    """Return a system instruction of any type as text."""
     if instruction is None or isinstance(instruction, str):
         return instruction
     if isinstance(instruction, list):
@@ -194,16 +195,16 @@ def _usage(usage: Any) -> Usage | None:
 
 
 def _name(value: Any) -> str | None:
-    """Return an enum's value, as genai has for reasons, or a text as it is."""
+    """Return the value of an enum, such as a finish reason, or a string unchanged."""
     return None if value is None else str(getattr(value, "value", value))
 
 
-def content_json(content: Any) -> JsonObject:
-    """Return a Content that a callback returned, a text, or a Content as JSON already, as JSON.
+def content_to_json(content: Any) -> JsonObject:
+    """Return the value of a callback (a Content, the same as JSON, or a text) as a Content in JSON.
 
     Raises:
         NotJson: It has no JSON form.
-        TypeError: It is something else.
+        TypeError: It has another type.
     """
     if isinstance(content, str):
         return {"role": "model", "parts": [{"text": content}]}

@@ -1,4 +1,4 @@
-"""The activity `call_model`: enter and leave agents, have their models asked, and record the reply.
+"""The activity `call_model`: enter and leave agents, call their models, and record the replies.
 
 Sources: adk-semantics 9.4 for callbacks around agents and models, 9.3 for structured answers and `output_key`.
 """
@@ -18,19 +18,19 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from waystation.activities.activity_attempt import Heart, activity_failure, beating
+from waystation.activities.activity_attempt import Heartbeater, activity_failure, send_heartbeats
 from waystation.activities.callbacks import (
     AgentCallbacks,
     CallbackRaised,
     Hooks,
     UserMessageChanged,
-    recorded,
+    collect_actions,
 )
-from waystation.activities.carry_over import overridden
+from waystation.activities.carry_over import apply_overrides
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
-from waystation.activities.model_call.annotate import Annotator, Approvals, problem_of
-from waystation.activities.model_call.compaction import Compactor, Compacts
+from waystation.activities.model_call.annotate import Annotator, Approvals, find_content_problem
+from waystation.activities.model_call.compaction import Compactor, SummarizesEvents
 from waystation.activities.model_call.request import (
     InstructionFailed,
     definition_digest,
@@ -83,15 +83,15 @@ MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
-"""Content and annotations together. The server fails, and then repeats, an activity whose result is over 2 MiB."""
-_KEPT = ("shape", "compaction", "attempt", "model", "scopes")
-"""What is recorded of a reply that is larger."""
+"""Content and annotations together. The server fails and retries an activity whose result is over 2 MiB."""
+_FIELDS_OF_LARGE_REPLY = ("shape", "compaction", "attempt", "model", "scopes")
+"""Fields that are recorded of a reply over the limit."""
 
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
 
 
 class ModelCaller:
-    """Carries out the activity `call_model`."""
+    """Runs the activity `call_model`."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class ModelCaller:
         services: Services = NO_SERVICES,
         scopes: ReadsScopes | None = None,
         notify: Sequence[str] = (),
-        compactor: Compacts | None = None,
+        compactor: SummarizesEvents | None = None,
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
     ) -> None:
-        """`notify` names the channels that are notified of every pending call, unless a policy names others.
+        """`notify` names the channels for every pending call whose policy names no others.
 
-        `seen` is called with each request as the agent's declaration makes it, and the digest of that.
+        `seen` is called with each request before callbacks and tools change it, and with its definition digest.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
@@ -123,8 +123,8 @@ class ModelCaller:
         """Return an encoded `ModelReply`.
 
         Raises:
-            ApplicationError: Typed as an InvocationError, or by the name of what author code raised; retryable when
-                another attempt may succeed.
+            ApplicationError: Its type is that of an InvocationError, or the name of the exception of author code. It is
+                retryable when another attempt may succeed.
         """
         started = time.perf_counter()
         try:
@@ -139,7 +139,7 @@ class ModelCaller:
             UnknownAgent,
             UserMessageChanged,
         ) as error:
-            raise model_failed(params.agent, error) from None
+            raise fail_model_call(params.agent, error) from None
         about = {
             "search_attributes": self.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
@@ -150,10 +150,12 @@ class ModelCaller:
         reply = reply.model_copy(update=about)
         data = reply.encode()
         if (size := len(data)) > MAX_REPLY_BYTES:
-            kept = ModelReply().model_copy(update={name: getattr(reply, name) for name in (*_KEPT, *about)})
-            reply = unusable("MODEL_REPLY_TOO_LARGE", too_large(size, MAX_REPLY_BYTES), reply, kept)
+            reduced = ModelReply().model_copy(
+                update={name: getattr(reply, name) for name in (*_FIELDS_OF_LARGE_REPLY, *about)}
+            )
+            reply = mark_unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_REPLY_BYTES), reply, reduced)
             data = reply.encode()
-        # Called when the SDK waits for the server to take the result: it delays nobody.
+        # Runs while the SDK sends the result, so it delays nothing.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), params, reply, len(data))
         return data
 
@@ -177,9 +179,9 @@ class ModelCaller:
         root, agent = self._registry.find(params.root, params.agent)
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
         if params.phase == "turn" and not isinstance(agent, LlmAgent):
-            text = f"Agent {agent.name!r} is {a(agent)} now; it has no model that could go on."
-            raise failed(agent.name, "InvalidAgent", text)
-        agent = overridden(agent, log.state.input)
+            text = f"Agent {agent.name!r} is {a(agent)} now; it has no model to continue with."
+            raise build_failure(agent.name, "InvalidAgent", text)
+        agent = apply_overrides(agent, log.state.input)
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         scopes = await self._read_scopes(root, log, params)
         conversation = await self._sessions.conversation(log)
@@ -191,7 +193,7 @@ class ModelCaller:
             scopes_read=root.state_scopes,
             limits=self._limits,
         ).over(scopes)
-        with beating() as heart:
+        with send_heartbeats() as heart:
             reply = ModelReply()
             if params.phase == "leave":
                 reply = ModelReply(after=await AgentCallbacks(hooks, contexts).leave())
@@ -222,20 +224,24 @@ class ModelCaller:
         return reply.model_copy(update={"scopes": scopes})
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
-        """Return what `user:` and `app:` state holds, when an invocation begins whose agents use it; else None."""
+        """Return `user:` and `app:` state when an invocation begins whose agents use it; None otherwise."""
         started, first = log.state.input, params.number == 1 and params.phase == "enter"
         if not (first and started and started.origin is None and root.state_scopes and self._scopes):
             return None
         try:
             return await self._scopes.read(started) or None
         except RPCError as error:
-            raise failed(params.agent, "StoreFailed", f"State is not read: {error.message}", retry=True) from None
+            raise build_failure(
+                params.agent, "StoreFailed", f"`user:` and `app:` state cannot be read: {error.message}", retry=True
+            ) from None
 
 
-def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt: int) -> Callable[[str], None] | None:
-    """Return what a model calls with pieces of its text, see `waystation.core.partial`; None when nobody may see it.
+def _text_listener(
+    heart: Heartbeater, log: Log, hooks: Hooks, *, number: int, attempt: int
+) -> Callable[[str], None] | None:
+    """Return a listener that streams a model's text in heartbeats; None when the text must not be streamed.
 
-    A callback that may change what the model said may hide something of it, so nobody sees it before.
+    Text is not streamed if a callback may change the reply, because the callback may remove parts of it.
     """
     streaming = log.state.input is not None and log.state.input.streaming
     if not streaming or hooks.has("after_model_callback", "on_model_error_callback"):
@@ -244,7 +250,7 @@ def _text_listener(heart: Heart, log: Log, hooks: Hooks, *, number: int, attempt
 
     def on_text(text: str) -> None:
         window.add(text)
-        heart.tell(lambda: [window.newest.model_dump(mode="json")])
+        heart.send(lambda: [window.newest.model_dump(mode="json")])
 
     return on_text
 
@@ -259,94 +265,94 @@ class ModelTurn:
     approvals: Approvals
     model: BaseLlm
     request: LlmRequest
-    """As the agent's declaration makes it."""
+    """The request before callbacks and tools change it."""
     tools: dict[str, BaseTool]
-    """What the model may call."""
+    """The tools that the model may call."""
     changing: Sequence[BaseTool | BaseToolset]
-    """The toolsets and tools that change the request, in this order."""
+    """The toolsets and tools that change the request, in order."""
     on_text: Callable[[str], None] | None
-    """What the model calls with pieces of its text."""
+    """Called with pieces of the model's text."""
 
     async def reply(self, entered: ModelReply) -> ModelReply:
-        """Return `entered` with what the model said.
+        """Return `entered` with the model's reply.
 
         Raises:
-            ApplicationError: The model raised; or callbacks put something into the request or response that is none.
-            CallbackRaised: A callback raised, or what it wrote cannot be recorded.
+            ApplicationError: The model raised, or callbacks made the request or response invalid.
+            CallbackRaised: A callback raised, or its actions cannot be recorded.
         """
-        context = self.contexts.callback("model") if self.changing or self.hooks.around_models else None
+        context = self.contexts.callback("model") if self.changing or self.hooks.has_model_callbacks else None
         if context is None:
             try:
-                response = _checked(await self.model.generate(self.request, on_text=self.on_text))
+                response = _check_not_empty(await self.model.generate(self.request, on_text=self.on_text))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
-                raise model_failed(self.agent.name, error) from None
+                raise fail_model_call(self.agent.name, error) from None
         else:
             response = await self._ask_with_callbacks(context)
         try:
             content = _content_of(response)
         except _Unusable as error:
-            # What callbacks wrote is not kept with it; whether it could be is reported too.
+            # The callbacks' actions are discarded with the reply. Report it if they were invalid, too.
             code, problem = error.args
-            return unusable(code, f"{problem}{_lost(context)}", response, entered)
-        actions = NO_ACTIONS if context is None else recorded(context, AROUND)
-        return await self._annotated(response, content, actions, entered)
+            return mark_unusable(code, f"{problem}{_describe_invalid_actions(context)}", response, entered)
+        actions = NO_ACTIONS if context is None else collect_actions(context, AROUND)
+        return await self._annotate_reply(response, content, actions, entered)
 
     async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
-        """Ask the model with the callbacks around it, and the tools that change the request."""
-        from waystation.activities.model_call.conversion import ShapedRequest, shaped_response
+        """Call the model with its callbacks and the tools that change the request."""
+        from waystation.activities.model_call.conversion import TypedRequest, to_genai_response
 
         try:
-            shaped = ShapedRequest(self.request, self.tools)
-            for each in self.changing:
-                await self._change(each, context, shaped.editable)
-            answer = await self.hooks.around_model("before_model_callback", context, llm_request=shaped.editable)
+            typed_request = TypedRequest(self.request, self.tools)
+            for tool in self.changing:
+                await self._change_request(tool, context, typed_request.editable)
+            answer = await self.hooks.around_model("before_model_callback", context, llm_request=typed_request.editable)
             if answer is not None:
-                return self._plain(answer)
-            request = shaped.plain()
+                return self._to_plain(answer)
+            request = typed_request.plain()
         except ValidationError as error:
-            raise failed(self.agent.name, "ValidationError", explained(error)) from None
+            raise build_failure(self.agent.name, "ValidationError", explained(error)) from None
         except (NotJson, TypeError, ValueError) as error:
-            # Of what callbacks put into the request; the text names places, not values.
-            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+            # Callbacks made the request invalid. The text names places, not values.
+            raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
         try:
             response = await self.model.generate(request, on_text=self.on_text)
         except Exception as error:  # noqa: BLE001  # adapters raise anything
             answer = await self.hooks.around_model(
-                "on_model_error_callback", context, llm_request=shaped.editable, error=error
+                "on_model_error_callback", context, llm_request=typed_request.editable, error=error
             )
             if answer is None:
-                raise model_failed(self.agent.name, error) from None
-            response = self._plain(answer)
-        if response.content is not None and problem_of(response.content):
-            return response  # it has no form in which callbacks could be shown it
-        shown = shaped_response(response)
-        answer = await self.hooks.around_model("after_model_callback", context, llm_response=shown)
-        return _checked(self._plain(shown if answer is None else answer, response))
+                raise fail_model_call(self.agent.name, error) from None
+            response = self._to_plain(answer)
+        if response.content is not None and find_content_problem(response.content):
+            return response  # it cannot be converted for callbacks
+        typed = to_genai_response(response)
+        answer = await self.hooks.around_model("after_model_callback", context, llm_response=typed)
+        return _check_not_empty(self._to_plain(typed if answer is None else answer, response))
 
-    async def _change(self, tool: Any, context: CallbackContext, editable: Any) -> None:
+    async def _change_request(self, tool: Any, context: CallbackContext, editable: Any) -> None:
         try:
             await tool.process_llm_request(tool_context=context, llm_request=editable)
         except Exception as error:
             raise CallbackRaised(f"{type(tool).__name__}.process_llm_request", error) from error
 
-    def _plain(self, response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
-        from waystation.activities.model_call.conversion import plain_response
+    def _to_plain(self, response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
+        from waystation.activities.model_call.conversion import to_plain_response
 
         try:
-            result = plain_response(response, original)
-            if result.content is not None and (problem := problem_of(result.content)):
-                raise TypeError(f"A callback gave what is no content for the model's reply: {problem}")
+            result = to_plain_response(response, original)
+            if result.content is not None and (problem := find_content_problem(result.content)):
+                raise TypeError(f"A callback returned an invalid content for the model's reply: {problem}")
         except (NotJson, TypeError) as error:
-            # Of what callbacks put into the response; another attempt would meet the same.
-            raise failed(self.agent.name, type(error).__name__, str(error)) from None
+            # Callbacks made the response invalid. Another attempt would fail the same way.
+            raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
         return result
 
-    async def _annotated(
+    async def _annotate_reply(
         self, response: LlmResponse, content: JsonObject | None, actions: EventActions, entered: ModelReply
     ) -> ModelReply:
-        """Return `entered` with what the model said and wants done; `actions` are those of the callbacks around it."""
+        """Return `entered` with the model's content and calls, and with the actions of the model callbacks."""
         if content is not None and response.error_code:
-            # Cut off by the provider: what it said is kept, what it may not have finished asking for is not done.
+            # Cut off by the provider: keep the text, but drop calls, which may be incomplete.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
         annotator = Annotator(contexts, self.tools, self.hooks, self.approvals)
@@ -363,7 +369,7 @@ class ModelTurn:
             "grounding_metadata": _metadata(response.grounding_metadata),
             "citation_metadata": _metadata(response.citation_metadata),
         }
-        state = self._stored(content)
+        state = self._output_state(content)
         text = text_of(content)
         if self.agent.output_schema and not annotator.calls and not response.error_code and text.strip():
             try:
@@ -372,34 +378,34 @@ class ModelTurn:
                 problem = f"The answer of {self.agent.name!r} does not fit its output_schema: {error}"
                 update |= {"error_code": OUTPUT_SCHEMA, "error_message": problem}
             else:
-                update |= {"output": _output_of(value)}
+                update |= {"output": _wrap_output(value)}
                 if self.agent.output_key:
                     state = {self.agent.output_key: value}
-        if annotator.answered:
-            update |= {"closing": self._closing(annotator.answer), "output": _output_of(annotator.answer)}
+        if annotator.has_answer:
+            update |= {"closing": self._build_closing_event(annotator.answer), "output": _wrap_output(annotator.answer)}
         actions = merge_actions([actions, *annotator.written, EventActions(state_delta=state) if state else NO_ACTIONS])
         if actions != NO_ACTIONS:
             update |= {"actions": actions}
         return entered.model_copy(update=update)
 
-    def _stored(self, content: JsonObject | None) -> JsonObject:
-        """Return what `output_key` stores when the agent says `content`: all that it said in this turn, joined.
+    def _output_state(self, content: JsonObject | None) -> JsonObject:
+        """Return the state that `output_key` stores for `content`: the joined texts of the agent in this turn.
 
-        Once it has said something without calling anything, only a late answer makes it go on, and that is a new turn.
+        A turn ends with a text without calls. Only a late answer makes the agent continue then, in a new turn.
         """
         agent, work = self.agent, self.contexts.work
         if not agent.output_key or agent.output_schema or not (text := text_of(content)):
             return {}
         events = self.contexts.log.state.events[work.entered_at :]
         own = [event for event in events if event.author == agent.name and event.branch == work.branch]
-        # Not function responses: the text beside one is what a called agent said.
-        spoken = [event for event in own if text_of(event.content) and not event.function_responses()]
-        ends = [i for i, event in enumerate(spoken) if not event.function_calls()]
-        before = "".join(text_of(event.content) for event in spoken[ends[-1] + 1 if ends else 0 :])
+        # Without function responses: text beside a function response is from a called agent.
+        texts = [event for event in own if text_of(event.content) and not event.function_responses()]
+        ends = [i for i, event in enumerate(texts) if not event.function_calls()]
+        before = "".join(text_of(event.content) for event in texts[ends[-1] + 1 if ends else 0 :])
         return {agent.output_key: before + text}
 
-    def _closing(self, value: Any) -> Said:
-        """Return the text event by which a structured answer ends the agent's turn."""
+    def _build_closing_event(self, value: Any) -> Said:
+        """Return the text event that ends the agent's turn with a structured answer."""
         key, text = self.agent.output_key, json.dumps(value, ensure_ascii=False)
         actions = EventActions(state_delta={key: value}) if key else None
         return Said(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
@@ -410,7 +416,7 @@ class _Unusable(Exception):
 
 
 def _content_of(response: LlmResponse) -> JsonObject | None:
-    """Return what a model said as it is recorded.
+    """Return the content of a response as JSON.
 
     Raises:
         _Unusable: It cannot be recorded.
@@ -421,26 +427,26 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
         content: JsonObject = plain(response.content)
     except NotJson as error:
         raise _Unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}") from None
-    if problem := problem_of(content):
-        raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a content: {problem}")
+    if problem := find_content_problem(content):
+        raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a valid content: {problem}")
     if (size := len(encode(content))) > MAX_VALUE_BYTES:
-        raise _Unusable("MODEL_REPLY_TOO_LARGE", too_large(size, MAX_VALUE_BYTES))
+        raise _Unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_VALUE_BYTES))
     return content
 
 
-def _lost(context: CallbackContext | None) -> str:
-    """Return what is wrong with what callbacks around a model wrote, to be told after what is wrong with its reply."""
+def _describe_invalid_actions(context: CallbackContext | None) -> str:
+    """Return the problem with the actions of model callbacks, as a sentence to append; empty if there is none."""
     try:
         if context is not None:
-            recorded(context, AROUND)
+            collect_actions(context, AROUND)
     except CallbackRaised as error:
-        return f" Besides, {error}"
+        return f" Also: {error}"
     return ""
 
 
-def _checked(response: LlmResponse) -> LlmResponse:
-    """Return a response, with an error in it when the model stopped and said nothing. Source: adk-semantics 9.4."""
-    if response.error_code or response.finish_reason != "STOP" or _says_something(response.content):
+def _check_not_empty(response: LlmResponse) -> LlmResponse:
+    """Add an error to a response that stopped without content. Source: adk-semantics 9.4."""
+    if response.error_code or response.finish_reason != "STOP" or _has_output(response.content):
         return response
     has_parts = isinstance(response.content, dict) and response.content.get("parts")
     response.error_code = NO_CONTENT
@@ -453,15 +459,15 @@ def _checked(response: LlmResponse) -> LlmResponse:
 
 
 def _metadata(value: Any) -> JsonObject | None:
-    """Return what an answer rests on as JSON, whatever a model gave it as; None when it has no such form."""
+    """Return grounding or citation metadata as JSON; None when it has no JSON form."""
     try:
-        found = plain(value) if value else None
+        metadata = plain(value) if value else None
     except NotJson:
         return None
-    return found if isinstance(found, dict) else None
+    return metadata if isinstance(metadata, dict) else None
 
 
-def _says_something(content: Any) -> bool:
+def _has_output(content: Any) -> bool:
     parts = content.get("parts") if isinstance(content, dict) else None
     return isinstance(parts, list) and any(
         not isinstance(part, dict)
@@ -471,39 +477,43 @@ def _says_something(content: Any) -> bool:
     )
 
 
-def too_large(size: int, limit: int) -> str:
+def format_too_large(size: int, limit: int) -> str:
     return f"The model's reply is {size} bytes; at most {limit} can be recorded."
 
 
-def _output_of(value: Any) -> JsonObject:
-    """Return a structured answer as the object that a caller reads; others are wrapped as a tool's result is."""
+def _wrap_output(value: Any) -> JsonObject:
+    """Return a structured answer as an object. Values of other types are wrapped like a tool's result."""
     return value if isinstance(value, dict) else {"result": value}
 
 
-def model_failed(agent: str, error: Exception) -> ApplicationError:
+def fail_model_call(agent: str, error: Exception) -> ApplicationError:
     """Log a failed attempt at a model call, and return the error to raise. Never chain it: histories record causes."""
     match error:
         case ModelRefused():
-            return failed(agent, "ModelFailed", str(error))
+            return build_failure(agent, "ModelFailed", str(error))
         case ModelOverloaded():
-            return failed(agent, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
+            return build_failure(agent, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
         case CallbackRaised() | InstructionFailed():
-            return failed(agent, error.kind, str(error), retry=isinstance(error, CallbackRaised) and error.passing)
+            return build_failure(
+                agent, error.kind, str(error), retry=isinstance(error, CallbackRaised) and error.retryable
+            )
         case ForeignHistory() | ScopeNameTooLong() | StoreFailed() | UnknownAgent() | UserMessageChanged():
-            return failed(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
+            return build_failure(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
         case _:
             # The text may quote the conversation.
             text = f"The model raised {type(error).__name__} at {place_of(error)}."
-            return failed(agent, "ModelUnavailable", text, retry=True)
+            return build_failure(agent, "ModelUnavailable", text, retry=True)
 
 
-def failed(agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None) -> ApplicationError:
+def build_failure(
+    agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None
+) -> ApplicationError:
     """Log a failed attempt at a model call, and return the error to raise."""
     delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
     return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
 
 
-def unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply) -> ModelReply:
+def mark_unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply) -> ModelReply:
     return entered.model_copy(
         update={
             "error_code": code,

@@ -1,7 +1,7 @@
-"""Put together what a model is asked, as the agent declares it: instructions, contents, tools, settings.
+"""Build the request of a model call from the agent's declaration: instructions, contents, tools, settings.
 
-The texts of instructions are wire literals of ADK 2.13, since models are tuned to them; sources: adk-semantics 9.1 and
-9.3. Until something changes it a request is plain JSON; `waystation.activities.model_call.conversion` shapes it then.
+Instruction texts are literals of ADK 2.13, because models are tuned to them. Sources: adk-semantics 9.1 and 9.3. The
+request is plain JSON; `waystation.activities.model_call.conversion` converts it for callbacks and tools.
 """
 
 import inspect
@@ -44,8 +44,8 @@ TRANSFER = "transfer_to_agent"
 _TEMPLATE = re.compile(r"(?<![\$\{\\]){+[^{}]*}+")
 _BEGIN, _END, _ELIDED = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>", "<<<ELIDED_MARKER>>>"
 _PREAMBLE = (
-    f"What stands between {_BEGIN} and {_END} is your own system instruction for this turn, with the present state. "
-    "It is meant for you, and the user said none of it: do not answer it. What the user said stands outside the marks."
+    f"The text between {_BEGIN} and {_END} is your own system instruction for this turn, with the current state. It is "
+    "for you. The user did not write it, so do not answer it. The user's messages are outside the marks."
 )
 _SET_RESPONSE = (
     "IMPORTANT: You have access to other tools, but you must provide your final response using the set_model_response "
@@ -75,7 +75,7 @@ _PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 
 class InstructionFailed(WaystationError):
-    """An instruction cannot be put together; `kind` is the name by which the invocation fails."""
+    """An instruction cannot be built. `kind` is the error type of the failed invocation."""
 
     def __init__(self, kind: str, problem: str) -> None:
         self.kind = kind
@@ -83,69 +83,68 @@ class InstructionFailed(WaystationError):
 
 
 class Instructions:
-    """A system instruction in the making, and what has to stand in the contents instead."""
+    """A system instruction, and the instruction contents that go into the conversation instead."""
 
     def __init__(self) -> None:
         self.system: str | None = None
         self.prefix: list[JsonObject] = []
-        """Contents to be put before the current turn, or, when media is among them, before everything."""
+        """Contents that go before the current turn or, if they include media, before the whole conversation."""
         self.leads = False
-        """Whether the prefix stands before everything, so that it can be cached."""
+        """Whether the prefix goes before the whole conversation, which makes it cacheable."""
 
     def append(self, text: str) -> None:
-        """Append a text to the system instruction."""
         self.system = joined(self.system, text)
 
-    def placed(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the contents with what has to stand among them."""
+    def place_in(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
+        """Return the contents with the prefix inserted."""
         if not self.prefix:
             return list(contents)
-        at = 0 if self.leads else _start_of_turn(contents)
+        at = 0 if self.leads else _find_start_of_turn(contents)
         return [*contents[:at], *self.prefix, *contents[at:]]
 
 
-async def instructions_of(
+async def build_instructions(
     agent: LlmAgent, contexts: Contexts, *, set_response: bool, transfers: bool = True
 ) -> Instructions:
     """Return the agent's instructions.
 
     Raises:
-        InstructionFailed: A template names what is not there, or a provider raised.
+        InstructionFailed: A template has an unknown name, or a provider raised.
     """
-    made = Instructions()
+    instructions = Instructions()
     top = agent.root_agent
     if isinstance(top, LlmAgent) and top.global_instruction:
-        made.append(await _text(top.global_instruction, "global_instruction", contexts))
+        instructions.append(await _resolve_text(top.global_instruction, "global_instruction", contexts))
     if agent.static_instruction:
-        texts, made.prefix = split_instruction(_content_of(agent.static_instruction))
-        made.leads = bool(made.prefix)
+        texts, instructions.prefix = split_instruction(_to_content(agent.static_instruction))
+        instructions.leads = bool(instructions.prefix)
         if texts:
-            made.append("\n\n".join(texts))
+            instructions.append("\n\n".join(texts))
     if agent.instruction:
-        text = await _text(agent.instruction, "instruction", contexts)
+        text = await _resolve_text(agent.instruction, "instruction", contexts)
         if agent.static_instruction:
-            made.prefix.append({"role": "user", "parts": [{"text": _labelled(text)}]})
+            instructions.prefix.append({"role": "user", "parts": [{"text": _label(text)}]})
         else:
-            made.append(text)
+            instructions.append(text)
     identity = f'You are an agent. Your internal name is "{agent.name}".'
     if agent.description:
         identity += f' The description about you is "{agent.description}".'
-    made.append(identity)
+    instructions.append(identity)
     if set_response:
-        made.append(_SET_RESPONSE)
+        instructions.append(_SET_RESPONSE)
     if transfers and (targets := transfer_targets(agent)):
-        made.append(transfer_text(agent, targets))
-    return made
+        instructions.append(format_transfer_text(agent, targets))
+    return instructions
 
 
-async def _text(given: Any, name: str, contexts: Contexts) -> str:
-    if isinstance(given, str):
-        return await filled_in(given, contexts)
+async def _resolve_text(instruction: Any, name: str, contexts: Contexts) -> str:
+    if isinstance(instruction, str):
+        return await fill_in(instruction, contexts)
     try:
-        text = given(contexts.readonly())
+        text = instruction(contexts.readonly())
         text = await text if inspect.isawaitable(text) else text
     except Exception as error:
-        # Not its text, which may quote the conversation.
+        # Without the exception's text, which may quote the conversation.
         where = f" at {place}" if (place := place_of(error)) else ""
         problem = f"The function that is the `{name}` of {contexts.work.agent!r} raised {type(error).__name__}{where}."
         raise InstructionFailed(type(error).__name__, problem) from error
@@ -155,26 +154,26 @@ async def _text(given: Any, name: str, contexts: Contexts) -> str:
     return text
 
 
-async def filled_in(template: str, contexts: Contexts) -> str:
-    """Return a template with state and artifacts filled in; what is no name is left as it stands.
+async def fill_in(template: str, contexts: Contexts) -> str:
+    """Fill state and artifacts into a template. Braces without a valid name stay unchanged.
 
     Raises:
-        InstructionFailed: A name that is not optional names nothing.
+        InstructionFailed: A required name does not exist.
     """
-    made: list[str] = []
+    pieces: list[str] = []
     end = 0
     for match in _TEMPLATE.finditer(template):
-        made += [template[end : match.start()], await _value(match.group(), contexts)]
+        pieces += [template[end : match.start()], await _resolve_placeholder(match.group(), contexts)]
         end = match.end()
-    return "".join((*made, template[end:]))
+    return "".join((*pieces, template[end:]))
 
 
-async def _value(braced: str, contexts: Contexts) -> str:
+async def _resolve_placeholder(braced: str, contexts: Contexts) -> str:
     name = braced.lstrip("{").rstrip("}").strip()
     optional = name.endswith("?")
     name = name.removesuffix("?")
     if name.startswith("artifact."):
-        return await _artifact(name.removeprefix("artifact."), contexts, optional=optional)
+        return await _resolve_artifact(name.removeprefix("artifact."), contexts, optional=optional)
     prefix, colon, rest = name.rpartition(":")
     if not rest.isidentifier() or (colon and prefix + colon not in _PREFIXES):
         return braced
@@ -185,29 +184,29 @@ async def _value(braced: str, contexts: Contexts) -> str:
         raise InstructionFailed("ScopesNotRead", str(ScopesNotRead(name)))
     if optional:
         return ""
-    raise _not_found(f"Context variable not found: `{name}` in agent '{contexts.work.agent}'.")
+    raise _build_not_found(f"Context variable not found: `{name}` in agent '{contexts.work.agent}'.")
 
 
-async def _artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
+async def _resolve_artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
     if contexts.services.artifacts is None:
         raise InstructionFailed("ValueError", "Artifact service is not initialized.")
     artifact = await contexts.callback("instruction").load_artifact(name)
     if artifact is None:
         if optional:
             return ""
-        raise _not_found(f"Artifact '{name}' not found in agent '{contexts.work.agent}'.")
+        raise _build_not_found(f"Artifact '{name}' not found in agent '{contexts.work.agent}'.")
     part = shown(artifact, name)
     return str(part) if part.text is None else part.text
 
 
-def _not_found(problem: str) -> InstructionFailed:
-    # As a KeyError words it, with quotes around; that is what ADK's error event says.
+def _build_not_found(problem: str) -> InstructionFailed:
+    # With the quotes of a KeyError, as in ADK's error event.
     return InstructionFailed("KeyError", str(KeyError(problem)))
 
 
-def _content_of(given: Any) -> JsonObject:
-    """Return a text, Part, Content, or a list of them, as one Content in JSON."""
-    items = given if isinstance(given, list) else [given]
+def _to_content(value: Any) -> JsonObject:
+    """Return a text, Part or Content, or a list of them, as one Content in JSON."""
+    items = value if isinstance(value, list) else [value]
     parts: list[JsonObject] = []
     for item in items:
         content: JsonObject = {"text": item} if isinstance(item, str) else _json_of(item)
@@ -215,8 +214,8 @@ def _content_of(given: Any) -> JsonObject:
     return {"role": "user", "parts": parts}
 
 
-def _start_of_turn(contents: Sequence[JsonObject]) -> int:
-    """Return where what the user said last begins; behind a function response, when that is newer."""
+def _find_start_of_turn(contents: Sequence[JsonObject]) -> int:
+    """Return the index of the last user message, or the index after the last function response if that is later."""
     at = len(contents)
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
@@ -226,8 +225,8 @@ def _start_of_turn(contents: Sequence[JsonObject]) -> int:
     return at
 
 
-def transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
-    """Return what a model is told of the agents that it may transfer to."""
+def format_transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
+    """Return the instruction text about the agents that a model may transfer to."""
     about = "\n".join(f"\nAgent name: {a.name}\nAgent description: {a.description}\n" for a in targets)
     names = ", ".join(f"`{name}`" for name in sorted(target.name for target in targets))
     text = _TRANSFER.format(about=about, names=names, tool=TRANSFER)
@@ -236,7 +235,7 @@ def transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
     return text
 
 
-def _labelled(text: str) -> str:
+def _label(text: str) -> str:
     return f"{_PREAMBLE}\n{_BEGIN}\n{text.replace(_BEGIN, _ELIDED).replace(_END, _ELIDED)}\n{_END}"
 
 
@@ -248,14 +247,15 @@ async def request_of(
     compaction: Compaction | None = None,
     wrap_up: str | None = None,
 ) -> LlmRequest:
-    """Return the request as the agent's declaration makes it, without what its tools change in it.
+    """Build the request from the agent's declaration, before tools change it.
 
-    `compaction` is a summary that is not recorded yet; `wrap_up` says why the model has to answer now, without tools.
+    `compaction` is a summary that is not recorded yet. `wrap_up` is the reason why the model must answer now, without
+    tools.
 
     Raises:
-        InstructionFailed: An instruction cannot be put together.
+        InstructionFailed: An instruction cannot be built.
     """
-    instructions = await instructions_of(
+    instructions = await build_instructions(
         agent, contexts, set_response=SET_MODEL_RESPONSE in tools, transfers=not wrap_up
     )
     if wrap_up:
@@ -272,9 +272,9 @@ async def request_of(
         config = {**config, "responseMimeType": "application/json", "responseJsonSchema": _response_schema(agent)}
     name = model_name(agent)
     native: list[JsonObject] = []
-    executed = agent.code_executor and not wrap_up
-    for tool in (*tools.values(), *([BuiltInCodeExecutionTool()] if executed else ())):
-        if isinstance(tool, NativeTool) and not has_say(tool):
+    runs_code = agent.code_executor and not wrap_up
+    for tool in (*tools.values(), *([BuiltInCodeExecutionTool()] if runs_code else ())):
+        if isinstance(tool, NativeTool) and not can_change_request(tool):
             name = tool.model or name
             try:
                 native.append(tool.native_tool(name, contexts.readonly()))
@@ -282,9 +282,9 @@ async def request_of(
                 raise InstructionFailed("ValueError", str(error)) from error
     return LlmRequest(
         model=name,
-        contents=instructions.placed(contents),
+        contents=instructions.place_in(contents),
         system_instruction=instructions.system,
-        tools=[declared for tool in tools.values() if not has_say(tool) and (declared := declare(tool))],
+        tools=[declared for tool in tools.values() if not can_change_request(tool) and (declared := declare(tool))],
         native_tools=native,
         config=config,
         attempt=attempt,
@@ -293,20 +293,20 @@ async def request_of(
 
 def _response_schema(agent: LlmAgent) -> JsonObject:
     schema = agent.output_schema
-    if isinstance(schema, dict | BaseModel):  # which can be changed in place, unlike a type
+    if isinstance(schema, dict | BaseModel):  # not memoized: it can be changed in place, unlike a type
         return json_schema(schema)
-    made: JsonObject = decode(memoize(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
-    return made
+    schema_json: JsonObject = decode(memoize(agent, "_response_schema", schema, lambda: encode(json_schema(schema))))
+    return schema_json
 
 
 def model_name(agent: LlmAgent) -> str:
-    """Return how the agent's model is called in requests."""
+    """Return the model name for requests."""
     model = agent.canonical_model
     return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
 
 
 def config_of(agent: LlmAgent) -> JsonObject:
-    """Return the agent's generation config as genai's JSON."""
+    """Return the agent's generation config as JSON."""
     return {} if agent.generate_content_config is None else _json_of(agent.generate_content_config)
 
 
@@ -315,28 +315,28 @@ def _json_of(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else dict(value.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def has_say(tool: BaseTool | BaseToolset) -> bool:
-    """Whether a tool or toolset changes requests in its own way."""
-    usual = (BaseTool, NativeTool, BaseToolset)
-    return all(type(tool).process_llm_request is not kind.process_llm_request for kind in usual)
+def can_change_request(tool: BaseTool | BaseToolset) -> bool:
+    """Whether a tool or toolset overrides `process_llm_request`."""
+    bases = (BaseTool, NativeTool, BaseToolset)
+    return all(type(tool).process_llm_request is not base.process_llm_request for base in bases)
 
 
 def speakers(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | BaseToolset]:
-    """Return the toolsets and tools that change the request, in the order in which they do."""
-    toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and has_say(entry)]
-    return [*toolsets, *(tool for tool in tools.values() if has_say(tool))]
+    """Return the toolsets and tools that change the request, in the order in which they run."""
+    toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and can_change_request(entry)]
+    return [*toolsets, *(tool for tool in tools.values() if can_change_request(tool))]
 
 
 def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
-    """Return a digest of all that the agent's declaration contributed to a request, so that histories show a change."""
+    """Return a digest of the agent's contributions to a request. Histories show changed agents by it."""
     native = [list(request.native_tools)] if request.native_tools else []
     declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
-    # Writing it costs a tenth of sorting it first, and it rarely differs from one call to the next.
+    # Memoized by the unsorted JSON: writing that takes a tenth of the time of sorting, and it rarely changes.
     return memoize(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
 
 
 def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
-    """Return the instruction as it is declared: what state fills in is no change of the agent."""
+    """Return the instruction without filled-in state, which is not a change of the agent."""
     texts = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
     if all(isinstance(text, str) and "{" not in text for text in texts):
         return request.system_instruction

@@ -9,7 +9,7 @@ from tests.server.processes.workers import AGENTS
 from waystation.core import Stores
 from waystation.worker.services import StoreUnusable, check_stores
 
-KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ KINDS = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix 
             "ftp://h/x",
             "a",
             "m",
-            "Large payloads cannot be kept in ftp://h/x {names}: there is no store for such a URL;",
+            "Large payloads cannot be kept in ftp://h/x {names}: the URL is not supported;",
         ),
-        ("://x", "a", "m", "{names}: it is no URL; {kinds}"),
+        ("://x", "a", "m", "{names}: it is not a valid URL; {kinds}"),
         ("s3:/b", "a", "m", "{names}: 's3:/b' is neither a folder nor a URL; {kinds}"),
         ("s", "{tmp}/f", "m", "Artifacts cannot be kept in file://{tmp}/f (--artifacts): {tmp}/f is a file; {kinds}"),
         ("s", "a", "{tmp}", "Memories cannot be kept in {tmp} (--memory): it is a folder; name a file."),

@@ -168,7 +168,7 @@ async def test_concurrent_streams_do_not_mix(gemini: FakeGemini, model: Gemini) 
 
 
 NOTHING = ("MODEL_RETURNED_NO_CONTENT", "The model returned no content.")
-LIMIT = ("MAX_TOKENS", "The model said nothing within max_output_tokens; allow it more.")
+LIMIT = ("MAX_TOKENS", "The model returned no text within max_output_tokens. Increase the limit.")
 SAID = {"text": "Once upon"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core import JsonObject
 from waystation.models import LlmRequest
-from waystation.models.google_llm import GO_ON, Gemini
+from waystation.models.google_llm import CONTINUE_PROMPT, Gemini
 from waystation.testing.fake_gemini import FakeGemini
 from waystation.tools.google_search_tool import google_search
 from waystation.tools.url_context_tool import url_context
@@ -37,7 +37,7 @@ async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> 
     gemini.reply(text="ok")
     said: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
     await model.generate(LlmRequest(model="gemini-2.5-flash", contents=(ASKED, said)))
-    assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": GO_ON}]}]
+    assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]}]
 
 
 async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemini) -> None:

@@ -1,4 +1,4 @@
-"""What keeps artifacts, as tools see it. Method names and signatures are ADK's; source: adk-semantics 12.1."""
+"""The interface of artifact stores. Method names and signatures are ADK's; source: adk-semantics 12.1."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from google.genai.types import Part
 
 USER_PREFIX = "user:"
-"""What the names of artifacts begin with that all sessions of a user share."""
+"""Prefix of artifacts that all sessions of a user share."""
 
 
 class ArtifactVersion(BaseModel):
-    """What is known of one version of an artifact, without its content."""
+    """The metadata of one version of an artifact."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 
     version: int
     """0 for the first."""
     canonical_uri: str
-    """Where the content is."""
+    """The location of the content."""
     custom_metadata: dict[str, Any] = {}
-    """What the saver said about it."""
+    """The metadata from the save."""
     create_time: float
     """Seconds since 1970."""
     mime_type: str | None = None
@@ -34,8 +34,8 @@ class ArtifactVersion(BaseModel):
 class BaseArtifactService(abc.ABC):
     """Named files with versions.
 
-    A name that begins with `user:` is shared by all sessions of the user; any other belongs to one session. All
-    methods raise `InputValidationError` for such another name when no session is given.
+    All sessions of a user share the names with the prefix `user:`; other names belong to one session. All methods raise
+    `InputValidationError` for a session's name without a session.
     """
 
     @abc.abstractmethod
@@ -51,11 +51,10 @@ class BaseArtifactService(abc.ABC):
     ) -> int:
         """Save a new version and return its number: 0 for the first, then one more each time.
 
-        `artifact` is a genai Part, or the same as a dictionary in either case style: inline data, text, or file data,
-        whose content is elsewhere.
+        `artifact` is a genai Part or a dictionary in either case style, with inline data, text, or file data (a URI).
 
         Raises:
-            InputValidationError: The Part holds none of these.
+            InputValidationError: The Part has none of these.
         """
 
     async def save_artifact_once(
@@ -69,9 +68,9 @@ class BaseArtifactService(abc.ABC):
         custom_metadata: dict[str, Any] | None = None,
         idempotency_key: str,
     ) -> int:
-        """Save as `save_artifact` does, unless the same was saved under this key; then return that version.
+        """Save like `save_artifact`, unless the same content was saved under this key; then return that version.
 
-        Not ADK's. A service that does not override it saves once more.
+        Not in ADK. A service that does not override it saves another version.
         """
         return await self.save_artifact(
             app_name=app_name,
@@ -92,20 +91,20 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         version: int | None = None,
     ) -> Part | None:
-        """Return a version, or the latest; None when there is none."""
+        """Return a version, by default the latest; None if it does not exist."""
 
     @abc.abstractmethod
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the names of the session's artifacts and of the user's, sorted; without a session, the user's."""
+        """Return the sorted names of the session's and the user's artifacts; without a session only the user's."""
 
     @abc.abstractmethod
     async def delete_artifact(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
-        """Delete all versions, if there are any. The next one saved is 0 again."""
+        """Delete all versions, if there are any. The next save creates version 0 again."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all artifacts of one session, and return their names. Those of the user (`user:`) stay. Not ADK's."""
+        """Delete all artifacts of one session; return their names. The user's (`user:`) stay. Not in ADK."""
         where = {"app_name": app_name, "user_id": user_id, "session_id": session_id}
         names = [name for name in await self.list_artifact_keys(**where) if not name.startswith(USER_PREFIX)]
         for name in names:
@@ -122,7 +121,7 @@ class BaseArtifactService(abc.ABC):
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return what is known of all versions, lowest first."""
+        """Return the metadata of all versions, lowest first."""
 
     @abc.abstractmethod
     async def get_artifact_version(
@@ -134,4 +133,4 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return what is known of a version, or of the latest; None when there is none."""
+        """Return the metadata of a version, by default the latest; None if it does not exist."""

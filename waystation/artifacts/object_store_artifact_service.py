@@ -1,8 +1,8 @@
 """Artifacts in an object store: a local folder, S3, Google Cloud Storage or Azure.
 
-An artifact is a folder. Each version is a record `<version>.json`, created only if it is not there yet, and the content
-as a file of its own, written before the record. So a version is there whole or not at all, two savers never get the
-same number, and contents can be opened with anything that reads files.
+An artifact is a folder. Each version has a content file, and a record `<version>.json` that is written after it and
+only if it does not exist. So versions are never incomplete, concurrent saves get different numbers, and any program can
+open the content files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from google.genai.types import Part
 
 MAX_REFERENCES = 5
-"""How many references are followed from one artifact to the next."""
+"""Maximum number of references that are followed."""
 MAX_SEGMENT_CHARS = 120
-"""Four segments and what is between them stay below the 1,024 bytes that S3 allows for a whole name."""
+"""Four segments and their separators stay below 1,024 bytes, the limit of names in S3."""
 ABANDONED_AFTER = timedelta(days=1)
-"""When a content without a record cannot be one that is just being saved."""
+"""Content without a record is abandoned after this time; newer content may belong to a running save."""
 Carrier = Literal["inlineData", "text", "fileData"]
 _REFERENCE = "artifact://"
 _REFERENCE_FORM = re.compile(
@@ -57,13 +57,13 @@ class Scope(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder that holds the folders of the artifacts."""
+        """The folder of the artifact folders."""
         user = f"{_segment(self.app_name)}/users/{_segment(self.user_id)}"
         return f"{user}/files" if self.session_id is None else f"{user}/sessions/{_segment(self.session_id)}"
 
 
 class ArtifactKey(NamedTuple):
-    """One artifact, whatever its versions."""
+    """The scope and name of one artifact."""
 
     scope: Scope
     filename: str
@@ -78,18 +78,18 @@ class ArtifactKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactContent:
-    """The content of one version of an artifact. It shares nothing with the Part that it was made from."""
+    """The content of one version of an artifact. It shares no objects with its Part."""
 
     part: JsonObject
-    """The Part as genai's JSON, without what is in `data`."""
+    """The Part as genai's JSON, without `data`."""
     carrier: Carrier
     """The field of the Part that holds the data."""
     data: bytes | None
-    """The bytes, or the text as UTF-8; None when the Part only names a place."""
+    """The bytes, or the text as UTF-8; None for file data, which only has a URI."""
 
     @property
     def mime_type(self) -> str | None:
-        """The type of the content; unknown for a reference to another artifact."""
+        """The type of the content; None for a reference to another artifact."""
         if self.carrier == "text":
             return "text/plain"
         mime_type: str | None = None if self.reference else self.part[self.carrier].get("mimeType")
@@ -110,15 +110,15 @@ class ArtifactContent:
 
 
 class _Record(BaseModel):
-    """The file that is written beside the content of a version."""
+    """The record file of a version."""
 
     name: str
     part: JsonObject
     carrier: Carrier
     data: str
-    """Name of the file with the content, in the same folder."""
+    """The name of the content file in the same folder."""
     is_elsewhere: bool = False
-    """Whether that file is empty because the Part only names a place."""
+    """Whether the content file is empty because the Part only has a URI."""
     mime_type: str | None = None
     create_time: float
     custom_metadata: JsonObject = {}
@@ -129,32 +129,32 @@ class _Listing(NamedTuple):
 
     versions: Sequence[int]
     others: dict[str, datetime]
-    """Everything that is not a record, and when it was written."""
+    """The other files, and the times at which they were written."""
 
 
 class ObjectStoreArtifactService(BaseArtifactService):
     """Keeps artifacts in an object store. Any number of processes may share it.
 
-    Whatever apps, users, sessions and files are called, nothing leaves its folder: every name becomes one segment of
-    a path, in letters, digits, `-`, `_`, `.` and `=XX` for any other byte; one that gets too long becomes its hash.
+    Names cannot escape their folder: the name of an app, user, session or file becomes one path segment of letters,
+    digits, `-`, `_`, `.` and `=XX` for any other byte. A name that is too long is replaced by its hash.
     """
 
     def __init__(self, url_or_path: str | Path) -> None:
-        """`url_or_path` is a folder, created when it is first needed, or a URL.
+        """`url_or_path` is a folder, created when first needed, or a URL.
 
-        Such as `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder` or, for tests, `memory:///`. Credentials
-        and endpoints come from the environment, as the cloud's own tools take them.
+        URLs: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder` or, for tests, `memory:///`. Credentials and
+        endpoints come from the environment, as for the cloud's own tools.
 
         Raises:
-            StoreFailed: There is no store for such a URL, or it lacks what it needs.
+            StoreFailed: The URL is not supported, or its settings are incomplete.
         """
         self._files = ObjectFiles(url_or_path)
         if self._files.folder is None:
-            _ = self._files.store  # so that a wrong URL is found when the worker starts
+            _ = self._files.store  # a wrong URL must fail when the worker starts
 
     @property
     def place(self) -> str:
-        """The store's URL, without credentials that may be in it."""
+        """The store's URL without credentials."""
         return self._files.place
 
     async def save_artifact(
@@ -193,8 +193,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
         key = _key_of(app_name, user_id, filename, session_id)
         content = _content_of(artifact)
         if content.reference:
-            # Checked now, so that the caller gets the error, and again when it is followed.
-            _referenced(content.reference, Scope(app_name, user_id, session_id))
+            # Checked here so that the caller gets the error, and again when it is followed.
+            _parse_reference(content.reference, Scope(app_name, user_id, session_id))
         metadata: JsonObject = plain(custom_metadata or {})
         token = secrets.token_hex(16) if idempotency_key is None else content.token(idempotency_key, metadata)
         suffix = PurePosixPath(filename).suffix
@@ -214,12 +214,12 @@ class ObjectStoreArtifactService(BaseArtifactService):
             create_time=time.time(),
             custom_metadata=metadata,
         )
-        # Also when there is nothing to keep: it is by this file that a repeated save finds the first.
+        # Even if empty: a repeated save finds the first one by this file.
         await self._files.put(f"{key.folder}/{data}", content.data or b"")
         version = listing.versions[-1] + 1 if listing.versions else 0
         while not await self._files.put(f"{key.folder}/{version}.json", record.model_dump_json().encode(), new=True):
             if await self._is_saved(key, version, data):
-                # An attempt of the store's client whose answer was lost, or another attempt at the same call.
+                # The store's client retried after a lost response, or this is another attempt of the same call.
                 break
             version += 1
         return version
@@ -233,50 +233,50 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> Part | None:
-        """Return a version, or the latest; a reference is followed. See `BaseArtifactService`.
+        """Return a version, by default the latest, and follow references. See `BaseArtifactService`.
 
         Raises:
-            InputValidationError: A reference leads out of the caller's scope, or to more than five others.
+            InputValidationError: A reference is outside the caller's scope, or there are more than five in a row.
         """
         key = _key_of(app_name, user_id, filename, session_id)
         uri = ""
         for _ in range(MAX_REFERENCES + 1):
-            content = await self._content(key, version)
+            content = await self._read_content(key, version)
             if content is None or not content.reference:
                 return None if content is None else _part_of(content)
             uri = content.reference
-            key, version = _referenced(uri, Scope(app_name, user_id, session_id))
+            key, version = _parse_reference(uri, Scope(app_name, user_id, session_id))
         # ADK's literal.
         raise InputValidationError(f"Exceeded maximum recursion depth resolving artifact reference: {uri}")
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the names of the session's artifacts and of the user's, sorted; without a session, the user's."""
-        names = await self._names(_scope_of(app_name, user_id, None))
+        """Return the sorted names of the session's and the user's artifacts; without a session only the user's."""
+        names = await self._list_names(_scope_of(app_name, user_id, None))
         if session_id:
-            names += await self._names(_scope_of(app_name, user_id, session_id))
+            names += await self._list_names(_scope_of(app_name, user_id, session_id))
         return sorted(names)
 
     async def delete_artifact(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
-        """Delete all versions, if there are any. The next one saved is 0 again."""
+        """Delete all versions, if there are any. The next save creates version 0 again."""
         key = _key_of(app_name, user_id, filename, session_id)
         listing = await self._list(key)
-        # Not every content that has no record: one may be being saved just now.
+        # Without newer content that has no record: it may belong to a running save.
         old = datetime.now(UTC) - ABANDONED_AFTER
         data = {name for name, written in listing.others.items() if written < old}
         for version in reversed(listing.versions):
-            if record := await self._record(key.folder, version):
+            if record := await self._read_record(key.folder, version):
                 data.add(record.data)
             await self._files.remove(f"{key.folder}/{version}.json")
         await asyncio.gather(*(self._files.remove(f"{key.folder}/{name}") for name in sorted(data)))
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all that is kept of one session, contents without a record too; return the artifacts' names."""
+        """Delete all files of one session, even content without a record; return the artifacts' names."""
         scope = _scope_of(app_name, user_id, session_id)
-        names = sorted(await self._names(scope))
+        names = sorted(await self._list_names(scope))
         paths = [path for path, _ in await self._files.below(scope.folder)]
-        # Records first: what is not there whole must not be there at all.
+        # Records first, so that no version is incomplete.
         for of_record in (True, False):
             chosen = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
             await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in chosen))
@@ -291,10 +291,10 @@ class ObjectStoreArtifactService(BaseArtifactService):
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return what is known of all versions, lowest first."""
+        """Return the metadata of all versions, lowest first."""
         key = _key_of(app_name, user_id, filename, session_id)
-        versions = [await self._about(key, version) for version in (await self._list(key)).versions]
-        return [about for about in versions if about is not None]
+        versions = [await self._read_metadata(key, version) for version in (await self._list(key)).versions]
+        return [metadata for metadata in versions if metadata is not None]
 
     async def get_artifact_version(
         self,
@@ -305,11 +305,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return what is known of a version, or of the latest; None when there is none."""
-        return await self._about(_key_of(app_name, user_id, filename, session_id), version)
+        """Return the metadata of a version, by default the latest; None if it does not exist."""
+        return await self._read_metadata(_key_of(app_name, user_id, filename, session_id), version)
 
-    async def _about(self, key: ArtifactKey, version: int | None) -> ArtifactVersion | None:
-        version, record = await self._saved(key, version)
+    async def _read_metadata(self, key: ArtifactKey, version: int | None) -> ArtifactVersion | None:
+        version, record = await self._find_version(key, version)
         if record is None:
             return None
         return ArtifactVersion(
@@ -320,8 +320,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
             mime_type=record.mime_type,
         )
 
-    async def _content(self, key: ArtifactKey, version: int | None) -> ArtifactContent | None:
-        _, record = await self._saved(key, version)
+    async def _read_content(self, key: ArtifactKey, version: int | None) -> ArtifactContent | None:
+        _, record = await self._find_version(key, version)
         if record is None:
             return None
         data = None if record.is_elsewhere else await self._files.get(f"{key.folder}/{record.data}")
@@ -333,7 +333,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         """Return the canonical URI of a version whose content is in the file `data`."""
         return f"{self.place}/{key.folder}/{data}"
 
-    async def _names(self, scope: Scope) -> list[str]:
+    async def _list_names(self, scope: Scope) -> list[str]:
         versions: dict[str, int] = {}
         for path, _ in await self._files.below(scope.folder):
             segment, _, name = path.partition("/")
@@ -344,7 +344,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         for segment, version in versions.items():
             if not segment.startswith(_HASHED):
                 names.append(prefix + ("" if segment == _EMPTY else unquote(segment.replace("=", "%"))))
-            elif record := await self._record(f"{scope.folder}/{segment}", version):
+            elif record := await self._read_record(f"{scope.folder}/{segment}", version):
                 names.append(record.name)
         return names
 
@@ -355,24 +355,24 @@ class ObjectStoreArtifactService(BaseArtifactService):
         return _Listing(sorted(records.values()), others)
 
     async def _is_saved(self, key: ArtifactKey, version: int, data: str) -> bool:
-        """Whether this very save made a version."""
-        record = await self._record(key.folder, version)
+        """Whether the save with this content file created the version."""
+        record = await self._read_record(key.folder, version)
         return record is not None and record.data == data
 
-    async def _saved(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
-        """Return a version, or the latest, with its record."""
+    async def _find_version(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
+        """Return a version number, by default the latest, with its record."""
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
-        return version, await self._record(key.folder, version) if version >= 0 else None
+        return version, await self._read_record(key.folder, version) if version >= 0 else None
 
-    async def _record(self, folder: str, version: int) -> _Record | None:
+    async def _read_record(self, folder: str, version: int) -> _Record | None:
         data = await self._files.get(f"{folder}/{version}.json")
         return None if data is None else _Record.model_validate_json(data)
 
 
 def _segment(name: str) -> str:
-    """Return a name as one segment of a path that nothing interprets: no separators, no `..`, no hidden files."""
-    # `=` instead of `%`, which obstore would escape once more; and no two names share a segment.
+    """Return a name as one safe path segment: no separators, no `..`, no hidden files."""
+    # `=` instead of `%`, which obstore would escape again. Different names get different segments.
     text = quote(name, safe="").replace("~", "%7E").replace("%", "=")
     if text.startswith("."):
         text = f"=2E{text[1:]}"
@@ -387,7 +387,7 @@ def _key_of(app_name: str, user_id: str, filename: str, session_id: str | None) 
     """Return the artifact that a caller means.
 
     Raises:
-        InputValidationError: The name belongs to a session and none is given, or a name is not valid Unicode.
+        InputValidationError: The name needs a session and there is none, or a name is not valid Unicode.
     """
     shared = filename.startswith(USER_PREFIX)
     if session_id is None and not shared:
@@ -417,11 +417,11 @@ def _check(field: str, name: str) -> None:
         raise InputValidationError(f"{field} {name!a} is not valid Unicode: it has a lone surrogate.") from None
 
 
-def _referenced(uri: str, scope: Scope) -> tuple[ArtifactKey, int]:
+def _parse_reference(uri: str, scope: Scope) -> tuple[ArtifactKey, int]:
     """Return the artifact and version that a reference names, for a caller who may see `scope`.
 
     Raises:
-        InputValidationError: It is not a reference, or leads to another user, app or session.
+        InputValidationError: It is not a valid reference, or names another user, app or session.
     """
     form = _REFERENCE_FORM.fullmatch(uri)
     if form is None:
@@ -435,12 +435,12 @@ def _referenced(uri: str, scope: Scope) -> tuple[ArtifactKey, int]:
 
 
 def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
-    """Take a Part apart.
+    """Split a Part into JSON and data.
 
     Raises:
-        InputValidationError: It is not a Part, holds nothing that can be kept, or cannot be written.
+        InputValidationError: It is not a Part, has no content to store, or has no JSON form.
     """
-    from google.genai.types import Part  # takes a second to import; here the caller has a Part already
+    from google.genai.types import Part  # takes a second to import, but the caller has a Part already
 
     part = Part.model_validate(artifact) if isinstance(artifact, dict) else artifact
     if not isinstance(part, Part):
@@ -449,7 +449,7 @@ def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
             "use types.Part.from_text(text=...) or types.Part.from_bytes(data=..., mime_type=...)."
         )
     if part.inline_data is not None:
-        # Without the bytes, which would be written as base64.
+        # Without the bytes, which JSON would encode as base64.
         rest = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         return ArtifactContent(part=_json(rest), carrier="inlineData", data=part.inline_data.data)
     if part.text is not None:
@@ -461,7 +461,7 @@ def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
 
 
 def _part_of(content: ArtifactContent) -> Part:
-    """Put a Part together again."""
+    """Rebuild the Part."""
     from google.genai.types import Blob, Part
 
     part = Part.model_validate(content.part)

@@ -1,4 +1,4 @@
-"""What is remembered across sessions. ADK's `google.adk.memory`."""
+"""Memory across sessions. ADK's `google.adk.memory`."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""What remembers over sessions, as tools see it. Method names and signatures are ADK's; source: adk-semantics 12.2."""
+"""The interface of memory across sessions. Method names and signatures are ADK's; source: adk-semantics 12.2."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class BaseMemoryService(abc.ABC):
-    """Memories of the users of apps. What one user said is never found for another.
+    """Memories of the users of apps. Searches never return memories of another user.
 
-    Subclass it to remember elsewhere. Activities are retried, so adding the same event again must change nothing.
+    Subclass it to use another store. Activities are retried, so adding the same event again must have no effect.
     """
 
     @abc.abstractmethod
     async def add_session_to_memory(self, session: Session) -> None:
-        """Remember all events of a session. It may be added again when it has grown."""
+        """Store all events of a session. A longer version of the session can be added later."""
 
     async def add_events_to_memory(
         self,
@@ -31,10 +31,10 @@ class BaseMemoryService(abc.ABC):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember some events, which need not be all of a session.
+        """Store some events of a session.
 
         Raises:
-            NotImplementedError: This service only takes whole sessions.
+            NotImplementedError: This service only accepts whole sessions.
         """
         raise NotImplementedError(
             "This memory service does not support adding event deltas. "
@@ -49,10 +49,10 @@ class BaseMemoryService(abc.ABC):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember something that nobody said in a session.
+        """Store memories that are not from a session.
 
         Raises:
-            NotImplementedError: This service only takes what was said in one.
+            NotImplementedError: This service only accepts events of sessions.
         """
         raise NotImplementedError(
             "This memory service does not support direct memory writes. "
@@ -61,24 +61,23 @@ class BaseMemoryService(abc.ABC):
 
     @abc.abstractmethod
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return the memories of this user that go with `query`, which is any text, the best first."""
+        """Return the memories of this user that match `query`, which is any text; best match first."""
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Forget one memory, by the `id` that a search returned; nothing without an id.
+        """Delete one memory by the `id` from a search. Without an id, do nothing.
 
         Raises:
-            NotImplementedError: This service cannot.
+            NotImplementedError: This service does not support it.
         """
         raise NotImplementedError("This memory service does not support deleting individual memories.")
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Forget what was said in one session, and return how many memories that was.
+        """Delete the memories of one session; return their number. Not in ADK.
 
-        Not ADK's. What a tool noted with `add_memory` belongs to the user and stays. Nothing is left that would keep a
-        later session of the same id from being remembered.
+        Memories from `add_memory` belong to the user and stay. A later session with the same id can be added again.
 
         Raises:
-            NotImplementedError: This service cannot.
+            NotImplementedError: This service does not support it.
         """
         raise NotImplementedError("This memory service does not support deleting the memories of a session.")
 
@@ -86,7 +85,7 @@ class BaseMemoryService(abc.ABC):
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        # ADK has the class in this module; here it waits for genai's types.
+        # ADK defines the class in this module. It is loaded late because it imports genai's types.
         if name != "SearchMemoryResponse":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from waystation.memory.memory_entry import SearchMemoryResponse

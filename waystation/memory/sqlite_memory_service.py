@@ -1,4 +1,4 @@
-"""Memory in one SQLite file, found by full text. Any number of processes of one machine may share it."""
+"""Memory in one SQLite file with full-text search. Any number of processes on one machine can share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_RESULTS = 10
 MAX_QUERY_CHARS = 10_000
 MAX_TERMS = 64
-"""Of a query, which may be a whole message: SQLite bounds the depth of an expression."""
+"""Limit of search terms. A query may be a whole message, and SQLite limits the depth of expressions."""
 MAX_INDEXED_CHARS = 200_000
 BUSY_TIMEOUT_S = 30.0
 
@@ -33,35 +33,35 @@ _SCHEMA = (
     app_name TEXT NOT NULL,
     user_id TEXT NOT NULL,
     id TEXT NOT NULL,
-    memory TEXT,  -- NULL once it was deleted, so that its session does not bring it back
+    memory TEXT,  -- NULL once deleted, so that adding its session again does not restore it
     UNIQUE (app_name, user_id, id)
 )""",
     "CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (scope, text, tokenize = 'unicode61 remove_diacritics 2')",
 )
 _ADD = "INSERT INTO memories (app_name, user_id, id, memory) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _INDEX = "INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)"
-# The scope is in the index so that a search reads one user's words only, and in the table because a search must not
-# depend on a digest for whose memories it finds. It has no weight in the rank.
+# The index has the scope so that a search only reads one user's words. The table is checked too, because isolation of
+# users must not depend on a digest. The scope has no weight in the rank.
 _SEARCH = """
 SELECT memory FROM words JOIN memories ON number = words.rowid
 WHERE words MATCH ? AND app_name = ? AND user_id = ? AND memory IS NOT NULL
 ORDER BY bm25(words, 0.0, 1.0), number LIMIT ?
 """
-# Of one user only, whose memories the table's key finds; so seldom needed that it has no index of its own.
-_SAID_IN = """
+# The table's key finds the memories of one user. This is rare and needs no index of its own.
+_OF_SESSION = """
 SELECT number FROM memories
 WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 """
 
 
 class SqliteMemoryService(StoringMemoryService):
-    """Finds the memories that share words with the query, the best match first.
+    """Finds the memories that share words with the query, best match first.
 
-    Words are compared without case and accents; in scripts that put no spaces between words, by their characters.
+    The comparison ignores case and accents. In scripts without spaces between words it compares characters.
     """
 
     def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
-        """`path` is a file, created when it is first needed."""
+        """`path` is a file, created when first needed."""
         self._path = Path(path).absolute()
         self._max_results = max_results
 
@@ -69,45 +69,45 @@ class SqliteMemoryService(StoringMemoryService):
         """Return the memories that share words with `query`."""
         from waystation.memory.memory_entry import SearchMemoryResponse
 
-        wanted = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
-        if not wanted or not self._path.exists():
+        query_terms = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
+        if not query_terms or not self._path.exists():
             return SearchMemoryResponse()
-        # A term has no quotes in it, and what is quoted has no syntax.
-        words = " OR ".join(f'"{term}"' for term in wanted)
+        # Terms contain no quotes, and quoted text has no syntax.
+        words = " OR ".join(f'"{term}"' for term in query_terms)
         match = f'scope : "{_scope(app_name, user_id)}" AND text : ({words})'
 
-        def found(db: sqlite3.Connection) -> list[StoredMemory]:
+        def search(db: sqlite3.Connection) -> list[StoredMemory]:
             rows = db.execute(_SEARCH, (match, app_name, user_id, self._max_results))
             return [StoredMemory(**json.loads(row[0])) for row in rows]
 
-        memories = await self._do(found, writing=False)
+        memories = await self._do(search, writing=False)
         return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Forget one memory: its words too."""
+        """Delete one memory and its words."""
         if not memory_id or not self._path.exists():
             return
 
-        def forget(db: sqlite3.Connection) -> None:
+        def delete(db: sqlite3.Connection) -> None:
             key = (app_name, user_id, memory_id)
             where = "WHERE app_name = ? AND user_id = ? AND id = ?"
             db.execute(f"DELETE FROM words WHERE rowid = (SELECT number FROM memories {where})", key)
             db.execute(f"UPDATE memories SET memory = NULL {where}", key)
 
-        await self._do(forget, writing=True)
+        await self._do(delete, writing=True)
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Forget what was said in one session: its words too."""
+        """Delete the memories of one session and their words."""
         if not self._path.exists():
             return 0
 
-        def forget(db: sqlite3.Connection) -> int:
-            said = db.execute(_SAID_IN, (app_name, user_id, session_id)).fetchall()
-            db.executemany("DELETE FROM words WHERE rowid = ?", said)
-            db.executemany("DELETE FROM memories WHERE number = ?", said)
-            return len(said)
+        def delete(db: sqlite3.Connection) -> int:
+            numbers = db.execute(_OF_SESSION, (app_name, user_id, session_id)).fetchall()
+            db.executemany("DELETE FROM words WHERE rowid = ?", numbers)
+            db.executemany("DELETE FROM memories WHERE number = ?", numbers)
+            return len(numbers)
 
-        return await self._do(forget, writing=True)
+        return await self._do(delete, writing=True)
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:
@@ -123,7 +123,7 @@ class SqliteMemoryService(StoringMemoryService):
         await self._do(add, writing=True)
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
-        """Do some work in one transaction, in a thread."""
+        """Run `work` in one transaction, in a thread."""
         try:
             return await asyncio.to_thread(self._transact, work, writing)
         except (sqlite3.Error, OSError) as error:
@@ -132,21 +132,21 @@ class SqliteMemoryService(StoringMemoryService):
     def _transact(self, work: Callable[[sqlite3.Connection], T], writing: bool) -> T:
         if not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Conversations are nobody else's business. SQLite gives its other files the same mode.
+            # Conversations are private. SQLite creates its other files with the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        # A connection of its own: nothing is shared between threads, and nothing has to be closed later.
+        # One connection per transaction: nothing is shared between threads or stays open.
         with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
             _prepare(db)
             with db:
-                # One that turned from reading to writing might be refused without waiting for its turn.
+                # IMMEDIATE: a transaction that starts with a read may fail to get the write lock without waiting.
                 db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 return work(db)
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Set what a connection has to know, and make the tables of a new file."""
+    """Configure a connection, and create the tables in a new file."""
     if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        # Refused while another process has the file open; then that one, or the next to come, has its way.
+        # Fails while another process has the file open. A later connection sets it then.
         with suppress(sqlite3.OperationalError):
             db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -158,5 +158,5 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def _scope(app_name: str, user_id: str) -> str:
-    """Return a word that stands for this user of this app."""
+    """Return the word that identifies a user of an app in the index."""
     return f"u{digest([app_name, user_id])[:32]}"

@@ -1,4 +1,4 @@
-"""Memories as they are kept, and the words by which they are found, whatever place keeps them."""
+"""The stored form of memories and the words that find them, for all memory services."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SPACELESS = re.compile(
     # Thai, Lao, Myanmar, Khmer; kana; Han.
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""A character of a script that puts no spaces between words: each counts as a word of its own."""
+"""A character of a script without spaces between words. Each counts as a word."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredMemory:
-    """What is kept of one memory."""
+    """The stored form of one memory."""
 
     id: str
     content: JsonObject
@@ -38,16 +38,16 @@ class StoredMemory:
     """ISO 8601."""
     custom_metadata: JsonObject
     session_id: str | None = None
-    """In which session it was said, when whoever added it knew."""
+    """The session of the event, if known."""
 
     @property
     def text(self) -> str:
-        """What it is found by: its visible text."""
+        """The visible text, which searches match."""
         parts = self.content.get("parts") or ()
         return " ".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
     def entry(self) -> MemoryEntry:
-        """Return it as authors see it."""
+        """Return the public form."""
         from google.genai.types import Content
 
         from waystation.memory.memory_entry import MemoryEntry
@@ -62,14 +62,14 @@ class StoredMemory:
 
 
 class StoringMemoryService(BaseMemoryService):
-    """A service that keeps `StoredMemory` objects."""
+    """A service that stores `StoredMemory` objects."""
 
     @abc.abstractmethod
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
-        """Keep those memories of a user whose ids are new."""
+        """Store the memories of a user whose ids are new."""
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Remember all events of a session."""
+        """Store all events of a session."""
         await self.add_events_to_memory(
             app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
         )
@@ -83,7 +83,7 @@ class StoringMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember those of the events that have text.
+        """Store the events that have text.
 
         Raises:
             InputValidationError: An event, or the metadata, cannot be written as JSON.
@@ -101,7 +101,7 @@ class StoringMemoryService(BaseMemoryService):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Remember something that nobody said in a session.
+        """Store memories that are not from a session.
 
         Raises:
             InputValidationError: A memory, or the metadata, cannot be written as JSON.
@@ -116,7 +116,7 @@ def _stored(
 ) -> StoredMemory:
     content = _json(item.content or {})
     return StoredMemory(
-        # The same text again is the same memory, so that a retried activity adds nothing.
+        # The same content gets the same id, so a retried activity adds nothing.
         id=item.id or f"memory-{digest([content, item.author, item.timestamp])[:32]}",
         content=content,
         author=item.author or None,
@@ -133,7 +133,7 @@ def _json(value: Any) -> JsonObject:
             value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
         content: JsonObject = plain(value)
     except (ValueError, NotJson) as error:
-        raise InputValidationError(f"A memory has to be JSON: {error}") from None
+        raise InputValidationError(f"A memory must be JSON: {error}") from None
     return content
 
 
@@ -143,29 +143,29 @@ def words_of(text: str) -> set[str]:
 
 
 def searchable_words(text: str) -> set[str]:
-    """Return what a memory is found by: its words, and the Latin and other runs of words that mix scripts."""
+    """Return the words of a memory. Words that mix scripts also count as their Latin and other parts."""
     words = words_of(text)
     mixed = [word for word in words if not word.isascii()]
     return words.union("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
 
 
 def spaced(text: str) -> str:
-    """Return a text with spaces around every character of a script that has none, for an index that splits at them."""
+    """Add spaces around every character of a spaceless script, for an index that splits at spaces."""
     return _SPACELESS.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
 
 
 def terms(query: str) -> list[str]:
-    """Return what a query looks for, each once and in its order: a word, or adjacent characters of a spaceless script.
+    """Return the unique search terms of a query in order: words, or runs of characters of a spaceless script.
 
-    Only letters, digits, marks and single spaces are in it.
+    Terms contain only letters, digits, marks and single spaces.
     """
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     runs = itertools.groupby(unicodedata.normalize("NFC", query), _kind)
     for kind, run in runs:
         if kind:
             text = "".join(run).lower()
-            found[" ".join(text) if kind == "spaceless" else text] = None
-    return list(found)
+            unique[" ".join(text) if kind == "spaceless" else text] = None
+    return list(unique)
 
 
 def _kind(character: str) -> str:

@@ -1,4 +1,4 @@
-"""Models: the base class for your own, and the Gemini adapter. ADK's `google.adk.models`."""
+"""The base class of models, and the Gemini adapter. ADK's `google.adk.models`."""
 
 from waystation.lazy_exports import lazy_exports
 

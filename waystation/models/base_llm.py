@@ -1,8 +1,7 @@
-"""What a model is: a request in, a response or a `ModelError` out.
+"""The interface of models: a request in, a response or a `ModelError` out.
 
-Contents and declarations are plain JSON in genai's camelCase form; `google.genai.types.Content.model_validate` reads
-them when an adapter wants types. The request that callbacks may change is another class,
-`waystation.models.llm_request.LlmRequest`.
+Contents and declarations are plain JSON in genai's camelCase form. Adapters that need types can call
+`google.genai.types.Content.model_validate`. Callbacks change another class, `waystation.models.llm_request.LlmRequest`.
 """
 
 import abc
@@ -15,22 +14,22 @@ from waystation.models.llm_response import LlmResponse
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlmRequest:
-    """Everything one model call is given."""
+    """The complete input of one model call."""
 
     model: str
-    """The model's name as the agent states it, such as `gemini-2.5-flash`."""
+    """The model name in the agent, such as `gemini-2.5-flash`."""
     contents: Sequence[JsonObject]
-    """The conversation, oldest first. Shared with the engine's cache: copy before changing anything."""
+    """The conversation, oldest first. It is shared with the engine's cache; copy it before you change it."""
     system_instruction: str | None = None
     tools: Sequence[JsonObject] = ()
     """Function declarations: `{"name", "description", "parametersJsonSchema"}`."""
     native_tools: Sequence[JsonObject] = ()
-    """Tools that the provider runs itself, each a genai Tool as JSON, such as `{"googleSearch": {}}`."""
+    """Tools that the provider runs, each a genai Tool as JSON, such as `{"googleSearch": {}}`."""
     config: JsonObject = field(default_factory=dict)
-    """The agent's `generate_content_config` as JSON, without tools and system instruction; with an `output_schema`
-    also `responseMimeType` and `responseJsonSchema`."""
+    """The agent's `generate_content_config` as JSON, without tools and system instruction. Agents with an
+    `output_schema` add `responseMimeType` and `responseJsonSchema`."""
     attempt: int = 1
-    """1 for the first attempt at this call, counting the attempts of crashed workers."""
+    """1 for the first attempt at this call. Attempts of crashed workers count."""
 
     def genai_tools(self) -> list[JsonObject]:
         """Return all tools as genai's JSON: one Tool with the function declarations, then the provider's own."""
@@ -39,18 +38,18 @@ class LlmRequest:
 
 
 class BaseLlm(abc.ABC):
-    """A model that agents can name or hold."""
+    """A model. Agents refer to it by name or hold an instance."""
 
     @abc.abstractmethod
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the model's response.
 
-        `on_text`, when given, may be called with pieces of text as they arrive.
+        `on_text` may be called with pieces of text as they arrive.
 
         Raises:
-            ModelRefused: The request is wrong; repeating it would not help.
-            ModelOverloaded: Another attempt may succeed.
+            ModelRefused: The request is invalid; a retry cannot succeed.
+            ModelOverloaded: A retry may succeed.
         """
 
-    async def close(self) -> None:  # noqa: B027  # most models hold nothing
-        """Release connections. Called once when the worker stops."""
+    async def close(self) -> None:  # noqa: B027  # most models have nothing to release
+        """Release connections. The worker calls this once when it stops."""

@@ -1,8 +1,8 @@
 """Gemini, by API key or on Vertex AI, through google-genai.
 
-Contents and declarations bypass the SDK's types in both directions. The types drop part fields they do not
-know, recode thought signatures (`+/` becomes `-_`) and warn about new enum values; and the service refuses a
-conversation that lost a signature. Connection, credentials and generation config remain the SDK's work.
+Contents and declarations bypass the SDK's types in both directions. The types drop unknown part fields, re-encode
+thought signatures (`+/` becomes `-_`) and warn about new enum values, and the service rejects a conversation that lost
+a signature. The SDK handles the connection, credentials and generation config.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models nee
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_MESSAGE = 500
 MAX_RETRY_AFTER_S = 86_400.0
-MIN_KEY = 8  # Shorter ones are a test's, and occur in ordinary words.
-ECHO = 12  # So many characters in a row that the request has too count as its content.
+MIN_KEY = 8  # Shorter keys exist only in tests, and occur in ordinary words.
+ECHO = 12  # A run of this many characters that is also in the request counts as its content.
 
-GO_ON = "Go on as you were instructed. If there is nothing left to do, say so or sum up."
+CONTINUE_PROMPT = "Continue as instructed. If there is nothing left to do, say so or summarize."
 
 _NO_CREDENTIALS = (
     "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
     "GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION)"
 )
 _WRONG_ADDRESS = {"InvalidURL", "InvalidUrlClientError", "UnsupportedProtocol"}
-_WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # No header can carry it. The texts quote it.
+_WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # It does not fit into a header. The error texts quote it.
 _COUNTS = {
     "prompt_tokens": "promptTokenCount",
     "output_tokens": "candidatesTokenCount",
@@ -47,21 +47,21 @@ _COUNTS = {
     "cached_tokens": "cachedContentTokenCount",
     "total_tokens": "totalTokenCount",
 }
-_kept_json: ContextVar[list[str]] = ContextVar("kept_json")
+_streamed_json: ContextVar[list[str]] = ContextVar("streamed_json")
 
 
 class Reply:
-    """One reply of the model, put together from the JSON of the responses that it arrives in."""
+    """One reply of the model, assembled from the JSON of one or more responses."""
 
     def __init__(self, *, join: bool) -> None:
         self._join = join
         self._parts: list[JsonObject] = []
         self._usage: Usage | None = None
         self._latest: JsonObject = {}
-        """The last value of each field: the service repeats what it said, with more in it."""
+        """The last value of each field. The service repeats fields with more complete values."""
 
     def add(self, response: JsonObject) -> str:
-        """Take in one response and return its visible text."""
+        """Add one response and return its visible text."""
         feedback = _object(response, "promptFeedback")
         candidate = next(iter(_objects(response, "candidates")), {})
         content = _object(candidate, "content")
@@ -79,7 +79,7 @@ class Reply:
         self._latest |= {name: value for name, value in fields.items() if value}
         parts = [_tidy(part) for part in _objects(content, "parts")]
         if not all(isinstance(part.get("text", ""), str) for part in parts):
-            raise ModelOverloaded("Gemini's reply is malformed: a text is no string.")
+            raise ModelOverloaded("Gemini's reply is malformed: a text is not a string.")
         for part in parts:
             self._append(part)
         return "".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
@@ -94,12 +94,12 @@ class Reply:
             self._parts.append(part)
 
     def continuation(self) -> str | None:
-        """Close the books on one request; return the token with which the service wants another to go on.
+        """Finish one request; return the token for a request that continues the reply, or None.
 
         Raises:
             ModelOverloaded: The stream ended before the reply did.
         """
-        # Streamed counts include the ones before them, so the last ones are the request's.
+        # Streamed counts are cumulative, so the last ones are the request's.
         if counts := self._latest.pop("counts", None):
             spent = {name: counts[key] for name, key in _COUNTS.items() if isinstance(counts.get(key), int)}
             self._usage = (self._usage or Usage()) + Usage(**spent)
@@ -113,7 +113,7 @@ class Reply:
         return None
 
     def response(self) -> LlmResponse:
-        """Return the reply, with an error code when it is not the model's whole and own answer."""
+        """Return the reply, with an error code when it was blocked, cut off or empty."""
         usable = not all(_is_text(part) and not part["text"] for part in self._parts)
         block, finish = self._latest.get("block"), self._latest.get("finish")
         code = message = None
@@ -122,7 +122,7 @@ class Reply:
         elif finish not in ("STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", None):
             code, message = finish, f"The reply was cut off ({finish})."
         elif not usable and finish == "MAX_TOKENS":
-            code, message = finish, "The model said nothing within max_output_tokens; allow it more."
+            code, message = finish, "The model returned no text within max_output_tokens. Increase the limit."
         elif not usable:
             code, message = NO_CONTENT, "The model returned no content."
         return LlmResponse(
@@ -140,9 +140,9 @@ class Reply:
 class Gemini(BaseLlm):
     """A Gemini model.
 
-    Without arguments the credentials come from the environment, by google-genai's own rules: `GOOGLE_API_KEY`
-    or `GEMINI_API_KEY`; or `GOOGLE_GENAI_USE_VERTEXAI=true` with `GOOGLE_CLOUD_PROJECT`,
-    `GOOGLE_CLOUD_LOCATION` and application default credentials.
+    By default google-genai reads the credentials from the environment: `GOOGLE_API_KEY` or `GEMINI_API_KEY`; or
+    `GOOGLE_GENAI_USE_VERTEXAI=true` with `GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION` and application default
+    credentials.
     """
 
     def __init__(
@@ -153,16 +153,16 @@ class Gemini(BaseLlm):
         base_url: str | None = None,
         timeout: timedelta | None = None,
     ) -> None:
-        """Remember the settings; nothing is imported or connected before the first call.
+        """Store the settings. The first call imports google-genai and connects.
 
         Args:
-            model: Used instead of the request's, for an agent that holds this object.
-            api_key: Used instead of the environment's.
-            base_url: Where the API is served, such as a gateway or `FakeGemini.url`.
-            timeout: How long the service may stay silent. Unlimited by default: the activity has a limit.
+            model: Replaces the model name of the request, for an agent that holds this object.
+            api_key: Replaces the key from the environment.
+            base_url: The URL of the API, such as a gateway or `FakeGemini.url`.
+            timeout: The longest pause of the service. Unlimited by default, because the activity has a timeout.
         """
         if timeout is not None and timeout <= timedelta(0):
-            raise ValueError(f"Gemini's timeout is {timeout}; give a positive duration or None.")
+            raise ValueError(f"Gemini's timeout is {timeout}. Use a positive duration or None.")
         self.model = model
         self._api_key, self._base_url, self._timeout = api_key, base_url, timeout
         self._client: Client | None = None
@@ -182,11 +182,11 @@ class Gemini(BaseLlm):
                 continuation = reply.continuation()
         except ModelError:
             raise
-        except Exception as error:  # The SDK's own errors have no names before its import.
+        except Exception as error:  # The SDK's error classes exist only after its import.
             mapped = self._mapped(error, request)
             if mapped is None:
                 raise
-            # Not chained: histories record causes, and the SDK's errors quote requests and replies.
+            # Not chained: histories record causes, and SDK errors quote requests and replies.
             raise mapped from None
         return reply.response()
 
@@ -200,7 +200,7 @@ class Gemini(BaseLlm):
     async def _connected(self) -> "Client":
         async with self._connecting:
             if self._client is None:
-                # In a thread, because of the import, and because credentials may come over the network.
+                # In a thread: the import is slow, and credentials may come over the network.
                 self._client = await asyncio.to_thread(self._connect)
             return self._client
 
@@ -210,71 +210,71 @@ class Gemini(BaseLlm):
         options = types.HttpOptions(
             base_url=self._base_url,
             timeout=math.ceil(self._timeout.total_seconds() * 1000) if self._timeout else None,
-            # One attempt: the engine repeats. Left out, the SDK repeats by itself where aiohttp is installed.
+            # One attempt, because Temporal retries. By default the SDK also retries if aiohttp is installed.
             retry_options=types.HttpRetryOptions(attempts=1),
         )
         try:
             client = Client(api_key=self._api_key, http_options=options)
         except ValueError as error:
-            raise ModelRefused(self._told(_NO_CREDENTIALS, str(error), None)) from None
+            raise ModelRefused(self._format_message(_NO_CREDENTIALS, str(error), None)) from None
         _keep_streamed_json(client)
         return client
 
     async def _chunks(
         self, client: "Client", request: LlmRequest, continuation: str, stream: bool
     ) -> AsyncIterator[str]:
-        """Yield the JSON of the response, or when streaming of each of the responses."""
+        """Yield the JSON of each response; there are several when streaming."""
         models, name = client.aio.models, self.model or request.model
         config = _config(request, continuation, stream)
         if not stream:
             whole = await models.generate_content(model=name, contents="-", config=config)
             yield (whole.sdk_http_response.body if whole.sdk_http_response else None) or ""
             return
-        kept: list[str] = []
-        _kept_json.set(kept)
+        bodies: list[str] = []
+        _streamed_json.set(bodies)
         async for chunk in await models.generate_content_stream(model=name, contents="-", config=config):
-            # The SDK's own reading is for a version whose insides have moved; unknown fields are lost then.
-            yield kept.pop(0) if kept else chunk.model_dump_json(by_alias=True, exclude_none=True)
+            # Fallback for SDK versions with other internals. It loses unknown fields.
+            yield bodies.pop(0) if bodies else chunk.model_dump_json(by_alias=True, exclude_none=True)
 
     def _mapped(self, error: Exception, request: LlmRequest) -> ModelError | None:
-        """Return `error` as one of ours; None for what is no fault of the service or the request."""
+        """Return `error` as a ModelError; None if neither the service nor the request caused it."""
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.genai.errors import APIError, UnknownApiResponseError
 
         if isinstance(error, APIError):
             status: int | None = error.code
-            said = ": ".join(str(each) for each in (error.status, error.message) if each)
-            message = self._told(f"Gemini answered {status}", said, request)
+            details = ": ".join(str(text) for text in (error.status, error.message) if text)
+            message = self._format_message(f"Gemini answered {status}", details, request)
             if status is None or status >= 500 or status in (408, 429):
                 return ModelOverloaded(message, status=status, retry_after_s=_retry_after(error))
             return ModelRefused(message, status=status)
         if isinstance(error, ValidationError):
             problems = error.errors(include_url=False, include_input=False, include_context=False)
             where = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems[:5])
-            return ModelRefused(self._told("The agent's generate_content_config is invalid", where, None))
+            return ModelRefused(self._format_message("The agent's generate_content_config is invalid", where, None))
         if isinstance(error, UnknownApiResponseError | json.JSONDecodeError | UnicodeDecodeError):
             return ModelOverloaded("Gemini's reply is not valid JSON.")
         name, origin = type(error).__name__, type(error).__module__
-        said = f"{name}: {error}".removesuffix(": ")
+        details = f"{name}: {error}".removesuffix(": ")
         if isinstance(error, GoogleAuthError):
             kind = ModelOverloaded if isinstance(error, TransportError) or error.retryable else ModelRefused
-            return kind(self._told(_NO_CREDENTIALS, said, request))
+            return kind(self._format_message(_NO_CREDENTIALS, details, request))
         if name in _WRONG_ADDRESS | _WRONG_KEY:
             return ModelRefused(f"Gemini's address or API key cannot be used: {name}")
         if isinstance(error, OSError) or origin.startswith(("httpx", "httpcore", "aiohttp")):
-            return ModelOverloaded(self._told("Gemini was not reached, or did not answer", said, request))
+            return ModelOverloaded(self._format_message("Gemini was not reached, or did not answer", details, request))
         if isinstance(error, ValueError):
-            return ModelRefused(self._told("google-genai does not send the request", said, request))
+            return ModelRefused(self._format_message("google-genai does not send the request", details, request))
         return None
 
-    def _told(self, title: str, said: str, request: LlmRequest | None) -> str:
-        """Return a bounded message, without the API keys and the conversation that `said` may quote."""
-        said = " ".join(said.split())
+    def _format_message(self, title: str, details: str, request: LlmRequest | None) -> str:
+        """Return a bounded message, without API keys and parts of the conversation that `details` may quote."""
+        details = " ".join(details.split())
         for key in (self._api_key, os.environ.get("GOOGLE_API_KEY"), os.environ.get("GEMINI_API_KEY")):
             if key and len(key.strip()) >= MIN_KEY:
-                said = said.replace(key.strip(), "[key]")
-        said = re.sub(r"\b(?:AIza|AQ\.)[\w-]{16,}", "[key]", said)
-        message = f"{title}: {_without_content(said, request) if request else said}".removesuffix(": ")
+                details = details.replace(key.strip(), "[key]")
+        details = re.sub(r"\b(?:AIza|AQ\.)[\w-]{16,}", "[key]", details)
+        message = f"{title}: {_without_content(details, request) if request else details}".removesuffix(": ")
         return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
 
 
@@ -306,7 +306,7 @@ def _objects(holder: JsonObject, key: str) -> list[JsonObject]:
 
 
 def _tidy(part: JsonObject) -> JsonObject:
-    """Leave out nulls, but not deep inside: in arguments and results they mean something."""
+    """Remove nulls, but not inside arguments and results, where they have a meaning."""
     return {
         key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
         for key, value in part.items()
@@ -315,7 +315,7 @@ def _tidy(part: JsonObject) -> JsonObject:
 
 
 def _is_text(part: JsonObject) -> bool:
-    """Whether the part is nothing but text. A signed one is not: the signature is for this very part."""
+    """Whether a part has only text. Parts with a signature do not count, because it signs this exact part."""
     return "text" in part and part.keys() <= {"text", "thought"}
 
 
@@ -324,7 +324,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
 
     config = types.GenerateContentConfig.model_validate(request.config)
     options = config.http_options or types.HttpOptions()
-    # The contents here replace the mere "-" that is given to the SDK, because it insists on some.
+    # These contents replace the "-" that is passed because the SDK requires contents.
     body: JsonObject = {**(options.extra_body or {}), "contents": _in_turns(request.contents)}
     if tools := request.genai_tools():
         body["tools"] = tools
@@ -334,7 +334,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
         update={
             "system_instruction": request.system_instruction or config.system_instruction,
             "automatic_function_calling": types.AutomaticFunctionCallingConfig(disable=True),
-            "automatic_continuation": False,  # In streams it also reconnects, which is a retry.
+            "automatic_continuation": False,  # It also reconnects streams, which is a retry.
             "should_return_http_response": None if stream else True,
             "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
         }
@@ -342,11 +342,10 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
 
 
 def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return contents that the API takes: the model has one turn at a time, and the user the last word.
+    """Return contents that the API accepts: no two model turns in a row, and a user turn at the end.
 
-    A call has to follow the user's turn at once. What the model said while an earlier call waited stands between the
-    answer to that call and the calls that it made then: all of it is one turn.
-    An agent that works again, in a loop, finds its own words last. Source: ADK 2.13, whose Gemini model asks likewise.
+    Function calls must follow a user turn directly. While an earlier call waits, the model may produce several contents
+    in a row; they are merged. In a loop, the agent's content may be last; a user turn is added then, as in ADK 2.13.
     """
     turns: list[JsonObject] = []
     for content in contents:
@@ -357,21 +356,21 @@ def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
             turns.append(content)
     if turns and turns[-1].get("role") != "model":
         return turns
-    return [*turns, {"role": "user", "parts": [{"text": GO_ON}]}]
+    return [*turns, {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]}]
 
 
 def _keep_streamed_json(client: "Client") -> None:
-    """Put the JSON of streamed responses aside before the SDK's types read it.
+    """Keep the JSON of streamed responses before the SDK parses it.
 
-    For a whole response `should_return_http_response` gives the JSON; for a stream nothing public does.
-    The types are given empty responses instead, which also saves their work.
+    `should_return_http_response` returns the JSON of a whole response; streams have no public equivalent. The SDK gets
+    empty responses instead, which also saves time.
     """
     api: Any = getattr(client, "_api_client", None)
     plain: Any = getattr(api, "async_request_streamed", None)
 
     async def emptied(responses: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for response in responses:
-            _kept_json.get().append(response.body)
+            _streamed_json.get().append(response.body)
             yield response.model_copy(update={"body": "{}"})
 
     async def request_streamed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
@@ -382,41 +381,41 @@ def _keep_streamed_json(client: "Client") -> None:
 
 
 def _retry_after(error: "APIError") -> float | None:
-    """Return the seconds the service asks to wait: the longer of `Retry-After` and google.rpc.RetryInfo."""
+    """Return the requested delay in seconds: the longer of `Retry-After` and google.rpc.RetryInfo."""
     headers: Any = getattr(error.response, "headers", {})
-    asked = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
-    found = error.details.get("error") if isinstance(error.details, dict) else None
-    for detail in (found.get("details") if isinstance(found, dict) else None) or ():
+    delays = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
+    status = error.details.get("error") if isinstance(error.details, dict) else None
+    for detail in (status.get("details") if isinstance(status, dict) else None) or ():
         if isinstance(detail, dict) and str(detail.get("@type")).endswith("google.rpc.RetryInfo"):
-            asked.append(str(detail.get("retryDelay")).removesuffix("s"))
-    waits = [wait for wait in map(_seconds, asked) if wait is not None]
+            delays.append(str(detail.get("retryDelay")).removesuffix("s"))
+    waits = [wait for wait in map(_seconds, delays) if wait is not None]
     return min(max(waits), MAX_RETRY_AFTER_S) if waits else None
 
 
 def _seconds(value: str) -> float | None:
-    """Read a number of seconds, or how far away an HTTP date is."""
+    """Parse a number of seconds, or return the seconds until an HTTP date."""
     if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", value):
         return float(value)
     try:
         moment = email.utils.parsedate_to_datetime(value)
         return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):  # No date, or one without a zone.
+    except (TypeError, ValueError):  # Not a date, or a date without a time zone.
         return None
 
 
 def _without_content(message: str, request: LlmRequest) -> str:
-    """Blank out what `message` quotes from the conversation, as Google's validation errors do."""
+    """Remove quotes of the conversation from a message. Google's validation errors contain such quotes."""
     message = re.sub(r"(\(TYPE_\w+\)), .*", r"\1", message, flags=re.DOTALL)[:MAX_MESSAGE]
-    tools = {tool.get("name") for tool in request.tools}  # Not secret, and they show where the fault is.
+    tools = {tool.get("name") for tool in request.tools}  # Not secret, and they locate the problem.
     texts = [request.system_instruction or "", *_texts(list(request.contents))]
-    said = "\n".join(text for text in texts if text not in tools)
+    content = "\n".join(text for text in texts if text not in tools)
     quoted: set[int] = set()
     half = ECHO // 2
-    # Every echo holds one of these halves whole; looking for all stretches in megabytes would take a second.
+    # Every echo contains one of these halves. Searching megabytes for every substring would take a second.
     for middle in range(0, len(message), half):
-        if message[middle : middle + half] in said:
+        if message[middle : middle + half] in content:
             for start in range(max(0, middle - half), middle + 1):
-                if message[start : start + ECHO] in said and start + ECHO <= len(message):
+                if message[start : start + ECHO] in content and start + ECHO <= len(message):
                     quoted.update(range(start, start + ECHO))
     return re.sub("\0+", "…", "".join("\0" if i in quoted else letter for i, letter in enumerate(message)))
 

@@ -1,6 +1,6 @@
-"""The request as callbacks and tools see it: genai's types, to be changed in place.
+"""The request for callbacks and tools: genai's types, changed in place.
 
-Made only where somebody looks at it, since the types take a second to import. The names are those of ADK's LlmRequest.
+Created only when needed, because importing the types takes a second. The names are those of ADK's LlmRequest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 _MEDIA_DETAILS = {"displayName": "'{}'", "fileUri": "URI: {}", "mimeType": "type: {}"}
-"""ADK's words for what an instruction's text says of its media."""
+"""ADK's wording for the properties of media in an instruction."""
 
 
 class LlmRequest:
-    """One model call that is about to be made."""
+    """The request of a model call, before it is sent."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class LlmRequest:
         """Append to the system instruction.
 
         Args:
-            instructions: Texts; or a Content, of which text goes to the system instruction, and media, referred to
-                from there, to the contents.
+            instructions: Texts, or a Content. The text of a Content goes to the system instruction. Its media go to the
+                contents, and the system instruction refers to them.
 
         Returns:
             The contents that were added for media.
 
         Raises:
-            TypeError: It is something else.
+            TypeError: `instructions` has another type.
         """
         from google.genai import types
 
@@ -64,40 +64,40 @@ class LlmRequest:
         else:
             raise TypeError(f"instructions must be list[str] or types.Content, got {type(instructions).__name__}.")
         if texts:
-            given = self.config.system_instruction
-            self.config.system_instruction = joined(given if isinstance(given, str) else None, "\n\n".join(texts))
+            before = self.config.system_instruction
+            self.config.system_instruction = joined(before if isinstance(before, str) else None, "\n\n".join(texts))
         return added
 
     def append_tools(self, tools: Sequence[Any]) -> None:
         """Declare tools to the model.
 
         Raises:
-            ValueError: One is none of the agent's, so that no worker could run a call of it.
+            ValueError: A tool is not one of the agent's, so workers could not run its calls.
         """
         from google.genai import types
 
         declared: list[types.FunctionDeclaration] = []
         for tool in tools:
-            if not any(known is tool for known in self.tools_dict.values()):
+            if not any(own is tool for own in self.tools_dict.values()):
                 raise ValueError(
-                    f"The tool {tool.name!r} is none of the agent's; put it, or its toolset, into `tools`."
+                    f"The tool {tool.name!r} is not one of the agent's. Add it, or its toolset, to the agent's `tools`."
                 )
             if declaration := tool._get_declaration():
                 declared.append(types.FunctionDeclaration.model_validate(declaration))
         if not declared:
             return
-        present = list(self.config.tools or ())
-        for known in present:
-            if isinstance(known, types.Tool) and known.function_declarations:
-                known.function_declarations.extend(declared)
+        tools_before = list(self.config.tools or ())
+        for declaring in tools_before:
+            if isinstance(declaring, types.Tool) and declaring.function_declarations:
+                declaring.function_declarations.extend(declared)
                 return
-        self.config.tools = [types.Tool(function_declarations=declared), *present]
+        self.config.tools = [types.Tool(function_declarations=declared), *tools_before]
 
     def set_output_schema(self, output_schema: Any = None) -> None:
-        """Have the model answer with JSON of this schema.
+        """Make the model answer with JSON of this schema.
 
         Raises:
-            ValueError: None is given.
+            ValueError: No schema is passed.
         """
         if output_schema is None:
             raise ValueError("Pass output_schema=<your_schema>.")
@@ -106,15 +106,12 @@ class LlmRequest:
 
 
 def joined(before: str | None, text: str) -> str:
-    """Return a system instruction with a further text."""
+    """Append a text to a system instruction."""
     return f"{before}\n\n{text}" if before else text
 
 
 def split_instruction(content: JsonObject) -> tuple[list[str], list[JsonObject]]:
-    """Return the texts of an instruction, and contents for the media in it, to which the texts refer.
-
-    The wire texts are ADK's.
-    """
+    """Return the texts of an instruction, and contents for its media. The texts refer to the media in ADK's wording."""
     texts: list[str] = []
     media: list[JsonObject] = []
     for part in content.get("parts") or ():

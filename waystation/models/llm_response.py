@@ -1,4 +1,4 @@
-"""What a model replied."""
+"""The response of a model."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -9,11 +9,11 @@ from waystation.core import JsonObject, Usage
 
 @dataclass(kw_only=True, slots=True)
 class LlmResponse:
-    """What the model said, or why it said nothing. A callback may change it, or return one of its own."""
+    """The content of a model's reply, or the reason why there is none. Callbacks may change or replace it."""
 
     content: Any = None
-    """A genai Content as JSON, nulls left out; all parts are kept, unknown ones too. Callbacks are given, and may
-    return, `google.genai.types.Content`."""
+    """A genai Content as JSON, without nulls, with all parts, even unknown ones. Callbacks receive and may return
+    `google.genai.types.Content`."""
     finish_reason: str | None = None
     error_code: str | None = None
     """Set when there is no usable content: a block reason, a finish reason such as SAFETY, or
@@ -22,7 +22,7 @@ class LlmResponse:
     usage: Usage | None = None
     model_version: str | None = None
     custom_metadata: JsonObject | None = None
-    """Of this and what follows nothing is recorded; ADK's callbacks read it, pass it on and set it."""
+    """For ADK callbacks, like the fields below. Only usage, grounding and citation metadata are recorded."""
     grounding_metadata: Any = None
     citation_metadata: Any = None
     usage_metadata: Any = None
@@ -31,19 +31,19 @@ class LlmResponse:
     interrupted: bool | None = None
 
     def get_function_calls(self) -> list[Any]:
-        """Return the function calls in the content, as genai types when the content is one."""
+        """Return the function calls in the content: genai objects if the content is one, otherwise JSON."""
         return _in_parts(self.content, "function_call", "functionCall")
 
     def get_function_responses(self) -> list[Any]:
-        """Return the function responses in the content, as genai types when the content is one."""
+        """Return the function responses in the content: genai objects if the content is one, otherwise JSON."""
         return _in_parts(self.content, "function_response", "functionResponse")
 
     def model_copy(self, *, update: JsonObject | None = None, deep: bool = False) -> "LlmResponse":
-        """Return a copy, as pydantic's method of this name does, which callbacks for ADK call."""
+        """Return a copy. ADK callbacks call this pydantic method."""
         return replace(copy.deepcopy(self) if deep else self, **(update or {}))
 
 
 def _in_parts(content: Any, name: str, key: str) -> list[Any]:
     if isinstance(content, dict):
         return [part[key] for part in content.get("parts") or () if part.get(key)]
-    return [found for part in getattr(content, "parts", None) or () if (found := getattr(part, name, None))]
+    return [value for part in getattr(content, "parts", None) or () if (value := getattr(part, name, None))]

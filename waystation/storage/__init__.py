@@ -1,6 +1,6 @@
-"""What is too large for a history, or must outlive one: kept in an object store by content.
+"""Object storage for payloads that are too large for a history, and for data that must outlive one.
 
-For clients and workers alike; whoever reads a history in which payloads were put aside needs the same store.
+Clients and workers must use the same store to read offloaded payloads.
 """
 
 from waystation.lazy_exports import lazy_exports

@@ -1,8 +1,8 @@
-"""Large payloads beside the history: Temporal's external storage over `Blobs`.
+"""Large payloads outside the history: Temporal's external storage over `Blobs`.
 
-The SDK stores after a codec has encoded and retrieves before it decodes, so the store sees what the server would.
-A reference holds a short form of the value: the same JSON with its largest parts cut. So people can read a history
-where the store is not at hand.
+The SDK stores payloads after the codec encodes them, and retrieves them before it decodes them, so the store sees the
+same bytes as the server. A reference contains a short form of the value, the same JSON with its largest parts cut, so
+people can read a history without the store.
 """
 
 import dataclasses
@@ -34,50 +34,50 @@ log = structlog.get_logger("waystation.storage")
 
 DRIVER = "waystation"
 OFFLOAD_OVER = Stores().offload_over
-"""In bytes; payloads below it stay in the history. Temporal's own default."""
+"""In bytes. Smaller payloads stay in the history. Temporal's default."""
 INLINE_LIMIT = 2_050_000
-"""What goes into the history all the same when the store fails; the server takes 2 MiB."""
+"""Payloads up to this size go into the history when the store fails. The server accepts 2 MiB."""
 UNREADABLE = {"encoding": b"waystation/unreadable"}
-"""Metadata of what stands for a reference that leads nowhere. No reader takes it for JSON."""
-_SDKS_OWN = (DefaultPayloadConverter, None, DefaultFailureConverter)
+"""Metadata of the payload that replaces an unresolvable reference. No reader parses it as JSON."""
+_SDK_DEFAULTS = (DefaultPayloadConverter, None, DefaultFailureConverter)
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _LEGACY_REFERENCE = b"json/external-storage-reference"
 ROOM = 2_000
-"""About how many bytes a short form has."""
+"""Approximate size of a short form in bytes."""
 MAX_BYTES = 4 * ROOM
-"""A value that does not become as short as this has no short form."""
+"""A value whose short form is larger has none."""
 _LEAST = 64
-"""Bytes that a part is worth; of a value with more parts than fit, the first are kept."""
+"""Minimum bytes per part. If a value has too many parts, only the first are kept."""
 _TEXT = 200
-"""Characters of a long text that stay at most: the Web UI shows all of a short form."""
+"""Maximum characters of a long text. The Web UI shows short forms in full."""
 _SHOWN = 12
-"""Characters of a digest that tell blobs apart."""
+"""Characters of a digest that identify a blob."""
 
 
 class BlobDriver(StorageDriver):
-    """Keeps payloads in `Blobs`."""
+    """Stores payloads in `Blobs`."""
 
     def __init__(self, blobs: Blobs, *, short_forms: bool = False) -> None:
-        """With `short_forms` what cannot be had is read as its short form: good for people, never for an agent."""
+        """`short_forms`: read unavailable payloads as their short forms. For people only, never for agents."""
         self.blobs = blobs
         self._short_forms = short_forms
         self._made: tuple[str, str | None] | None = None
         self.shortened: dict[str, str] = {}
-        """Digests of what was read so, each with the reason."""
+        """Digests of payloads that were read as short forms, with the reasons."""
 
     def name(self) -> str:
-        """Return the name in every reference."""
+        """Return the driver name in references."""
         return DRIVER
 
     def type(self) -> str:
-        """Return the name of this kind of driver."""
+        """Return the driver type."""
         return "waystation.blobs"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Keep payloads.
+        """Store payloads; return their claims.
 
         Raises:
-            StoreFailed: The store does not take them.
+            StoreFailed: The store failed.
         """
         return [await self._claim(payload) for payload in payloads]
 
@@ -90,23 +90,23 @@ class BlobDriver(StorageDriver):
     def _short_form(self, payload: Payload, digest: str) -> str | None:
         if payload.metadata.get("encoding") != b"json/plain":
             return None
-        if self._made is None or self._made[0] != digest:  # a large result is put twice, see `Blobs.put`
+        if self._made is None or self._made[0] != digest:  # a large result is stored twice, see `RECENT_S`
             self._made = digest, short_form(payload.data, digest)
         return self._made[1]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return payloads; for each that is not there one that nobody can read.
+        """Return payloads. A missing one is replaced by an unreadable payload.
 
-        Anybody can send a reference that leads nowhere, and raising here would stick the workflow that got it.
+        Anyone can send an unresolvable reference, and raising here would block the workflow that receives it.
 
         Raises:
-            StoreFailed: The store does not answer; the server has the workflow task repeated until it does.
+            StoreFailed: The store failed. The server retries the workflow task.
         """
-        return [await self._found(claim.claim_data) for claim in claims]
+        return [await self._retrieve(claim.claim_data) for claim in claims]
 
-    async def _found(self, claim: Mapping[str, str]) -> Payload:
+    async def _retrieve(self, claim: Mapping[str, str]) -> Payload:
         digest = claim.get("digest", "")
         try:
             data = await self.blobs.get(digest)
@@ -115,33 +115,33 @@ class BlobDriver(StorageDriver):
                 self.shortened[digest] = str(error)
                 return Payload(metadata={"encoding": b"json/plain"}, data=short.encode())
             if not isinstance(error, BlobMissing):
-                remedy = f"It keeps large payloads; see --store and {STORE_VARIABLE}."
+                remedy = f"It stores large payloads; see --store and {STORE_VARIABLE}."
                 raise StoreFailed(error.place, f"{error.problem} {remedy}") from None
             log.warning("payload.missing", place=error.place, problem=error.problem)
             return Payload(metadata=UNREADABLE, data=error.problem.encode())
         try:
             return Payload.FromString(data)
-        except DecodeError:  # bytes of another kind
+        except DecodeError:  # the bytes are not a payload
             log.warning("payload.unreadable", place=self.blobs.files.place, digest=digest[:12])
-            return Payload(metadata=UNREADABLE, data=f"{digest[:12]}… is no payload.".encode())
+            return Payload(metadata=UNREADABLE, data=f"{digest[:12]}… is not a payload.".encode())
 
 
 class Offload(ExternalStorage):
-    """External storage that no message from outside can bring to raise, and that does without while it can.
+    """External storage that raises for no external message, and keeps payloads inline when the store fails.
 
-    Overrides what the SDK calls per payload, because it raises there for references that are no references, or that
-    name a driver that is not there, and then repeats the workflow task for ever.
+    Overrides the SDK's methods for single payloads. They raise for invalid references and unknown drivers, and the
+    workflow task is then retried forever.
     """
 
     def _with_store_context(self, ctx: StorageDriverStoreContext) -> "Offload":
-        return self  # content is found by its digest, whosever it is
+        return self  # the digest identifies the content, whatever the context
 
     async def _store_payload(self, payload: Payload) -> Payload:
         try:
             return await super()._store_payload(payload)
         except StoreFailed as error:
             if (size := payload.ByteSize()) > INLINE_LIMIT:
-                text = f"It was to keep {size:,} bytes, of which a history takes {INLINE_LIMIT:,}: {error.problem}"
+                text = f"{size:,} bytes could not be stored, and a history accepts {INLINE_LIMIT:,}: {error.problem}"
                 raise StoreFailed(error.place, f"{text} See --store and {STORE_VARIABLE}.") from None
             log.warning("payload.kept_inline", place=error.place, problem=error.problem, size=size)
             return payload
@@ -155,7 +155,7 @@ class Offload(ExternalStorage):
             return payload
         try:
             reference = self._decode_reference(payload)
-        except Exception:  # noqa: BLE001  # whatever a forged reference makes the protobuf reader raise
+        except Exception:  # noqa: BLE001  # protobuf raises anything for forged references
             reference = None
         driver = self._driver_map.get(reference.driver_name) if reference else None
         if reference is None or driver is None:
@@ -170,21 +170,22 @@ class Offload(ExternalStorage):
 
 @dataclasses.dataclass(frozen=True)
 class Offloading(DataConverter):
-    """A converter that is not copied for every payload of every task, as the SDK does to tell its parts whose it is.
+    """A converter that is not copied for every payload.
 
-    That was a tenth of a worker's CPU time, and neither `BlobDriver` nor the SDK's own parts ask.
+    The SDK copies converters to pass the serialization context to their parts. The copies took a tenth of a worker's
+    CPU time, and neither `BlobDriver` nor the SDK's default parts use the context.
     """
 
     def with_context(self, context: SerializationContext) -> Self:
         parts = self.payload_converter_class, self.payload_codec, self.failure_converter_class
-        return self if parts == _SDKS_OWN else super().with_context(context)
+        return self if parts == _SDK_DEFAULTS else super().with_context(context)
 
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> "Offloading":
         return self
 
 
 def is_reference(payload: Payload) -> bool:
-    """Whether a payload only says where its content is kept."""
+    """Whether a payload is a reference to stored content."""
     encoding = payload.metadata.get("encoding")
     if encoding == _LEGACY_REFERENCE:
         return True
@@ -198,12 +199,12 @@ def offloading(
     converter: DataConverter = DataConverter.default,
     short_forms: bool = False,
 ) -> DataConverter:
-    """Return a converter that keeps payloads of at least `over` bytes in `blobs`, after its codec if it has one.
+    """Return a converter that stores payloads of at least `over` bytes in `blobs`, after the codec, if any.
 
-    For `short_forms` see `BlobDriver`.
+    See `BlobDriver` for `short_forms`.
     """
     storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
-    if type(converter) is not DataConverter:  # somebody's own, which stays what it is
+    if type(converter) is not DataConverter:  # a custom class is kept
         return dataclasses.replace(converter, external_storage=storage)
     return Offloading(
         payload_converter_class=converter.payload_converter_class,
@@ -214,14 +215,14 @@ def offloading(
 
 
 def shortened(converter: DataConverter) -> Mapping[str, str]:
-    """Return the digests of what was read as its short form, each with the reason."""
+    """Return the digests of payloads that were read as short forms, with the reasons."""
     storage = converter.external_storage
     driver = storage.drivers[0] if storage else None
     return driver.shortened if isinstance(driver, BlobDriver) else {}
 
 
 def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
-    """Return a client over the same connection that offloads; one that does already is returned as it stands."""
+    """Return a client over the same connection that offloads payloads; `client` itself if it does so already."""
     if client.data_converter.external_storage is not None:
         return client
     converter = offloading(blobs, over=over, converter=client.data_converter)
@@ -229,26 +230,26 @@ def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> C
 
 
 def inline(client: Client) -> Client:
-    """Return a client over the same connection that puts nothing aside."""
+    """Return a client over the same connection that keeps all payloads inline."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
     return Client(**(client.config() | {"data_converter": converter}))
 
 
 async def retrieved(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
-    """Return what offloaded payloads hold, and the others as they stand; the codec is the caller's.
+    """Replace references by the stored payloads, without decoding them.
 
     Raises:
-        StoreFailed: The store does not answer.
+        StoreFailed: The store failed.
     """
     storage = converter.external_storage
     if not isinstance(storage, Offload):
-        nowhere = Payload(metadata=UNREADABLE, data=b"this client was made without one.")
+        nowhere = Payload(metadata=UNREADABLE, data=b"this client has no payload store.")
         return [nowhere if is_reference(p) else p for p in payloads]
     return await storage._retrieve_payload_sequence(payloads)
 
 
 def short_form(data: bytes, digest: str) -> str | None:
-    """Return JSON with its largest parts cut; None when it is none, or has too many parts. `digest` is told in it."""
+    """Return JSON with its largest parts cut, with `digest` in the cuts; None if it is not JSON or stays too large."""
     try:
         text = encode(_cut(decode(data), ROOM, len(data), digest))
     except ValueError:
@@ -257,30 +258,30 @@ def short_form(data: bytes, digest: str) -> str | None:
 
 
 def offloaded(size: int, digest: str) -> str:
-    """Return what stands for so many bytes."""
-    shown = f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{size / 1_000:.1f} kB"
-    return f"[offloaded: {shown}, sha256 {digest[:_SHOWN]}…]"
+    """Return the text that replaces offloaded bytes."""
+    amount = f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{size / 1_000:.1f} kB"
+    return f"[offloaded: {amount}, sha256 {digest[:_SHOWN]}…]"
 
 
 def _cut(value: Any, room: int, size: int, digest: str) -> Any:
-    """Return a value, part of one of `size` bytes, with about `room` bytes. Looks at no more than it keeps."""
+    """Cut a value to about `room` bytes. It is part of a value of `size` bytes. Reads only the parts that it keeps."""
     if _size(value, room) <= room:
         return value
     match value:
         case str():
-            # The note first: readers clip what they show.
+            # The note comes first, because readers clip long texts.
             note = offloaded(len(value.encode()), digest)
             begins = value[: min(max(room - len(note) - 2, 0), _TEXT)]
             return f"{note} {begins}…" if begins else note
         case dict():
             named = list(itertools.islice(value.items(), max(room // _LEAST, 1)))
-            rooms = _shared([_size(item, room) for _, item in named], room - sum(len(key) + 4 for key, _ in named))
+            rooms = _share_room([_size(item, room) for _, item in named], room - sum(len(key) + 4 for key, _ in named))
             fields = {key: _cut(item, each, size, digest) for (key, item), each in zip(named, rooms, strict=True)}
             left = len(value) - len(fields)
             return {**fields, "…": f"{left:,} more {offloaded(size, digest)}"} if left else fields
         case list():
             first = value[: max(room // _LEAST, 1)]
-            rooms = _shared([_size(item, room) + 1 for item in first], room)
+            rooms = _share_room([_size(item, room) + 1 for item in first], room)
             items = [_cut(item, each, size, digest) for item, each in zip(first, rooms, strict=True)]
             left = len(value) - len(items)
             more = f"{left:,} more {offloaded(size, digest)}"
@@ -290,7 +291,7 @@ def _cut(value: Any, room: int, size: int, digest: str) -> Any:
 
 
 def _size(value: Any, most: int) -> int:
-    """Return about how many bytes a value is as JSON; any number over `most` when it is more than that."""
+    """Return the approximate JSON size of a value in bytes, or any larger number than `most` if it exceeds that."""
     match value:
         case str():
             return len(value) if len(value) > most else len(value.encode()) + 2
@@ -305,8 +306,8 @@ def _size(value: Any, most: int) -> int:
             return len(encode(value))
 
 
-def _shared(sizes: list[int], room: int) -> list[int]:
-    """Return how much room each part gets: the small ones all that they need, the large ones equal shares."""
+def _share_room(sizes: list[int], room: int) -> list[int]:
+    """Return the bytes for each part: small parts get all that they need, large ones equal shares."""
     rooms = [0] * len(sizes)
     for left, index in zip(range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True):
         rooms[index] = min(sizes[index], max(room, 0) // left)

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
-"""Where a URL may carry them: user and password, and the query of a signed one."""
+"""User and password in a URL, and the query of a signed URL."""
 
-_REMEDY = "name a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
+_REMEDY = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 _NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why nothing can be written in a folder, which need not exist yet; None when it seems that it can."""
+    """Return why a folder is not writable; None if it seems to be. It need not exist yet."""
     if _NEARLY_URL.match(str(folder)):
         return f"{str(folder)!r} is neither a folder nor a URL; {_REMEDY}"
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        return f"{there} is a file; {_REMEDY}"
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} may not be written by this process; allow it, or {_REMEDY}"
+    existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        return f"{existing} is a file; {_REMEDY}"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} is not writable for this process. Change its permissions, or {_REMEDY}"
     return None
 
 
 class ObjectFiles:
-    """Reads and writes files by path. Every method raises StoreFailed when the store does not do it."""
+    """Reads and writes files by path. Every method raises StoreFailed when the store fails."""
 
     def __init__(self, url_or_path: str | Path) -> None:
-        """`url_or_path` is a folder, created when it is first needed, or a URL such as `s3://bucket/prefix`."""
+        """`url_or_path` is a folder, created when first needed, or a URL such as `s3://bucket/prefix`."""
         self._url = str(url_or_path)
         self.folder: Path | None = None
         if "://" not in self._url:
@@ -50,7 +50,7 @@ class ObjectFiles:
 
     @functools.cached_property
     def place(self) -> str:
-        """The store's URL, without credentials that may be in it."""
+        """The store's URL without credentials."""
         if self.folder is not None:
             return self.folder.absolute().as_uri()
         url = urlsplit(self._url)
@@ -58,49 +58,49 @@ class ObjectFiles:
 
     @functools.cached_property
     def store(self) -> ObjectStore:
-        """The store itself, opened at the first use."""
+        """The store, opened at first use."""
         from obstore.store import LocalStore, from_url
 
-        with self._failing():
+        with self._convert_errors():
             return from_url(self._url) if self.folder is None else LocalStore(self.folder, mkdir=True)
 
     def unusable(self) -> str | None:
-        """Return why files cannot be kept here, as far as can be said without making or asking for anything."""
+        """Return why the store cannot be used; None if no problem is known. Creates and requests nothing."""
         if self.folder is not None:
             return unusable(self.folder)
         try:
             _ = self.store
         except ValueError:
-            return f"it is no URL; {_REMEDY}"
+            return f"it is not a valid URL; {_REMEDY}"
         except StoreFailed as error:
             unknown = "Unable to recognise URL" in error.problem
-            return f"there is no store for such a URL; {_REMEDY}" if unknown else error.problem
+            return f"the URL is not supported; {_REMEDY}" if unknown else error.problem
         return None
 
     async def below(self, folder: str) -> list[tuple[str, datetime]]:
-        """Return the paths below a folder, relative to it, and when each was written."""
+        """Return the relative paths of the files below a folder, with the times at which they were written."""
         import obstore
 
-        with self._failing():
-            found = await obstore.list(self.store, prefix=folder).collect_async()
-        return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in found]
+        with self._convert_errors():
+            files = await obstore.list(self.store, prefix=folder).collect_async()
+        return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in files]
 
     async def get(self, path: str) -> bytes | None:
-        """Return what a file holds, None if there is none."""
+        """Return the content of a file; None if it does not exist."""
         import obstore
 
-        with self._failing():
+        with self._convert_errors():
             try:
                 return bytes(await (await obstore.get_async(self.store, path)).bytes_async())
             except FileNotFoundError:
                 return None
 
     async def put(self, path: str, data: bytes, *, new: bool = False) -> bool:
-        """Write a file; return False, and write nothing, when it has to be new and is not."""
+        """Write a file. With `new`, write nothing and return False if it exists."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        with self._failing():
+        with self._convert_errors():
             try:
                 await obstore.put_async(self.store, path, data, mode="create" if new else "overwrite")
             except AlreadyExistsError:
@@ -108,15 +108,15 @@ class ObjectFiles:
         return True
 
     async def remove(self, path: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         import obstore
 
-        with self._failing(), contextlib.suppress(FileNotFoundError):
+        with self._convert_errors(), contextlib.suppress(FileNotFoundError):
             await obstore.delete_async(self.store, path)
 
     @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Turn the store's errors into one that is short and carries no signed URL."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert the store's errors to a short StoreFailed without signed URLs."""
         from obstore.exceptions import BaseError
 
         try:

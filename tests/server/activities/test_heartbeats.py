@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, until
-from waystation.activities.activity_attempt import beating
+from waystation.activities.activity_attempt import send_heartbeats
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -59,9 +59,9 @@ async def test_a_tool_that_beats_all_the_time_is_heard_now_and_then() -> None:
     outside.on_heartbeat = lambda *details: sent.append(details)
 
     async def work() -> None:
-        with beating(60) as heart:
+        with send_heartbeats(60) as heart:
             for step in range(1_000):
-                heart.hear("step", step)
+                heart.record("step", step)
                 await asyncio.sleep(0)
             raise ConnectionError
 

@@ -98,7 +98,7 @@ async def test_what_a_callback_changes_after_the_approval_does_not_run(serve: Se
     assert (till.paid, seen) == ([], [5, 4 if edited else 5])
     ((name, told),) = responses(model.requests[-1])
     assert (name, told["error_type"]) == ("pay", "DigestMismatch")
-    assert "a person approved it with other arguments" in told["error"]
+    assert "a tool callback changed the arguments after they were approved" in told["error"]
 
 
 async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
@@ -204,5 +204,5 @@ async def test_a_model_that_answers_for_a_tool_or_a_person_is_not_heard(serve: S
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
     assert result.status == "stopped"
-    assert "only tools and people give function responses" in (result.reason or "")
+    assert "it has a function response, which only tools and people give" in (result.reason or "")
     assert till.paid == []

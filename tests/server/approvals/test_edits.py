@@ -86,7 +86,7 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         await waiting(invocation, "fc-1")
         error = await refused(invocation, {"amount": 5000}, by="dana")
         assert isinstance(error, NotAllowed)
-        assert "is for others to approve" in str(error)
+        assert "needs other approvers" in str(error)
         await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
         await invocation.result()
     assert told(agent) == [("pay", {"paid": 99})]

@@ -343,7 +343,7 @@ async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tu
         assert (await reported(invocation)).delivered == ("finance",)
         (mail,) = box.taken
         assert mail["To"] == "dana@example.com"
-        assert mail["Subject"] == "Waits for you: pay(amount=5)"
+        assert mail["Subject"] == "Approval needed: pay(amount=5)"
         body = mail.get_body(("plain", "html"))
         assert body is not None
         text = body.get_content()

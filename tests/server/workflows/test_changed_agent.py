@@ -373,5 +373,5 @@ async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(
         error = await failure(invocation)
         assert (error.type, error.message) == (
             "InvalidAgent",
-            "Agent 'agent' is a SequentialAgent now; it has no model that could go on.",
+            "Agent 'agent' is a SequentialAgent now; it has no model to continue with.",
         )

@@ -106,8 +106,8 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("contents", None, "`contents` of the request is None now; it has to be a list."),
-        ("contents", "text", "`contents` of the request is a str now; it has to be a list."),
+        ("contents", None, "`contents` of the request is None; it must be a list."),
+        ("contents", "text", "`contents` of the request is a str; it must be a list."),
         ("contents", ["text"], "A callback put a str into `contents[0]`; put a genai Content there."),
         ("config", None, "A callback put None into `config`; put a genai GenerateContentConfig there."),
     ],
@@ -146,5 +146,5 @@ async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: S
     async with serve(Agent(name="a", model=ScriptedModel(says("fine")), after_model_callback=spoil)) as env:
         assert await failure(await env.client.start("a", "x")) == (
             "TypeError",
-            "A callback gave what is no content for the model's reply: its parts are no list of objects.",
+            "A callback returned an invalid content for the model's reply: its parts are not a list of objects.",
         )

@@ -152,8 +152,8 @@ def saying(*parts: dict[str, Any]) -> Event:
         ("hang", "The summarizer took longer than 0.2 s."),
         ({"summary": "x"}, "The summarizer returned a dict; return an Event, or None."),
         (silent(), "The event that the summarizer returned has no `actions.compaction`."),
-        (saying({"thought": True, "text": "hm"}), "The summary says nothing."),
-        (saying({"functionCall": {"name": "pay", "args": {}}}), "The summary says nothing."),
+        (saying({"thought": True, "text": "hm"}), "The summary has no text."),
+        (saying({"functionCall": {"name": "pay", "args": {}}}), "The summary has no text."),
         (saying({"text": "x" * 300_000}), "The summary is 300013 bytes; at most 200000 can be recorded."),
     ],
 )

@@ -353,7 +353,7 @@ async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Ser
         await source.result()
         fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
         refused = (await failure(fork)).message
-        assert refused.startswith(f"'{name}' asks no model in an invocation of 'writer'")
+        assert refused.startswith(f"'{name}' has no model in an invocation of 'writer'")
         assert "`agent` may name: writer." in refused
 
 

@@ -109,7 +109,10 @@ async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve
     async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
         invocation = await env.client.start("a", "x")
         result = await invocation.result()
-    assert (result.status, result.reason) == ("stopped", "The model's reply is not a content: a text is none.")
+    assert (result.status, result.reason) == (
+        "stopped",
+        "The model's reply is not a valid content: a text is not a string.",
+    )
     assert (len(model.requests), seen) == (1, [])
 
 
@@ -125,7 +128,7 @@ async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: 
     assert (result.status, result.reason) == (
         "stopped",
         "The model's reply cannot be recorded: 'parts[0].more' is a value of type builtins.object, which cannot be "
-        "recorded; return plain data. Besides, a callback around the model: State 'handles[0]' cannot be stored: it is "
+        "recorded; return plain data. Also: a callback around the model: State 'handles[0]' cannot be stored: it is "
         "a value of type builtins.object, which has no JSON form; store plain data (strings, numbers, lists, "
         "dictionaries), or save it as an artifact.",
     )

@@ -113,7 +113,7 @@ async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fail
         invocation = await env.client.start("reader", "read")
         await invocation.result()
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
-        with pytest.raises(StoreFailed, match=r"does not hold .*--store"):
+        with pytest.raises(StoreFailed, match=r"does not have .*--store"):
             await other.invocation(invocation.id).log()
         with pytest.raises(NotReplayable, match="not in this worker's store"):
             await replay(await invocation.history(), converter=other.temporal.data_converter)
@@ -163,7 +163,7 @@ async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_tak
     if starts:
         await (await starting).terminate()
         return
-    with pytest.raises(StoreFailed, match=r"store failed: It was to keep 2,050,001 bytes, .* See --store"):
+    with pytest.raises(StoreFailed, match=r"store failed: 2,050,001 bytes could not be stored, .* See --store"):
         await starting
 
 

@@ -143,7 +143,7 @@ async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: 
     """Not as one of a tool that does not exist: the model may call it again."""
     settings = Settings(activity=ActivitySettings(toolset_retry=timedelta()))
     assert await approved_call(serve, Flaky(failures=99), settings=settings) == {
-        "error": "`pay` could not be run: Flaky could not be asked for it. Call it again later.",
+        "error": "`pay` could not be run: Flaky could not list it. Call it again later.",
         "error_type": "ToolsetFailed",
     }
 

@@ -78,7 +78,7 @@ async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents
     lacks = await misfit(own_server, agents, calls(("ask", {"what": "now?"})), says("Asked."))
     assert lacks == {
         "reason": "other_kind",
-        "problem": "Agent 'clerk' is a SequentialAgent now; it has no model that could go on.",
+        "problem": "Agent 'clerk' is a SequentialAgent now; it has no model to continue with.",
         "agent": "clerk",
     }
 

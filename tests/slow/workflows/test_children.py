@@ -19,4 +19,4 @@ async def test_an_agent_that_calls_itself_is_stopped_eight_deep(serve: Serve) ->
     loop.tools.append(AgentTool(loop))
     async with serve(loop) as env:
         result = await env.client.run("loop", "go")
-    assert result.text == "Agents may call one another 8 deep; `loop` was not called."
+    assert result.text == "`loop` was not called: agents can call each other at most 8 levels deep."

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.model_call.annotate import problem_of
+from waystation.activities.model_call.annotate import find_content_problem
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from waystation.activities.model_call.annotate import problem_of
 )
 def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
     """An adapter of one's own may return anything."""
-    assert problem_of(content)
+    assert find_content_problem(content)
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
 )
 def test_a_content_of_a_model_has_no_problem(content: Any) -> None:
     """Fields may be missing or null, and parts may be of kinds that the engine does not know."""
-    assert problem_of(content) is None
+    assert find_content_problem(content) is None

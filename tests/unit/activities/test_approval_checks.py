@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.approval_checks import bind_approval, refusal
+from waystation.activities.approval_checks import bind_approval, find_refusal
 from waystation.agents import ApprovalRule
 from waystation.core import (
     ApprovalPolicy,
@@ -53,7 +53,7 @@ async def refused(
 ) -> JsonObject | None:
     """Return what the model is told when a call that was approved is to run with these arguments."""
     call, given = approved({"amount": 5} if shown is None else shown, **(about or {}))
-    outcome = await refusal(call, given, by, args, ToolContext())
+    outcome = await find_refusal(call, given, by, args, ToolContext())
     if outcome is None:
         return None
     assert outcome.error_type == "DigestMismatch"
@@ -118,17 +118,17 @@ async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
     """The rule was asked about other arguments than those with which the tool would run."""
     rules = [ApprovalRule(POLICY, over={"amount": 100})]
     call, given = unasked({"amount": 5})
-    told = await refusal(call, given, TOOL, {"amount": 500}, ToolContext(), rules)
+    told = await find_refusal(call, given, TOOL, {"amount": 500}, ToolContext(), rules)
     assert told is not None
     assert (told.error_type, "callback changed its arguments" in str(told.response)) == ("ApprovalNeeded", True)
-    assert await refusal(call, given, TOOL, {"amount": 50}, ToolContext(), rules) is None
+    assert await find_refusal(call, given, TOOL, {"amount": 50}, ToolContext(), rules) is None
 
 
 async def test_what_was_judged_before_is_not_judged_again() -> None:
     """A predicate is asked once when nothing has changed."""
     seen: list[int] = []
     rules = [ApprovalRule(POLICY, when=lambda amount: seen.append(amount))]
-    assert await refusal(*unasked({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
+    assert await find_refusal(*unasked({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
     assert seen == []
 
 

@@ -115,4 +115,4 @@ async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> No
         CallbackRaised, match="`before_agent_callback`: The store at s3://bucket failed: it timed out"
     ) as raised:
         await own.around_agent("before_agent_callback", CallbackContext())
-    assert raised.value.passing
+    assert raised.value.retryable

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.activities.contexts import Contexts
-from waystation.activities.model_call.request import InstructionFailed, filled_in, instructions_of
+from waystation.activities.model_call.request import InstructionFailed, build_instructions, fill_in
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core import AgentRun, AgentShape, Conversation, JsonObject, Log
@@ -34,7 +34,7 @@ def contexts() -> Contexts:
 )
 async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text: str) -> None:
     """Values are inserted by `str()`."""
-    assert await filled_in(template, contexts()) == text
+    assert await fill_in(template, contexts()) == text
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text:
 async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, problem: str) -> None:
     """The texts are ADK's."""
     with pytest.raises(InstructionFailed) as failed:
-        await filled_in(template, contexts())
+        await fill_in(template, contexts())
     assert (failed.value.kind, str(failed.value)) == (kind, problem)
 
 
@@ -66,7 +66,7 @@ async def weather_soon(context: ReadonlyContext) -> str:
 async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) -> None:
     """Not that of a library; and without what it said, which may quote the conversation."""
     with pytest.raises(InstructionFailed) as failed:
-        await instructions_of(Agent(name="guide", instruction=provider), contexts(), set_response=False)
+        await build_instructions(Agent(name="guide", instruction=provider), contexts(), set_response=False)
     line = weather.__code__.co_firstlineno + 2
     assert str(failed.value) == (
         f"The function that is the `instruction` of 'guide' raised JSONDecodeError at {__file__}:{line}."
@@ -78,7 +78,7 @@ async def test_a_function_that_returns_no_text_is_refused(value: Any, told: str)
     """Else the model would be instructed with `None`."""
     agent = Agent(name="guide", global_instruction=lambda context: value)
     with pytest.raises(InstructionFailed) as failed:
-        await instructions_of(agent, contexts(), set_response=False)
+        await build_instructions(agent, contexts(), set_response=False)
     assert (failed.value.kind, str(failed.value)) == (
         "TypeError",
         f"The function that is the `global_instruction` of 'guide' returned {told}; return text.",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from waystation.activities.model_choice import DEMO, KEY_VARIABLES, foreign_names, may_be_gemini, unanswered
+from waystation.activities.model_choice import DEMO, KEY_VARIABLES, can_be_gemini, foreign_names, unanswered
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
@@ -46,7 +46,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
     """In every form that google-genai takes."""
-    assert may_be_gemini(name)
+    assert can_be_gemini(name)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
 )
 def test_names_of_others_are_not(name: str) -> None:
     """Of other providers, of LiteLLM, and with slips of the pen."""
-    assert not may_be_gemini(name)
+    assert not can_be_gemini(name)
 
 
 def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
     _, [problem] = check([tmp_path])
     assert problem.place == str(package / "agent.py")
     assert str(problem.error) == (
-        "Agent 'inner': the model 'gpt-4o' is none of Gemini's, and names are sent there. Give a name such as "
-        "'gemini-2.5-flash', or for another provider a model of your own, a `BaseLlm`."
+        "Agent 'inner': the model 'gpt-4o' is not a Gemini model, and model names are sent to Gemini. Use a name such "
+        "as 'gemini-2.5-flash', or pass a `BaseLlm` for another provider."
     )
     assert check([tmp_path], DEMO)[1] == []
 
@@ -145,5 +145,5 @@ def test_the_model_of_a_summarizer_is_looked_at() -> None:
     compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gpt-4o"), compaction_interval=2, overlap_size=1)
     app = App(name="app", root_agent=Agent(name="a", model="gemini-2.5-flash"), events_compaction_config=compaction)
     assert [str(problem.error).partition(",")[0] for problem in foreign_names(Registry.of(app))] == [
-        "Agent 'a': the model 'gpt-4o' is none of Gemini's"
+        "Agent 'a': the model 'gpt-4o' is not a Gemini model"
     ]

@@ -14,6 +14,6 @@ from waystation.core import NotifyInput, ReviewInput, ToolCallInput, decode
     ],
 )
 def test_what_is_no_tool_call_is_not_taken_for_one(given: ReviewInput | NotifyInput) -> None:
-    """The dynamic activity of such a worker would carry out the call that is only to be looked into."""
+    """The dynamic activity of such a worker would carry out the call that is only to be verified."""
     with pytest.raises(ValidationError):
         ToolCallInput.model_validate(decode(given.encode()))
