@@ -217,12 +217,12 @@ async def _check_policy(
     call: CallState, tool: BaseTool, args: JsonObject, contexts: Contexts, rules: Sequence[ApprovalRule]
 ) -> None:
     """Refuse edited arguments that need other approvers: an edit must not bypass a rule."""
-    before, after = [
+    original, edited = [
         await judged(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
     ]
-    if after.confirmation is None or after.policy in (None, before.policy):
+    if edited.confirmation is None or edited.policy in (None, original.policy):
         return
-    if call.policy is None or not call.policy.satisfies(after.policy):
+    if call.policy is None or not call.policy.satisfies(edited.policy):
         raise NotAllowed(
             f"Call {call.id!r} of {call.name!r} with these `args` needs other approvers. Reject it and have the agent "
             "call the tool again."
@@ -255,12 +255,16 @@ async def find_refusal(
     rules: Sequence[ApprovalRule] = (),
 ) -> ToolOutcome | None:
     """Return the outcome that replaces running the tool; None when the call may run."""
-    refused = await _find_mismatch(call, params, tool, args, context, rules)
+    mismatch = await _find_mismatch(call, params, tool, args, context, rules)
     rejected = context.tool_confirmation is not None and not context.tool_confirmation.confirmed
-    if rejected and call.answer and (refused is not None or await _can_ignore_answer(call, tool, args, context, rules)):
+    if (
+        rejected
+        and call.answer
+        and (mismatch is not None or await _can_ignore_answer(call, tool, args, context, rules))
+    ):
         events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason="Rejected")
         return ToolOutcome(function_call_id=call.id, response=responses.rejected(call.answer))
-    return refused
+    return mismatch
 
 
 async def _find_mismatch(
@@ -306,12 +310,12 @@ def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: To
     """Add the values that an answer is bound to, when the tool requests confirmation from inside."""
     if outcome.actions is None or call.id not in outcome.actions.requested_tool_confirmations:
         return outcome
-    bound = {
+    update = {
         "approval": call.call.approval or tool.approval,
         "declared": call.declared or parameters_digest(tool),
         "args": None if args == call.args else to_recordable(args),
     }
-    return outcome.model_copy(update=bound)
+    return outcome.model_copy(update=update)
 
 
 def to_recordable(args: JsonObject) -> JsonObject | None:

@@ -208,12 +208,12 @@ class Hooks:
                 answer = callback(**params)
                 return await answer if inspect.isawaitable(answer) else answer
             try:
-                bound = signature.bind(**params)
+                arguments = signature.bind(**params)
             except TypeError:
                 if not own:
                     raise
-                bound = signature.bind(*params.values())
-            return await invoke(callback, bound)
+                arguments = signature.bind(*params.values())
+            return await invoke(callback, arguments)
 
 
 def _is_not_none(answer: Any) -> bool:
@@ -263,8 +263,8 @@ class AgentCallbacks:
         if content is not None:
             self._apply_output_key(context.state, content)
             # Only the plugins' `after_run_callback` runs for an agent that a callback answered for.
-            after = self._is_first and self.hooks.has("after_run_callback")
-            shape = (shape or AgentShape(name=agent.name)).model_copy(update={"after": after})
+            has_after_run = self._is_first and self.hooks.has("after_run_callback")
+            shape = (shape or AgentShape(name=agent.name)).model_copy(update={"after": has_after_run})
         return ModelReply(
             shape=shape, before=_build_said(content, collect_actions(context, name)), skipped=content is not None
         )
@@ -335,9 +335,9 @@ async def run_with_callbacks(
 ) -> ToolOutcome:
     """Run a tool with its callbacks. They may change `args`, replace the tool's result, or change it."""
     try:
-        answered = await run_before_tool(hooks, tool, args, context, long_running=tool.is_long_running)
-        if answered is not None:
-            return answered
+        answer = await run_before_tool(hooks, tool, args, context, long_running=tool.is_long_running)
+        if answer is not None:
+            return answer
         attempt = await run()
         value, context = attempt.value, attempt.context
         if attempt.raised is not None:
@@ -364,15 +364,15 @@ async def run_after_agent(
             value = await hooks.around_tool("on_tool_error_callback", tool, args, context, error=error)
             if value is None:
                 return child
-        changed = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
+        replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
     except CallbackRaised as raised:
         return build_error_outcome(tool, raised.cause, context)
-    if changed is None and child.error_type is None:
-        own = outcome_of(response, context=context)
+    if replacement is None and child.error_type is None:
+        callback_outcome = outcome_of(response, context=context)
         outcome = child
     else:
-        outcome = own = outcome_of(value if changed is None else changed, context=context)
-    actions = [result.actions for result in (child, own) if result.actions is not None]
+        outcome = callback_outcome = outcome_of(value if replacement is None else replacement, context=context)
+    actions = [result.actions for result in (child, callback_outcome) if result.actions is not None]
     return outcome.model_copy(update={"actions": merge_actions(actions) if actions else None})
 
 
@@ -393,8 +393,8 @@ async def run_before_tool(
 async def _run_after_tool(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, value: Any, *, long_running: bool
 ) -> ToolOutcome:
-    changed = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
-    return outcome_of(value if changed is None else changed, context=context, long_running=long_running)
+    replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
+    return outcome_of(value if replacement is None else replacement, context=context, long_running=long_running)
 
 
 def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:

@@ -80,8 +80,8 @@ class CarryOver:
         # Retried also for ForeignHistory: the next attempt reads the history again.
         with send_heartbeats(), convert_errors("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
             history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
-            read = await decode_events(history.events, self._client.data_converter)
-            data = pack_entries(_entries_of(workflow_id, read, params.since, upto))
+            history_events = await decode_events(history.events, self._client.data_converter)
+            data = pack_entries(_entries_of(workflow_id, history_events, params.since, upto))
             # Fills the cache: the next run finds the whole log in this process.
             await self._logs.at(workflow_id, run_id, params)
             if len(data) <= params.inline:
@@ -123,7 +123,7 @@ class CarryOver:
         if overrides:
             self._check_overridden(built.state.root, built.state.input.agent, request.agent or built.state.input.agent)
         signals, updates = fork.counted(entries)
-        taken = fork.TakenOver(
+        fork_state = fork.TakenOver(
             input=built.state.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
             snapshot=Snapshot.of(built),
             signals=signals,
@@ -132,14 +132,14 @@ class CarryOver:
         )
         packed = pack_entries(entries)
         if len(packed) <= MAX_INLINE_BYTES:
-            taken = taken.model_copy(update={"tail": tuple(entries_to_json(entries))})
+            fork_state = fork_state.model_copy(update={"tail": tuple(entries_to_json(entries))})
         else:
             ref = SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
-            taken = taken.model_copy(update={"segments": (ref,)})
-        if (size := len(taken.encode())) > MAX_BYTES:
+            fork_state = fork_state.model_copy(update={"segments": (ref,)})
+        if (size := len(fork_state.encode())) > MAX_BYTES:
             raise InvalidInput(f"State and pending calls have {size} bytes; a fork can take at most {MAX_BYTES}.")
         events.info("fork.taken_over", source=request.invocation_id, at=request.event, entries=len(entries))
-        return taken
+        return fork_state
 
     def _check_overridden(self, root_name: str, top: str, agent: str) -> None:
         """Check that an agent has an instruction and a model; `apply_overrides` ignores all other agents.

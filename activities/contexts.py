@@ -189,8 +189,8 @@ def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
 
 def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
     """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
-    known = ", ".join(callable_tools(tools)) or "none"
+    names = ", ".join(callable_tools(tools)) or "none"
     return (
-        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {known}. "
+        f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {names}. "
         "You could retry, but it is IMPORTANT that you only call a tool from that list."
     )

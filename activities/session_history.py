@@ -156,38 +156,42 @@ class Sessions:
         return collected.encode()
 
     async def _report(self, log: Log, turn: "TurnReader", params: CollectInput) -> Collected:
-        after = log if params.at is None else _log_at(log, params.at)
-        status = _status(after)
-        if status == "running" or after.length < params.since:
+        reported_log = log if params.at is None else _log_at(log, params.at)
+        status = _status(reported_log)
+        if status == "running" or reported_log.length < params.since:
             return Collected(number=params.number, status="running")
-        if status == "waiting" and (params.at is None or after.length == params.since):
+        if status == "waiting" and (params.at is None or reported_log.length == params.since):
             return Collected(number=params.number, status=status)
-        if after.state.outcome.ended in ("terminated", "timed_out"):
-            await self._scopes.deliver_rest(after, turn.run_id)
-        reported, before = turn.reported
+        if reported_log.state.outcome.ended in ("terminated", "timed_out"):
+            await self._scopes.deliver_rest(reported_log, turn.run_id)
+        reported, state_before = turn.reported
         if reported != params.since:
-            before = _log_at(log, params.since).state.session.values
-        new = after.since(params.since)
-        packed = entries_to_json(new)
-        ref = await self._store_if_large(encode(packed), len(new))
-        turn.reported = after.length, after.state.session.values
-        delta, removed = changes(before, after.state.session.values)
+            state_before = _log_at(log, params.since).state.session.values
+        new_entries = reported_log.since(params.since)
+        packed = entries_to_json(new_entries)
+        ref = await self._store_if_large(encode(packed), len(new_entries))
+        turn.reported = reported_log.length, reported_log.state.session.values
+        delta, removed_keys = changes(state_before, reported_log.state.session.values)
         report = Report(
             since=params.since,
             entries=None if ref else tuple(packed),
             state_delta=delta,
-            removed_keys=removed,
-            joined=tuple(e.body.join for e in new if isinstance(e.body, MessageJoined) and e.body.join is not None),
-            standing=after.state.approvals.standing,
-            search_attributes=any(isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new),
+            removed_keys=removed_keys,
+            joined=tuple(
+                e.body.join for e in new_entries if isinstance(e.body, MessageJoined) and e.body.join is not None
+            ),
+            standing=reported_log.state.approvals.standing,
+            search_attributes=any(
+                isinstance(e.body, ModelReplied) and e.body.reply.search_attributes for e in new_entries
+            ),
         )
         return Collected(
             number=params.number,
             status=status,
-            at=after.length,
+            at=reported_log.length,
             report=report,
             segment=ref,
-            next_agent=after.state.result().next_agent,
+            next_agent=reported_log.state.result().next_agent,
         )
 
     async def _store_if_large(self, data: bytes, entries: int) -> SegmentRef | None:
@@ -315,5 +319,5 @@ class TurnReader:
 
 
 def _is_announcement(event: HistoryEvent) -> bool:
-    sent = event.signal_external_workflow_execution_initiated_event_attributes
-    return sent.signal_name == CHILD_ENDED_SIGNAL
+    signal = event.signal_external_workflow_execution_initiated_event_attributes
+    return signal.signal_name == CHILD_ENDED_SIGNAL

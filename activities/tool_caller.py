@@ -246,8 +246,8 @@ class _ToolRun:
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool if the call matches its approval. Retry here if it may be repeated within this attempt."""
-        if refused := await find_refusal(self.call, self.params, tool, args, context, self.rules):
-            return Attempt(context, outcome=refused)
+        if refusal := await find_refusal(self.call, self.params, tool, args, context, self.rules):
+            return Attempt(context, outcome=refusal)
         attempt = context.attempt
         written, removed = context.state.delta()
         while True:

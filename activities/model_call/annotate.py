@@ -144,8 +144,8 @@ class Annotator:
         """Annotate the call of a tool that an activity runs."""
         judgement = await judged(tool, args, context, self.approvals.rules)
         confirmation, original = judgement.confirmation, copy_json(args)
-        if confirmation is not None and (answered := await self._before(call, tool, args)):
-            return answered
+        if confirmation is not None and (answered_call := await self._before(call, tool, args)):
+            return answered_call
         asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
         call = call.model_copy(
             update={
@@ -195,8 +195,8 @@ class Annotator:
     async def _agent(self, call: Call, tool: AgentTool, args: JsonObject) -> Call:
         """Annotate the call of another agent, which runs in its own invocation."""
         request = args.get("request")
-        if answered := await self._before(call, tool, args):
-            return answered
+        if answered_call := await self._before(call, tool, args):
+            return answered_call
         started = self.contexts.log.state.input
         if started and started.depth >= MAX_DEPTH:
             text = f"`{tool.name}` was not called: agents can call each other at most {MAX_DEPTH} levels deep."

@@ -73,46 +73,46 @@ class Compactor:
         if config is None or agent.include_contents == "none":
             return None
         conversation, work, key = contexts.conversation, contexts.work, (contexts.log.invocation_id, contexts.step)
-        if made := self._made.get(key):  # by an earlier attempt
-            return made
+        if cached := self._made.get(key):  # by an earlier attempt
+            return cached
         contents = functools.partial(prompt.contents, conversation, agent=agent.name, branch=work.branch)
         conversed = Conversed.of(conversation, work)
         if conversed.failed_lately(PATIENCE):
             return None
-        chosen = _find_due_range(config, conversed, contents)
-        if chosen is None:
+        due_range = _find_due_range(config, conversed, contents)
+        if due_range is None:
             return None
-        about = {"agent": agent.name, "invocation_id": contexts.log.invocation_id, "trigger": chosen.trigger}
+        about = {"agent": agent.name, "invocation_id": contexts.log.invocation_id, "trigger": due_range.trigger}
         try:
             async with asyncio.timeout(self._timeout_s):
-                summary = await self._summarize(config.summarizer, agent, chosen, root.demo_model)
+                summary = await self._summarize(config.summarizer, agent, due_range, root.demo_model)
         except Exception as error:  # noqa: BLE001  # author code and model adapters raise anything
             reason = self._reason(error)
             events.warning("compaction.failed", **about, reason=reason)
-            return chosen.compaction(failure=reason)
+            return due_range.compaction(failure=reason)
         if summary is None:
             return None
-        compaction = chosen.compaction(**summary)
+        compaction = due_range.compaction(**summary)
         self._made[key] = compaction
         size, limit = (
             estimate(contents(summary=compaction.event(contexts.log.invocation_id, work.branch))),
             config.token_threshold,
         )
-        events.info("compaction.completed", **about, events=chosen.covered.count, tokens=size)
+        events.info("compaction.completed", **about, events=due_range.covered.count, tokens=size)
         if limit is not None and size >= limit:
             # Every further call would summarize, without effect.
             events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
         return compaction
 
     async def _summarize(
-        self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, chosen: Range, demo: object
+        self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, due_range: Range, demo: object
     ) -> JsonObject | None:
         """Return the fields of a new summary; None when the summarizer returned none."""
         if summarizer is None:
             summarizer = LlmEventSummarizer(agent.canonical_model).using(self._models.of(agent, demo))
         elif isinstance(summarizer, LlmEventSummarizer):
             summarizer = summarizer.using(self._models.named(summarizer.llm, agent.name, demo))
-        summarized = list(chosen.events)
+        summarized = list(due_range.events)
         if type(summarizer) is not LlmEventSummarizer:
             summarized = [_to_genai_event(event.model_copy(deep=True)) for event in summarized]
         event = await summarizer.maybe_summarize_events(events=summarized)
@@ -142,9 +142,9 @@ def _find_due_range(
 ) -> Range | None:
     """Return the events to summarize now. As in ADK, the token threshold comes first."""
     threshold, retention = config.token_threshold, config.event_retention_size
-    over = threshold is not None and retention is not None and conversed.tokens(contents) >= threshold
-    if over and (chosen := conversed.over_threshold(retention or 0)):
-        return chosen
+    is_over = threshold is not None and retention is not None and conversed.tokens(contents) >= threshold
+    if is_over and (due_range := conversed.over_threshold(retention or 0)):
+        return due_range
     if config.compaction_interval is not None and config.overlap_size is not None:
         return conversed.due_window(config.compaction_interval, config.overlap_size)
     return None

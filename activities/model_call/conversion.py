@@ -136,8 +136,10 @@ def _maybe_json(value: Any, place: str, kind: str) -> JsonObject | None:
 def _content(content: JsonObject) -> Any:
     from google.genai import types
 
-    known = {field.alias or name for name, field in types.Part.model_fields.items()} | set(types.Part.model_fields)
-    parts = [{key: value for key, value in part.items() if key in known} for part in content.get("parts") or ()]
+    field_names = {field.alias or name for name, field in types.Part.model_fields.items()} | set(
+        types.Part.model_fields
+    )
+    parts = [{key: value for key, value in part.items() if key in field_names} for part in content.get("parts") or ()]
     # A copy: genai's types keep references to arguments and responses, and these belong to the log.
     return types.Content.model_validate({"role": content.get("role"), "parts": copy_json(parts)})
 

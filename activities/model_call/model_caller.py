@@ -397,12 +397,12 @@ class ModelTurn:
         if not agent.output_key or agent.output_schema or not (text := text_of(content)):
             return {}
         events = self.contexts.log.state.events[work.entered_at :]
-        own = [event for event in events if event.author == agent.name and event.branch == work.branch]
+        own_events = [event for event in events if event.author == agent.name and event.branch == work.branch]
         # Without function responses: text beside a function response is from a called agent.
-        texts = [event for event in own if text_of(event.content) and not event.function_responses()]
+        texts = [event for event in own_events if text_of(event.content) and not event.function_responses()]
         ends = [i for i, event in enumerate(texts) if not event.function_calls()]
-        before = "".join(text_of(event.content) for event in texts[ends[-1] + 1 if ends else 0 :])
-        return {agent.output_key: before + text}
+        earlier_text = "".join(text_of(event.content) for event in texts[ends[-1] + 1 if ends else 0 :])
+        return {agent.output_key: earlier_text + text}
 
     def _build_closing_event(self, value: Any) -> Said:
         """Return the text event that ends the agent's turn with a structured answer."""

@@ -263,8 +263,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
         key = _key_of(app_name, user_id, filename, session_id)
         listing = await self._list(key)
         # Without newer content that has no record: it may belong to a running save.
-        old = datetime.now(UTC) - ABANDONED_AFTER
-        data = {name for name, written in listing.others.items() if written < old}
+        cutoff = datetime.now(UTC) - ABANDONED_AFTER
+        data = {name for name, written in listing.others.items() if written < cutoff}
         for version in reversed(listing.versions):
             if record := await self._read_record(key.folder, version):
                 data.add(record.data)
@@ -278,8 +278,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
         paths = [path for path, _ in await self._files.below(scope.folder)]
         # Records first, so that no version is incomplete.
         for of_record in (True, False):
-            chosen = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
-            await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in chosen))
+            selected = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
+            await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in selected))
         return names
 
     async def list_versions(

@@ -276,16 +276,16 @@ def _cut(value: Any, room: int, size: int, digest: str) -> Any:
         case dict():
             named = list(itertools.islice(value.items(), max(room // _LEAST, 1)))
             rooms = _share_room([_size(item, room) for _, item in named], room - sum(len(key) + 4 for key, _ in named))
-            fields = {key: _cut(item, each, size, digest) for (key, item), each in zip(named, rooms, strict=True)}
-            left = len(value) - len(fields)
-            return {**fields, "…": f"{left:,} more {offloaded(size, digest)}"} if left else fields
+            fields = {key: _cut(item, share, size, digest) for (key, item), share in zip(named, rooms, strict=True)}
+            omitted = len(value) - len(fields)
+            return {**fields, "…": f"{omitted:,} more {offloaded(size, digest)}"} if omitted else fields
         case list():
             first = value[: max(room // _LEAST, 1)]
             rooms = _share_room([_size(item, room) + 1 for item in first], room)
-            items = [_cut(item, each, size, digest) for item, each in zip(first, rooms, strict=True)]
-            left = len(value) - len(items)
-            more = f"{left:,} more {offloaded(size, digest)}"
-            return [*items, {"…": more} if isinstance(value[0], dict) else more] if left else items
+            items = [_cut(item, share, size, digest) for item, share in zip(first, rooms, strict=True)]
+            omitted = len(value) - len(items)
+            more = f"{omitted:,} more {offloaded(size, digest)}"
+            return [*items, {"…": more} if isinstance(value[0], dict) else more] if omitted else items
         case _:
             return value
 
@@ -309,7 +309,9 @@ def _size(value: Any, most: int) -> int:
 def _share_room(sizes: list[int], room: int) -> list[int]:
     """Return the bytes for each part: small parts get all that they need, large ones equal shares."""
     rooms = [0] * len(sizes)
-    for left, index in zip(range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True):
-        rooms[index] = min(sizes[index], max(room, 0) // left)
+    for remaining_parts, index in zip(
+        range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True
+    ):
+        rooms[index] = min(sizes[index], max(room, 0) // remaining_parts)
         room -= rooms[index]
     return rooms
