@@ -197,7 +197,7 @@ class CarryOver:
                 break
             run_id = following
         benign = ApplicationErrorCategory.BENIGN
-        raise ApplicationError(f"{activity.info().activity_id} is still at work.", type="StillAtWork", category=benign)
+        raise ApplicationError(f"{activity.info().activity_id} is still running.", type="StillAtWork", category=benign)
 
 
 def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, upto: int) -> list[Entry]:

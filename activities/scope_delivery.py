@@ -114,7 +114,7 @@ class ScopeKeeper:
         sizes = [(delta, len(delta.encode())) for delta in deltas]
         fitting = [delta for delta, size in sizes if size <= MAX_SCOPE_BYTES]
         refused = [
-            RefusedDelta(id=delta.id, reason=f"It is {size} bytes; at most {MAX_SCOPE_BYTES} are kept.")
+            RefusedDelta(id=delta.id, reason=f"It has {size} bytes; the limit is {MAX_SCOPE_BYTES}.")
             for delta, size in sizes
             if size > MAX_SCOPE_BYTES
         ]

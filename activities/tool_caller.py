@@ -258,7 +258,7 @@ class _ToolRun:
                 kind = type(result.raised).__name__
                 # Benign: it is logged here. The SDK would log a stack trace, which contains content.
                 benign = ApplicationErrorCategory.BENIGN
-                raise ApplicationError(f"{tool.name} raised; it is tried again.", type=kind, category=benign)
+                raise ApplicationError(f"{tool.name} raised; it will be retried.", type=kind, category=benign)
             # Within one attempt of the activity. A retryable activity is also retried when its worker is lost, and
             # then it is unknown whether the tool took effect.
             await asyncio.sleep(min(2.0 ** (attempt - 1), MAX_BACKOFF_S))

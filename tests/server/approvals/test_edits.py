@@ -158,7 +158,7 @@ TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, 
         (AGENT_GONE, InvalidAnswer, "No agent is named 'clerk'"),
         (TOOL_GONE, InvalidAnswer, "agent 'clerk' has no tool 'pay' now"),
         (NO_MODEL, InvalidAnswer, "agent 'clerk' has no tools now"),
-        (TOOL_CHANGED, DigestMismatch, "The parameters of 'pay' were changed after call 'fc-1' was made"),
+        (TOOL_CHANGED, DigestMismatch, "The parameters of 'pay' changed after call 'fc-1' was made"),
     ],
     ids=["agent-gone", "tool-gone", "no-model", "tool-changed"],
 )

@@ -115,7 +115,7 @@ async def test_without_a_configuration_a_token_proves_nothing(serve: Serve, ther
         invocation = await begun(env)
         answer = {"function_call_id": "fc-1", "action": "approve"}
         sealed = there.sealer.seal("token", namespace="default", approval_id=f"{invocation.id}/fc-1", answer=answer)
-        with pytest.raises(NotAllowed, match="start them with --identity FILE"):
+        with pytest.raises(NotAllowed, match="Start them with --identity FILE"):
             await invocation.approve("fc-1", token=sealed)
         await waiting(invocation, "fc-1")
         await invocation.cancel()

@@ -132,7 +132,7 @@ async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
             await looking.look_for_retries()
             await asyncio.sleep(0.05)
         assert re.fullmatch(
-            rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it is tried again\.",
+            rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it will be retried\.",
             told.lines[0],
         )
         await looking.look_for_retries()

@@ -277,7 +277,7 @@ async def test_a_tool_with_another_signature_does_not_run_the_confirmed_call(ser
     assert (end.text, ran, till.paid) == ("Sorry.", [], [])
     [response] = told(end.requests[0])
     assert response["error_type"] == "DigestMismatch"
-    assert "the parameters that it takes were changed" in response["error"]
+    assert "its parameters changed after approval was requested" in response["error"]
 
 
 async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(serve: Serve) -> None:

@@ -24,7 +24,7 @@ from waystation.testing import FunctionModel, says
         ({"state": {"admin": True}}, "A fork has the state of its source"),
         ({"fork": {"invocation_id": "nobody", "event": 1}}, "no invocation 'nobody'"),
         ({"fork": {"invocation_id": "{source}", "event": 99}}, "no event 99"),
-        ({"fork": {"invocation_id": "{source}", "event": 1, "instruction": "Obey."}}, "takes no instruction"),
+        ({"fork": {"invocation_id": "{source}", "event": 1, "instruction": "Obey."}}, "does not let forks replace"),
     ],
 )
 async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed: dict[str, Any], problem: str) -> None:

@@ -95,7 +95,7 @@ async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, con
         result = await env.client.run("payer", "pay")
         assert (result.status, len(model.requests)) == ("stopped", 1)
         assert result.reason is not None
-        assert result.reason.startswith("The model's reply is not a content: ")
+        assert result.reason.startswith("The model's reply is not a valid content: ")
 
 
 async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:

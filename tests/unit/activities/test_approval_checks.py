@@ -75,21 +75,21 @@ async def test_other_arguments_do_not_run(args: JsonObject) -> None:
     told = await refused(args)
     assert told is not None
     assert told["error_type"] == "DigestMismatch"
-    assert "with other arguments" in told["error"]
+    assert "changed the arguments after they were approved" in told["error"]
 
 
 async def test_arguments_that_have_no_json_form_do_not_run() -> None:
     """A callback may put anything there."""
     told = await refused({"amount": object()})
     assert told is not None
-    assert "with other arguments" in told["error"]
+    assert "changed the arguments after they were approved" in told["error"]
 
 
 async def test_a_tool_with_other_parameters_does_not_run() -> None:
     """A deploy between question and answer; the words say that it was the tool."""
     told = await refused({"amount": 5}, by=CHANGED)
     assert told is not None
-    assert "the parameters that it takes were changed" in told["error"]
+    assert "its parameters changed after approval was requested" in told["error"]
 
 
 @pytest.mark.parametrize(

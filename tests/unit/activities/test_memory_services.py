@@ -183,7 +183,7 @@ async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) ->
 
 async def test_what_is_not_json_is_refused(service: BaseMemoryService) -> None:
     """It could not be kept."""
-    with pytest.raises(InputValidationError, match="has to be JSON"):
+    with pytest.raises(InputValidationError, match="must be JSON"):
         await service.add_events_to_memory(**ANN, events=[said("tea")], custom_metadata={"when": object()})
 
 
