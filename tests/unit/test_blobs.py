@@ -10,13 +10,13 @@ from waystation.storage.blobs import BlobMissing
 
 
 async def test_what_is_put_is_found_under_its_digest(tmp_path: Path) -> None:
-    """By every process that has the same store."""
+    """Every process with the same store can read the bytes by their digest."""
     digest = await Blobs(tmp_path / "store").put(b"data")
     assert await Blobs(tmp_path / "store").get(digest) == b"data"
 
 
 async def test_what_was_put_lately_needs_no_store(tmp_path: Path) -> None:
-    """A result that is kept can be reported though the store has failed since: its tool is not run again."""
+    """A stored result can be returned although the store has failed since, so its tool does not run again."""
     blobs = Blobs(tmp_path / "store")
     digest = await blobs.put(b"data")
     shutil.rmtree(tmp_path / "store")
@@ -25,7 +25,7 @@ async def test_what_was_put_lately_needs_no_store(tmp_path: Path) -> None:
 
 
 async def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
-    """So are those that are not there, and names that are no digest."""
+    """Damaged and missing bytes and invalid digests are refused."""
     blobs = Blobs(tmp_path / "store")
     digest = await blobs.put(b"data")
     [file] = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]

@@ -26,7 +26,7 @@ ASKED: JsonObject = {"role": "user", "parts": [{"text": "Pay the invoice of Meye
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials but the ones a test sets."""
+    """Remove all credentials from the environment."""
     for name in ("API_KEY", "GENAI_USE_VERTEXAI", "GENAI_USE_ENTERPRISE", "CLOUD_PROJECT", "CLOUD_LOCATION"):
         monkeypatch.delenv(f"GOOGLE_{name}", raising=False)
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
@@ -58,7 +58,7 @@ async def streamed(model: Gemini, request: LlmRequest) -> tuple[LlmResponse, lis
 
 
 async def twice(gemini: FakeGemini, model: Gemini, **said: Any) -> tuple[LlmResponse, LlmResponse, list[str]]:
-    """Return the same reply as it comes whole, and as it comes streamed."""
+    """Return the same reply in whole and streamed form."""
     gemini.reply(**said)
     gemini.reply(**said)
     return (await model.generate(asking()), *(await streamed(model, asking())))
@@ -82,7 +82,7 @@ async def test_text_comes_back_with_usage_and_version(gemini: FakeGemini, model:
 
 
 async def test_the_request_arrives_as_the_engine_wrote_it(gemini: FakeGemini, model: Gemini) -> None:
-    """Contents, declarations, instruction and config reach the service unchanged."""
+    """The service receives contents, declarations, instruction and config unchanged."""
     call = {"id": "fc-1", "name": "pay", "args": {"to": None, "a_b": {"c_d": 1.0}}}
     contents: list[JsonObject] = [
         ASKED,
@@ -113,7 +113,7 @@ async def test_the_request_arrives_as_the_engine_wrote_it(gemini: FakeGemini, mo
 
 
 async def test_unknown_fields_and_signatures_survive(gemini: FakeGemini, model: Gemini) -> None:
-    """Fields that the SDK does not know, signatures and nulls in arguments come back byte for byte."""
+    """Fields that the SDK does not know, signatures and nulls in arguments come back unchanged."""
     call = {"name": "pay", "args": {"to": None}, "new": 1}
     parts: list[JsonObject] = [
         {"text": "Let me see.", "thought": True},
@@ -129,7 +129,7 @@ async def test_unknown_fields_and_signatures_survive(gemini: FakeGemini, model: 
 async def test_streamed_text_is_joined_as_if_it_came_whole(
     gemini: FakeGemini, model: Gemini, monkeypatch: pytest.MonkeyPatch, json_kept: bool
 ) -> None:
-    """Text is told in pieces without thoughts and then joined, even if the SDK's insides hide the JSON."""
+    """Text arrives in pieces without thoughts and is joined, even if the SDK's internals hide the JSON."""
     if not json_kept:
         monkeypatch.setattr(adapter, "_keep_streamed_json", lambda client: None)
     reply: Any = {"text": "It rains in Bern today.", "thought": "Look up.", "calls": [("log", {"x": None})]}
@@ -141,7 +141,7 @@ async def test_streamed_text_is_joined_as_if_it_came_whole(
 
 
 async def test_streamed_parts_that_are_not_plain_text_stay(gemini: FakeGemini, model: Gemini) -> None:
-    """An empty part with a signature stays apart, and what looks like a line end to Python is text."""
+    """An empty part with a signature stays separate, and Unicode line separators are text."""
     chunks = [response({"text": "a\u2028b\u0085"}, finish=None), response({"text": "\nc"}, finish=None)]
     gemini.reply(raw=[*chunks, response({"text": "", "thoughtSignature": SIGNATURE})])
     live, _ = await streamed(model, asking())
@@ -149,7 +149,7 @@ async def test_streamed_parts_that_are_not_plain_text_stay(gemini: FakeGemini, m
 
 
 async def test_an_interrupted_generation_is_continued(gemini: FakeGemini, model: Gemini) -> None:
-    """When the service stops with a continuation token, it is asked to go on and the usage is summed."""
+    """A continuation token leads to another request, and the usage is summed."""
     first = response({"text": "One, "}, finish="CONTINUATION", continuationToken="dG9rZW4=")
     gemini.reply(raw={**first, "usageMetadata": {"totalTokenCount": 5}})
     gemini.reply(raw={**response({"text": "two."}), "usageMetadata": {"totalTokenCount": 7}})
@@ -160,7 +160,7 @@ async def test_an_interrupted_generation_is_continued(gemini: FakeGemini, model:
 
 
 async def test_concurrent_streams_do_not_mix(gemini: FakeGemini, model: Gemini) -> None:
-    """Each of several streams over one client gets its own reply whole."""
+    """Each of several streams over one client gets its own complete reply."""
     for number in range(8):
         gemini.reply(text=f"{number} " * 20 + "end")
     replies = await asyncio.gather(*(streamed(model, asking()) for _ in range(8)))
@@ -192,7 +192,7 @@ SAID = {"text": "Once upon"}
 async def test_a_reply_that_is_cut_or_empty_says_why(
     gemini: FakeGemini, model: Gemini, raw: JsonObject, parts: list[JsonObject], code: str, message: str
 ) -> None:
-    """Blocks and cut-off replies are outcomes with a code, not exceptions; what was said is kept."""
+    """Blocked and cut-off replies are outcomes with a code, not exceptions; their text is returned."""
     whole, live, _ = await twice(gemini, model, raw=raw)
     assert whole == live
     assert whole.content == (content(*parts) if parts else None)
@@ -204,7 +204,7 @@ REFUSED, OVERLOADED = (400, 401, 403, 404, 413, 422), (408, 429, 500, 502, 503, 
 
 @pytest.mark.parametrize("status", [*REFUSED, *OVERLOADED])
 async def test_4xx_is_final_and_overload_is_not(gemini: FakeGemini, model: Gemini, status: int) -> None:
-    """408, 429 and 5xx may be repeated, other 4xx not; who repeats is the engine: one request each."""
+    """408, 429 and 5xx are retryable, other 4xx are not; the adapter sends one request each."""
     gemini.fault(status=status, message="No such thing.")
     error = await failure(model, asking(config={"httpOptions": {"retryOptions": {"attempts": 3}}}))
     assert type(error) is (ModelRefused if status in REFUSED else ModelOverloaded)
@@ -223,7 +223,7 @@ WAITS = [*(((header, "?"), seconds) for header, seconds in {**HEADERS, **DATES}.
 async def test_the_service_says_when_to_come_back(
     gemini: FakeGemini, model: Gemini, asked: tuple[str | None, str], seconds: float | None
 ) -> None:
-    """The longer of `Retry-After` and RetryInfo is passed on, at most a day; nonsense is passed over."""
+    """The longer of `Retry-After` and RetryInfo is returned, at most a day; invalid values are ignored."""
     details = [7, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": asked[1]}]
     body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota.", "details": details}}
     gemini.fault(status=429, retry_after=asked[0], body=body)
@@ -242,7 +242,7 @@ VALUES = [response({"text": 1}), response({"text": "\ud800"})]
 async def test_a_broken_reply_is_worth_another_attempt(
     gemini: FakeGemini, model: Gemini, answer: dict[str, Any], live: bool
 ) -> None:
-    """Broken connections, bodies that are no response, and values that cannot be recorded may be repeated."""
+    """Broken connections, invalid bodies and values that cannot be recorded are retryable."""
     (gemini.reply if "raw" in answer else gemini.fault)(**answer)
     gemini.reply(text="Better.")
     with pytest.raises(ModelOverloaded):
@@ -251,7 +251,7 @@ async def test_a_broken_reply_is_worth_another_attempt(
 
 
 async def test_a_stream_that_breaks_off_is_no_reply(gemini: FakeGemini, model: Gemini) -> None:
-    """A stream without a finish reason lacks its end, however cleanly it stopped; errors may come late."""
+    """A stream without a finish reason is incomplete; errors may arrive late."""
     begun = response({"text": "Transfer 9"}, finish=None)
     gemini.reply(raw=begun)
     gemini.reply(raw=[begun, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "Busy."}}])
@@ -262,7 +262,7 @@ async def test_a_stream_that_breaks_off_is_no_reply(gemini: FakeGemini, model: G
 
 
 async def test_a_service_out_of_reach_is_worth_another_attempt(gemini: FakeGemini) -> None:
-    """Silence beyond the timeout and refused connections may be repeated, an address that is none may not."""
+    """Timeouts and refused connections are retryable, an invalid address is not."""
     gemini.fault(delay_s=30)
     async with FakeGemini() as gone:
         silent = Gemini(base_url=gemini.url, api_key=KEY, timeout=timedelta(milliseconds=50))
@@ -274,7 +274,7 @@ async def test_a_service_out_of_reach_is_worth_another_attempt(gemini: FakeGemin
 
 
 async def test_what_someone_must_mend_is_named(gemini: FakeGemini, model: Gemini) -> None:
-    """Missing credentials, unusable ones and a wrong config are final; errors show names but no values."""
+    """Missing or unusable credentials and an invalid config are final; errors contain names but no values."""
     broken = Gemini(base_url=gemini.url, api_key="secret\nkey")
     missing, unusable = await failure(Gemini(), asking()), await failure(broken, asking())
     wrong = await failure(model, asking(config={"temprature": "Meyer"}))
@@ -289,7 +289,7 @@ async def test_what_someone_must_mend_is_named(gemini: FakeGemini, model: Gemini
 async def test_the_environment_gives_key_and_address(
     gemini: FakeGemini, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """An adapter without arguments reads what google-genai reads, and never shows the key."""
+    """An adapter without arguments reads the same variables as google-genai and never shows the key."""
     monkeypatch.setenv(variable, f" {KEY} ")
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", gemini.url)
     model = Gemini(model="gemini-3-pro")
@@ -303,7 +303,7 @@ async def test_the_environment_gives_key_and_address(
 async def test_vertex_is_chosen_by_the_environment(
     gemini: FakeGemini, model: Gemini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`GOOGLE_GENAI_USE_VERTEXAI` leads to Vertex's paths; parallel calls keep ids, order and signature."""
+    """`GOOGLE_GENAI_USE_VERTEXAI` selects Vertex's paths; parallel calls keep ids, order and signature."""
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     calls: Any = [("pay", {"n": 1}), ("pay", {"n": 2})]
     whole, live, _ = await twice(gemini, model, calls=calls, id=["a", "b"], thought_signature=SIGNATURE)
@@ -317,7 +317,7 @@ async def test_vertex_is_chosen_by_the_environment(
 
 
 async def test_errors_show_neither_key_nor_conversation(gemini: FakeGemini, model: Gemini) -> None:
-    """Nothing of what the service quotes gets out: not in the text, the cause or the traceback."""
+    """Quotes of the service appear neither in the text, nor in the cause, nor in the traceback."""
     field = "Invalid value at 'contents[0].parts[0].text'"
     quoted = f'{field} near "the invoice of Meyer & Sons." with {KEY} and AIzaSyA1234567890abcdefghij '
     gemini.fault(status=400, message=quoted + "x" * 2000)
@@ -333,7 +333,7 @@ async def test_errors_show_neither_key_nor_conversation(gemini: FakeGemini, mode
 
 
 async def test_one_client_serves_all_calls_and_is_closed(gemini: FakeGemini, model: Gemini) -> None:
-    """Concurrent first calls share a client; after `close` a call opens a new one."""
+    """Concurrent first calls share a client; a call after `close` opens a new one."""
     for _ in range(4):
         gemini.reply(text="Yes.")
     await asyncio.gather(*(model.generate(asking()) for _ in range(3)))
@@ -345,7 +345,7 @@ async def test_one_client_serves_all_calls_and_is_closed(gemini: FakeGemini, mod
 
 
 def test_the_sdk_is_imported_by_the_first_call_only() -> None:
-    """Workers with other models do not pay for importing google-genai."""
+    """Workers with other models do not import google-genai."""
     code = "import sys, waystation.models.google_llm as g; g.Gemini(); sys.exit('google.genai' in sys.modules)"
     root = pathlib.Path(adapter.__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
@@ -373,7 +373,7 @@ ANSWER: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "p
     ],
 )
 async def test_the_fake_refuses_wrong_prompts(gemini: FakeGemini, body: JsonObject, told: str) -> None:
-    """A wrong prompt is refused in Google's words and takes no reply from the script."""
+    """The fake refuses an invalid prompt with Google's text and uses no scripted reply."""
     gemini.reply(text="never")
     async with httpx2.AsyncClient(base_url=gemini.url, headers={"authorization": "Bearer t"}) as http:
         path = "/v1/projects/p/locations/l/publishers/google/models/m:generateContent"
@@ -385,7 +385,7 @@ async def test_the_fake_refuses_wrong_prompts(gemini: FakeGemini, body: JsonObje
 
 
 async def test_the_fake_says_when_its_script_is_exhausted(gemini: FakeGemini, model: Gemini) -> None:
-    """A request that nobody scripted a reply for ends the call for good, with a clear text."""
+    """A request without a scripted reply fails for good with a clear text."""
     error = await failure(model, asking())
     assert isinstance(error, ModelRefused)
     assert "FakeGemini's script is exhausted at request 1; add a reply." in str(error)

@@ -1,4 +1,4 @@
-"""What Gemini is sent besides the conversation: its own tools, and a word to go on with, over real HTTP."""
+"""Gemini requests have native tools and a valid order of turns, over real HTTP."""
 
 from collections.abc import AsyncIterator
 
@@ -33,7 +33,7 @@ def chunk(text: str, **more: object) -> JsonObject:
 
 
 async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> None:
-    """The API does not follow up on the model's; an agent in a loop finds its own there."""
+    """A user turn is added when the model's content is last, as in a loop."""
     gemini.reply(text="ok")
     said: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
     await model.generate(LlmRequest(model="gemini-2.5-flash", contents=(ASKED, said)))
@@ -41,7 +41,7 @@ async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> 
 
 
 async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemini) -> None:
-    """A call after words of the model, which it said while an earlier call waited, would be refused."""
+    """Model contents in a row are merged, because the API refuses them."""
     gemini.reply(text="ok")
     waits: JsonObject = {"role": "model", "parts": [{"text": "I asked.", "thoughtSignature": "c2ln"}]}
     call: JsonObject = {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {}}}]}
@@ -54,7 +54,7 @@ async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemin
 
 
 async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
-    """Each as a Tool of its own, after the one that holds all declarations."""
+    """Every native tool is a separate Tool after the one with all declarations."""
     gemini.reply(text="Nobody.")
     native = [tool.native_tool("gemini-3-flash", ReadonlyContext()) for tool in (google_search, url_context)]
     await model.generate(
@@ -68,14 +68,14 @@ async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini,
 
 
 async def test_what_the_reply_rests_on_comes_back(gemini: FakeGemini, model: Gemini) -> None:
-    """Grounding and citations, as the service wrote them."""
+    """Grounding and citations come back unchanged."""
     gemini.reply(raw=chunk("Ann.", finishReason="STOP", groundingMetadata=GROUNDED, citationMetadata=CITED))
     reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
     assert (reply.grounding_metadata, reply.citation_metadata) == (GROUNDED, CITED)
 
 
 async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: Gemini) -> None:
-    """The service repeats it while it grows, and may leave it out at the end."""
+    """The service repeats grounding while it grows, and may omit it at the end."""
     early: JsonObject = {"webSearchQueries": ["who"]}
     gemini.reply(
         raw=[
@@ -90,7 +90,7 @@ async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: 
 
 
 async def test_a_reply_that_rests_on_nothing_says_nothing(gemini: FakeGemini, model: Gemini) -> None:
-    """As most do."""
+    """Most replies have no grounding and no citations."""
     gemini.reply(text="Ann.")
     reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
     assert (reply.grounding_metadata, reply.citation_metadata) == (None, None)

@@ -1,4 +1,4 @@
-"""What stands for a large value where its store is not at hand."""
+"""Short forms replace large values when their store is not available."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def shortened(value: object) -> Any:
 
 
 def test_only_what_is_large_is_cut() -> None:
-    """Names, numbers and short texts beside it stay, so that a short form is read as the value would be."""
+    """Names, numbers and short texts stay, so a short form reads like the value."""
     short = shortened({"id": "fc-1", "response": {"page": "x" * 20_000_000, "ok": True}, "took": 0.5})
     page = short["response"].pop("page")
     assert short == {"id": "fc-1", "response": {"ok": True}, "took": 0.5}
@@ -28,13 +28,13 @@ def test_only_what_is_large_is_cut() -> None:
 
 
 def test_large_parts_share_the_room() -> None:
-    """Neither hides the other."""
+    """Two large parts get equal room."""
     first, second = shortened(["a" * 300_000, "b" * 300_000])
     assert ("a" * 100 in first, "b" * 100 in second) == (True, True)
 
 
 def test_of_many_parts_the_first_stay() -> None:
-    """And it is said how many there are besides."""
+    """The first of many parts stay, with the number of the others."""
     numbers = shortened({"numbers": list(range(100_000))})["numbers"]
     assert numbers[:3] == [0, 1, 2]
     assert numbers[-1] == f"{100_000 - len(numbers) + 1:,} more [offloaded: 588.9 kB, sha256 0123456789ab…]"
@@ -43,16 +43,16 @@ def test_of_many_parts_the_first_stay() -> None:
 
 
 def test_text_is_cut_between_characters() -> None:
-    """A short form is JSON, whatever the text."""
+    """A short form is valid JSON for any text."""
     assert "] \N{PILE OF POO}é\N{PILE OF POO}é" in shortened("\N{PILE OF POO}é" * 100_000)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\x00", b'"' + b"\\ud800" + b'"'])
 def test_what_is_no_json_has_no_short_form(data: bytes) -> None:
-    """Such as what a codec has made."""
+    """Encoded payloads have no short form."""
     assert short_form(data, DIGEST) is None
 
 
 def test_a_small_value_is_its_own_short_form() -> None:
-    """Up to the room that there is."""
+    """A value within the room is not cut."""
     assert shortened({"text": "x" * (ROOM - 20)}) == {"text": "x" * (ROOM - 20)}

@@ -1,4 +1,4 @@
-"""A client as a worker has it, and what it asks of the server."""
+"""A client like a worker's, and its requests to the server."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from waystation.history.history_fetch import TAIL_PAGE
 
 @pytest.fixture
 async def temporal(server: EmbeddedServer) -> Client:
-    """A client as a worker has it."""
+    """Return a client like a worker's."""
     return await connect(address=server.address)
 
 
 class Pages:
-    """Counts the pages of histories that a client asks for: of whole runs (cold), and of runs that it knows (tail)."""
+    """Counts the history pages that a client requests: of whole runs (cold), and of runs that it knows (tail)."""
 
     def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cold = self.tail = 0
@@ -37,5 +37,5 @@ class Pages:
 
 @pytest.fixture
 def pages(temporal: Client, monkeypatch: pytest.MonkeyPatch) -> Pages:
-    """What that client asks for."""
+    """Count the requests of that client."""
     return Pages(temporal, monkeypatch)

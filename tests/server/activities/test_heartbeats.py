@@ -1,4 +1,4 @@
-"""Signs of life: as long as a worker lives, its tools do not count as lost, whatever they are doing."""
+"""A tool never counts as lost while its worker lives, whatever the tool does."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ async def test_a_tool_may_take_longer_than_its_heartbeat_timeout(serve: Serve) -
 
 
 async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None:
-    """The pause before a retry of a call that takes effect once may be longer than the heartbeat timeout."""
+    """The pause before a retry of a call with effect `once` may exceed the heartbeat timeout."""
     tries = itertools.count(1)
 
     def flaky() -> str:
@@ -53,7 +53,7 @@ async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None
 
 
 async def test_a_tool_that_beats_all_the_time_is_heard_now_and_then() -> None:
-    """Its first heartbeat goes out at once; of what comes before the next one, the newest is told when it fails."""
+    """The first heartbeat is sent at once; of the following ones, the newest is sent when the tool fails."""
     sent: list[tuple[object, ...]] = []
     outside = ActivityEnvironment()
     outside.on_heartbeat = lambda *details: sent.append(details)
@@ -72,7 +72,7 @@ async def test_a_tool_that_beats_all_the_time_is_heard_now_and_then() -> None:
 
 
 async def test_what_a_tool_tells_stays_while_the_engine_beats(serve: Serve) -> None:
-    """The engine's own heartbeats repeat it, so the next attempt finds it however long ago it was told."""
+    """The engine's own heartbeats repeat the tool's details, so the next attempt always finds them."""
     gate = Gate()
 
     async def copy(tool_context: ToolContext) -> str:

@@ -1,4 +1,4 @@
-"""The log as activities see it: rebuilt from a real history, read as little as possible, and never from elsewhere."""
+"""The log cache rebuilds logs from a real history with as few reads as possible."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -41,12 +41,12 @@ def note(word: str, tool_context: ToolContext) -> dict[str, str]:
 
 
 def ask() -> dict[str, str]:
-    """Ask somebody."""
+    """Wait for an answer."""
     return {"status": "asked"}
 
 
 class Recorded:
-    """An invocation as far as its history goes."""
+    """An invocation and its recorded history."""
 
     def __init__(self, invocation: Invocation, run_id: str, positions: Sequence[Position]) -> None:
         self.invocation = invocation
@@ -55,12 +55,12 @@ class Recorded:
         """What its activities were told, oldest first."""
 
     async def at(self, views: LogCache, position: Position) -> Log:
-        """Look at it."""
+        """Read the log at a position."""
         return await views.at(self.invocation.id, self.run_id, position)
 
 
 async def recorded(invocation: Invocation) -> Recorded:
-    """Read an invocation's history."""
+    """Read the history of an invocation."""
     history = await invocation.history()
     facts = list(HistoryReader().read(history.events))
     run_id = history.run_id or (await invocation.handle.describe()).run_id
@@ -79,7 +79,7 @@ async def waits(env: AgentEnvironment) -> Invocation:
 
 @pytest.fixture
 async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
-    """An agent that makes two calls at a time, then one that waits, and says so: seven activities."""
+    """Serve an agent that makes two calls at a time, then one that waits, and reports it: seven activities."""
 
     def act(request: LlmRequest) -> LlmResponse:
         told = dict(responses(request))
@@ -97,7 +97,7 @@ async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
 async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
     env: AgentEnvironment, temporal: Client, pages: Pages
 ) -> None:
-    """A process that has never seen the run asks the server once, and then knows each earlier position too."""
+    """A process that never saw the run reads its history once and then knows every earlier position."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     log = await run.at(views, run.positions[-1])
     refs = [str(entry.ref).partition(".")[0] for entry in log.entries]
@@ -109,7 +109,7 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
 
 
 async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
-    """After an answer only the tail of the history is asked for, and the log is that of a fresh reader."""
+    """After an answer only the tail of the history is read, and the log equals that of a fresh reader."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     await run.at(views, run.positions[-1])
     await run.invocation.respond({"said": "yes"})
@@ -123,7 +123,7 @@ async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal:
 
 
 async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Client, pages: Pages) -> None:
-    """However much happened meanwhile, every event is taken once and in order."""
+    """Every event of a long tail is applied once and in order."""
     words = [f"w{number}" for number in range(10)]
     model = ScriptedModel(calls(("ask", {})), says("asked"), *(calls(("note", {"word": word})) for word in words))
     agent = Agent(name="asker", model=model, tools=[note, LongRunningFunctionTool(ask)])
@@ -141,7 +141,7 @@ async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Clie
 
 @pytest.fixture
 def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
-    """The views of the workers that this test starts."""
+    """Return the log caches of the workers that this test starts."""
     made: list[LogCache] = []
 
     def remembered(client: Client, *given: Any) -> LogCache:
@@ -153,7 +153,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
 
 
 async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_workers: list[LogCache]) -> None:
-    """A single worker rebuilds nothing that it made itself, however many calls an invocation makes."""
+    """A single worker does not read back its own results, however many calls an invocation makes."""
     # One at a time: of two at once the second may be taken first, and then reads what only the first one names.
     turns = [calls(("note", {"word": f"{turn}"})) for turn in range(10)]
     async with serve(Agent(name="busy", model=ScriptedModel(*turns, says("done")), tools=[note])) as env:
@@ -166,7 +166,7 @@ async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_wor
 async def test_an_answer_costs_at_most_one_read(
     serve: Serve, in_workers: list[LogCache], signal: bool, reads: int
 ) -> None:
-    """An update may yet be undone, so it is read from history; what was made here is not kept a second time by that."""
+    """Updates are read from the history, because they may be undone; cached results are not stored twice."""
     model = ScriptedModel(calls(("ask", {})), says("asked"), says("done"))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         invocation = await waits(env)
@@ -181,7 +181,7 @@ async def test_an_answer_costs_at_most_one_read(
 async def test_looks_at_one_run_at_the_same_time_share_one_read(
     env: AgentEnvironment, temporal: Client, pages: Pages
 ) -> None:
-    """Parallel tools of a cold process do not each read the history."""
+    """Parallel tools of a process without a cached log read the history once."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     logs = await asyncio.gather(*(run.at(views, position) for position in (*run.positions, *run.positions)))
     assert len({id(log) for log in logs}) == 1
@@ -189,7 +189,7 @@ async def test_looks_at_one_run_at_the_same_time_share_one_read(
 
 
 async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:
-    """Each run has its own log."""
+    """Every run has its own log."""
     views = LogCache(temporal)
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs))
@@ -201,7 +201,7 @@ async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal:
 async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
     env: AgentEnvironment, temporal: Client
 ) -> None:
-    """The process made a result for an attempt that the server had given up; the recorded one is read and used."""
+    """If the server discarded the attempt that produced a cached result, the recorded result is used."""
     run = await recorded(await waits(env))
     bodies = {str(entry.ref): entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
     views = LogCache(temporal)
@@ -220,7 +220,7 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
 
 
 async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, temporal: Client) -> None:
-    """With room for two runs, looking at a third costs the one that nobody looked at."""
+    """With room for two runs, a third one evicts the least recently used."""
     views = LogCache(temporal, max_runs=2)
     one, two, three = [await recorded(await waits(env)) for _ in range(3)]
     for run in (one, two, one, three):
@@ -234,7 +234,7 @@ async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, tempor
 
 
 async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> None:
-    """Runs are dropped until what is left fits; the one in use always stays."""
+    """Runs are evicted until the rest fits; the current one always stays."""
     views = LogCache(temporal, max_bytes=1)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, one, two, two, one):
@@ -243,7 +243,7 @@ async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> No
 
 
 async def test_results_made_here_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
-    """A large result drops other runs at the next look."""
+    """A large result evicts other runs at the next read."""
     views = LogCache(temporal, max_bytes=1_000_000)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
     for run in (one, two):
@@ -256,7 +256,7 @@ async def test_results_made_here_count_as_content(env: AgentEnvironment, tempora
 
 
 async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
-    """With room for one run, several are looked at at once; afterwards the cache holds one."""
+    """With room for one run and several reads at once, the cache holds one run in the end."""
     views = LogCache(temporal, max_runs=1)
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs * 4))
@@ -265,7 +265,7 @@ async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: Agent
 
 
 async def test_a_result_for_an_unknown_run_is_not_kept(env: AgentEnvironment, temporal: Client) -> None:
-    """A run that was dropped while its tool ran is read again when it is needed."""
+    """A run that was evicted while its tool ran is read again when needed."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     views.put(run.run_id, parse_ref("m1.cccccc"), CallReturned(ToolOutcome(function_call_id="fc-1")), 100)
     assert (await run.at(views, run.positions[-1])).state.session.values == {"a": True, "b": True}
@@ -276,7 +276,7 @@ async def test_a_result_for_an_unknown_run_is_not_kept(env: AgentEnvironment, te
 async def test_a_reference_to_nothing_is_refused_and_forgotten(
     env: AgentEnvironment, temporal: Client, ref: str
 ) -> None:
-    """What the history does not hold is an error for whoever asked, and the next one finds a whole log."""
+    """A position with an unknown entry is refused, and the next reader gets a whole log."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     last = run.positions[-1]
     wrong = Position(at=last.at + len(last.new), new=(ref,))
@@ -295,7 +295,7 @@ async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, t
 
 
 async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment, temporal: Client) -> None:
-    """A command may take it that entries were named which were not; then the whole history is read, as others do."""
+    """The whole history is read when a command assumes entries that no command names."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     last = run.positions[-1]
     beyond = Position(at=last.at + len(last.new) + 2, new=())
@@ -308,7 +308,7 @@ async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment
 
 
 async def test_a_foreign_history_is_refused_every_time(server: EmbeddedServer, temporal: Client) -> None:
-    """A workflow of another kind has no log, however often one asks for it."""
+    """A workflow of another type has no log, however often it is requested."""
     handle = await temporal.start_workflow("Elsewhere", {"agent": "x"}, id="foreign", task_queue="nobody")
     views = LogCache(temporal)
     for _ in range(2):
@@ -332,7 +332,7 @@ START = b'{"agent": "asker", "message": "hello"}'
     ids=["start", "two", "gap", "missing", "nothing"],
 )
 def test_a_log_catches_up_as_far_as_it_can(position: Position, reached: bool, refs: list[str]) -> None:
-    """Entries are appended in the order of the position, up to the first one whose source is not known."""
+    """Entries are appended in the order of the position, up to the first one with an unknown source."""
     log, sources = Log("i"), Sources()
     sources.learn(Started([START]))
     assert catch_up(log, position, sources, 1.0) is reached
@@ -340,7 +340,7 @@ def test_a_log_catches_up_as_far_as_it_can(position: Position, reached: bool, re
 
 
 def test_a_log_that_is_further_on_stays_as_it_is() -> None:
-    """A position that the log has passed changes nothing, and one that overlaps adds only what is new."""
+    """A position behind the log changes nothing, and an overlapping one adds only new entries."""
     log, sources = Log("i"), Sources()
     sources.learn(Started([START]))
     assert catch_up(log, Position(at=0, new=("start", ">1")), sources, 1.0)

@@ -1,4 +1,4 @@
-"""Which models a worker process needs to start."""
+"""A worker process starts only with usable models."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from tests.unit.activities.test_model_names import BARE
 
 @pytest.mark.parametrize(
     ("options", "remedy"),
-    [((), "Set GOOGLE_API_KEY"), (("--model", "demo"), "leave `--model` out")],
+    [((), "Set GOOGLE_API_KEY"), (("--model", "demo"), "omit `--model`")],
     ids=["key", "demo"],
 )
 def test_a_worker_that_would_fail_whatever_waits_does_not_start(
     tmp_path: Path, options: tuple[str, ...], remedy: str
 ) -> None:
-    """It says so before it connects; `check` runs where there are no keys."""
+    """The worker reports the problem before it connects; `check` also runs without keys."""
     package = tmp_path / "bare"
     package.mkdir()
     (package / "agent.py").write_text(BARE)

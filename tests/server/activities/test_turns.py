@@ -1,4 +1,4 @@
-"""Invocations of sessions are read on, not read again."""
+"""A session reads only the new events of its invocations."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask(number: int) -> dict[str, str]:
-    """Ask somebody."""
+    """Wait for an answer."""
     return {"status": "asked"}
 
 
 def act(request: LlmRequest) -> LlmResponse:
-    """Ask four times, each time when the one before is answered."""
+    """Call the tool four times, each time after the previous answer."""
     answered = [told for _, told in responses(request) if told.get("status") != "asked"]
     asked = len(responses(request)) - len(answered)
     if asked:
@@ -37,7 +37,7 @@ def act(request: LlmRequest) -> LlmResponse:
 
 @pytest.fixture
 async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
-    """An agent that waits four times."""
+    """Serve an agent that waits four times."""
     async with serve(Agent(name="asker", model=FunctionModel(act), tools=[LongRunningFunctionTool(ask)])) as env:
         yield env
 
@@ -52,7 +52,7 @@ async def parked(invocation: Invocation, call: str) -> None:
 
 
 async def entries(invocation: Invocation) -> list[tuple[str, Any]]:
-    """Return what a reader who reads everything sees."""
+    """Return the entries of a fresh reader."""
     return told((await invocation.log()).entries)
 
 
@@ -61,7 +61,7 @@ def told(entries: list[Entry]) -> list[tuple[str, Any]]:
 
 
 async def test_only_what_is_new_is_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
-    """Each time the invocation waits again, its last events are asked for."""
+    """Each time the invocation waits again, only its last events are read."""
     invocation = await env.client.start("asker", "go")
     reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
     for number in range(1, 5):
@@ -74,7 +74,7 @@ async def test_only_what_is_new_is_read(env: AgentEnvironment, temporal: Client,
 
 
 async def test_it_is_read_on_in_further_runs(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
-    """Of the run that is known its end, and then the next one; earlier ones are not read again."""
+    """The end of the known run and the next run are read; earlier runs are not read again."""
     given = {"agent": "asker", "message": "go", "cut_after": 20}
     queue = env.client.task_queue
     handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"long-{queue}", task_queue=queue)
@@ -92,7 +92,7 @@ async def test_it_is_read_on_in_further_runs(env: AgentEnvironment, temporal: Cl
 
 
 async def test_an_invocation_that_was_reset_is_read_anew(env: AgentEnvironment, temporal: Client) -> None:
-    """Its run was terminated; another one goes on from an earlier point."""
+    """A reset terminates the run, and the reader follows the new one from its earlier point."""
     invocation = await env.client.start("asker", "go")
     reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
     await parked(invocation, "fc-1")

@@ -1,4 +1,4 @@
-"""People who are notified by real servers on this machine."""
+"""Notifications go to real servers on this machine."""
 
 from tests.unit.notices.conftest import other_receiver, receiver
 

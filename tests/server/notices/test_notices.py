@@ -1,4 +1,4 @@
-"""People are told of calls that wait: on a real Temporal server, over real HTTP and SMTP."""
+"""Approvers are notified of pending calls: with a real Temporal server, over real HTTP and SMTP."""
 
 import asyncio
 import socket
@@ -37,13 +37,13 @@ def pay(amount: int, password: str = "") -> str:
 
 
 def payer(policy: ApprovalPolicy | None = TELLS, args: JsonObject | None = None, hint: str = "") -> Agent:
-    """Return an agent that pays once somebody agrees."""
+    """Return an agent that pays after an approval."""
     tool = FunctionTool(pay, approval=policy, hint=hint) if policy else FunctionTool(pay, require_confirmation=True)
     return Agent(name="payer", model=asks_once("pay", args or {"amount": 5}), tools=[tool])
 
 
 async def reported(invocation: Invocation, occasion: str = "asked") -> NoticeReport:
-    """Wait until the history says who was told on an occasion, and return it."""
+    """Wait until the history has the report of an occasion, and return it."""
 
     async def look() -> NoticeReport | None:
         said = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, Notified)]
@@ -55,7 +55,7 @@ async def reported(invocation: Invocation, occasion: str = "asked") -> NoticeRep
 
 
 async def told(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
-    """Wait until a receiver has taken so many notices, and return them."""
+    """Wait until a receiver has accepted a number of notifications, and return them."""
 
     async def look() -> list[Received] | None:
         return list(receiver.taken) if len(receiver.taken) >= count else None
@@ -68,7 +68,7 @@ async def told(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
 async def test_who_a_policy_names_is_told_once_that_a_call_waits(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """By a signed request with a link; the history knows the channel by its name, and nothing else of it."""
+    """The channel gets one signed request with a link; the history only has the name of the channel."""
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), inbox="https://approvals.example.com")
     links = Links(KEY, namespace="default", lifetime=timedelta(days=1))
     async with serve(payer(), channels=known, sign_link=links.sign) as env:
@@ -108,7 +108,8 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
 async def test_a_worker_has_people_told_of_whatever_waits(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """Its default channels, for calls whose policy names none or that have none; without a configuration nobody."""
+    """The worker's default channels are used for calls whose policy names none; without a configuration nothing is
+    sent."""
     known = channels(tmp_path, webhook(tmp_path, "all", receiver), default=["all"], inbox="https://inbox.example")
     async with serve(payer(None), channels=known) as env:
         invocation = await env.client.start("payer", "go")
@@ -131,7 +132,7 @@ async def test_a_worker_has_people_told_of_whatever_waits(
 async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_only_to_who_lacks_it(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """What was delivered is remembered from attempt to attempt, a channel's several addresses included."""
+    """Later attempts know the completed deliveries, even for single addresses of a channel."""
     receiver.statuses = [503]
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -150,7 +151,7 @@ async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_on
 async def test_another_worker_goes_on_where_one_has_stopped(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """It knows who has been told, from the heartbeats that the server keeps."""
+    """The next worker reads the completed deliveries from the heartbeats on the server."""
     receiver.statuses = [503] * 99
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -172,7 +173,7 @@ async def test_another_worker_goes_on_where_one_has_stopped(
 
 
 async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """The call waits, a person is reminded, another one is asked, somebody answers."""
+    """A pending call, a reminder, an escalation and an answer have different ids."""
     policy = ApprovalPolicy(
         approvers=("dana", "role:finance"),
         verified=None,
@@ -195,7 +196,7 @@ async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, rec
 async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """Nor does one that no worker knows keep anybody waiting; nothing of an address is told."""
+    """A permanent refusal or an unknown channel blocks nothing, and no address is recorded."""
     receiver.statuses = [410] * 9
     policy = ApprovalPolicy(notify=("finance", "nobody"))
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
@@ -212,7 +213,7 @@ async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
 async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_of_another(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """The one that is only down is; a program that said no would otherwise be knocked at for 50 minutes."""
+    """Only the channel that is down is retried, not the one that refused."""
     receiver.statuses, other_receiver.statuses = [410], [503, 503]
     policy = ApprovalPolicy(notify=("finance", "board"))
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", other_receiver))
@@ -226,7 +227,7 @@ async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_o
 
 
 async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """The agent goes on, and ends, while a channel takes nothing."""
+    """The agent continues and finishes while a channel accepts nothing."""
     receiver.statuses = [503] * 999
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
     async with serve(payer(), channels=known) as env:
@@ -242,7 +243,7 @@ async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver:
 async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """The notice does not end with the invocation, and its record stands before the end."""
+    """The notification survives the end of the invocation, and is recorded before it."""
     policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
     async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
         invocation = await env.client.start("payer", "go")
@@ -254,7 +255,7 @@ async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
 async def test_a_failure_waits_not_long_for_who_cannot_be_told(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """A channel that takes nothing is left behind."""
+    """A channel that accepts nothing does not delay the failure for long."""
     receiver.statuses = [503] * 999
     policy = ApprovalPolicy(deadline=timedelta(seconds=1), on_expiry="fail", notify=("finance",))
     async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
@@ -265,7 +266,7 @@ async def test_a_failure_waits_not_long_for_who_cannot_be_told(
 
 
 async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(serve: Serve) -> None:
-    """The server then knows nothing of the activity any more, and says so to its next heartbeat."""
+    """A running delivery is completed, although the server reports to its heartbeat that the activity is gone."""
 
     taken = asyncio.Event()
 
@@ -288,7 +289,7 @@ async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(ser
 async def test_a_summary_holds_no_secret_and_no_second_line(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """Whatever a model puts into its arguments."""
+    """Secrets and line breaks in arguments never reach a summary."""
     args = {"amount": 5, "password": "hunter22", "note\r\nBcc: x": "\u202eevil\nX-Header: 1"}
     known = channels(tmp_path, f'[channels.finance]\nurls = "{receiver.apprise_url}"\n')
     async with serve(payer(args=args, hint="Because\r\nI say so"), channels=known) as env:
@@ -300,26 +301,26 @@ async def test_a_summary_holds_no_secret_and_no_second_line(
         assert "\n" not in title
         assert "\r" not in title
         lines = text.splitlines()
-        assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Why", "Until"]
+        assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Reason", "Until"]
         await invocation.approve()
         await invocation.result()
 
 
 class Mailbox:
-    """Takes what arrives by SMTP."""
+    """Accepts messages over SMTP."""
 
     def __init__(self) -> None:
         self.taken: list[EmailMessage] = []
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        """Take one message."""
+        """Accept one message."""
         self.taken.append(message_from_bytes(envelope.content, policy=policy.default))
         return "250 OK"
 
 
 @pytest.fixture
 def mailbox() -> Iterator[tuple[Mailbox, int]]:
-    """An SMTP server, and its port."""
+    """Run an SMTP server; yield it and its port."""
     box = Mailbox()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -332,7 +333,7 @@ def mailbox() -> Iterator[tuple[Mailbox, int]]:
 
 
 async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tuple[Mailbox, int]) -> None:
-    """With the link of the person whose channel it is."""
+    """The mail has the link of the owner of the channel."""
     box, port = mailbox
     url = f"mailto://127.0.0.1:{port}?from=agents@example.com&to=dana@example.com&mode=insecure"
     section = f'[channels.finance]\nurls = ["{url}"]\nperson = "dana@example.com"\n'

@@ -1,4 +1,4 @@
-"""Scopes outlive a test, so each test has an app of its own; afterwards its scopes replay, too."""
+"""Scopes outlive a test, so each test has its own app. Its scopes are replayed afterwards."""
 
 import contextlib
 import uuid
@@ -16,13 +16,13 @@ from waystation.testing import AgentEnvironment
 
 @pytest.fixture
 def app() -> str:
-    """An app that no other test has."""
+    """Return the name of an app that no other test has."""
     return f"shop-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def serve(serve: Serve, app: str) -> Serve:
-    """As everywhere; and the scopes of the test's app replay, and no workflow task of theirs failed."""
+    """Serve as usual, then replay the scopes of the test's app and check that no workflow task failed."""
 
     @contextlib.asynccontextmanager
     async def serving(*agents: BaseAgent, **options: Any) -> AsyncIterator[AgentEnvironment]:

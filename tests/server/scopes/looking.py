@@ -1,4 +1,4 @@
-"""Tools that write and read scopes, and how tests look at what comes of it."""
+"""Tools that write and read scopes, and helpers to read the results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def model_of(given: BaseAgent) -> ScriptedModel:
 
 
 async def scope_ids(env: AgentEnvironment, app: str, *users: str) -> list[str]:
-    """Return the ids of the scopes that there are, for an app and some of its users."""
+    """Return the ids of the existing scopes of an app and some of its users."""
     found = []
     for scope_id in (app_scope(app), user_scope(app, "user"), *(user_scope(app, user) for user in users)):
         try:
@@ -56,7 +56,7 @@ async def scope_ids(env: AgentEnvironment, app: str, *users: str) -> list[str]:
 
 
 async def commands(invocation: Invocation) -> list[str]:
-    """Return the types of the activities that an invocation had carried out, in order."""
+    """Return the types of the activities of an invocation, in order."""
     history = await invocation.history()
     scheduled = (e.activity_task_scheduled_event_attributes.activity_type.name for e in history.events)
     return [name for name in scheduled if name]

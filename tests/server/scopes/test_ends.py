@@ -1,4 +1,4 @@
-"""`user:` and `app:` state of invocations that others end, or reset."""
+"""`user:` and `app:` state of invocations that are terminated or reset."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from waystation.testing import AgentEnvironment, calls, says
 
 
 async def test_a_session_tells_what_a_terminated_invocation_did_not(serve: Serve, app: str) -> None:
-    """A terminated workflow can do nothing any more; its session reads what it wrote."""
+    """The session delivers the writes of a terminated invocation."""
     at_work, over = asyncio.Event(), asyncio.Event()
 
     async def linger() -> None:
@@ -39,7 +39,7 @@ async def test_a_session_tells_what_a_terminated_invocation_did_not(serve: Serve
 
 
 async def test_what_a_reset_invocation_writes_anew_counts(serve: Serve, app: str) -> None:
-    """Its events have the numbers of those before; what others wrote since is left alone until then."""
+    """The writes after a reset count, although their events have the numbers of earlier ones; writes of others stay."""
     clerk = agent(
         calls(("remember", {"key": "user:a", "value": "first"})), says("ok"),
         calls(("remember", {"key": "user:a", "value": "anew"})), says("ok"),
@@ -53,7 +53,7 @@ async def test_what_a_reset_invocation_writes_anew_counts(serve: Serve, app: str
 
 
 async def _reset(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Have an invocation begin again, and wait for its end."""
+    """Reset an invocation to its beginning and wait for its end."""
     first_task = 4
     given = ResetWorkflowExecutionRequest(
         namespace=env.temporal.namespace,

@@ -1,4 +1,4 @@
-"""`user:` and `app:` state: stored with the user or the app, read when an invocation begins."""
+"""`user:` and `app:` state is stored with the user or the app, and read when an invocation begins."""
 
 import asyncio
 from pathlib import Path
@@ -23,12 +23,12 @@ from waystation.tools.tool_context import ToolContext
 
 
 def ask(tool_context: ToolContext) -> None:
-    """Ask somebody."""
+    """Wait for an answer."""
     tool_context.state["user:asked"] = True
 
 
 async def test_what_is_written_is_read_by_the_next_invocation_in_any_session(serve: Serve, app: str) -> None:
-    """Source: adk-semantics 6.2."""
+    """State is shared by all sessions of a user. Source: adk-semantics 6.2."""
     clerk = agent(
         calls(("remember", {"key": "user:name", "value": "Ada"}), ("remember", {"key": "app:open", "value": [1]})),
         says("ok"),
@@ -47,7 +47,7 @@ async def test_what_is_written_is_read_by_the_next_invocation_in_any_session(ser
 
 
 async def test_users_and_apps_are_apart(serve: Serve, app: str) -> None:
-    """An app's state is all its users'; a user's is theirs in one app."""
+    """All users of an app share its state; a user's state belongs to one app."""
     writing = calls(("remember", {"key": "user:x", "value": 1}), ("remember", {"key": "app:y", "value": 2}))
     reading = calls(("recall", {"key": "user:x"}), ("recall", {"key": "app:y"}))
     clerk = agent(writing, says("ok"), reading, says("ok"), reading, says("ok"))
@@ -61,7 +61,7 @@ async def test_users_and_apps_are_apart(serve: Serve, app: str) -> None:
 
 
 async def test_an_instruction_is_filled_in_from_what_is_stored(serve: Serve, app: str) -> None:
-    """Of the user who is served, from the first model call on."""
+    """The first model call already has the stored state of the user."""
     clerk = agent(says("Hi."), instruction="Serve {user:name}; {app:motto?}", tools=())
     async with serve(clerk) as env:
         await env.client.run("clerk", "hi", app=app, state={"user:name": "Ada"}, session_id="one")
@@ -70,7 +70,7 @@ async def test_an_instruction_is_filled_in_from_what_is_stored(serve: Serve, app
 
 
 async def test_given_state_is_stored_and_wins(serve: Serve, app: str) -> None:
-    """As ADK's create_session stores it; what was stored before is not read over it."""
+    """State passed at the start is stored and replaces older values, as in ADK's create_session."""
     reading = calls(("recall", {"key": "user:a"}), ("recall", {"key": "user:b"}))
     clerk = agent(says("ok"), reading, says("ok"))
     async with serve(clerk) as env:
@@ -82,7 +82,7 @@ async def test_given_state_is_stored_and_wins(serve: Serve, app: str) -> None:
 
 
 async def test_a_deleted_key_is_gone(serve: Serve, app: str) -> None:
-    """As far as `del` goes."""
+    """`del` removes a key from the stored state."""
     clerk = agent(says("ok"), calls(("forget", {"key": "user:a"})), says("ok"))
     async with serve(clerk) as env:
         await env.client.run("clerk", "hi", app=app, state={"user:a": 1, "user:b": 2})
@@ -91,7 +91,7 @@ async def test_a_deleted_key_is_gone(serve: Serve, app: str) -> None:
 
 
 async def test_what_was_written_is_there_while_the_invocation_waits_for_a_person(serve: Serve, app: str) -> None:
-    """A person may take days; others need not."""
+    """Other invocations see the writes while this one waits, which may take days."""
     clerk = agent(calls(("ask", {})), says("done"), tools=(LongRunningFunctionTool(ask),))
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "go", app=app)
@@ -106,7 +106,7 @@ async def test_what_was_written_is_there_while_the_invocation_waits_for_a_person
 
 
 async def test_a_failed_invocation_has_stored_what_it_said(serve: Serve, app: str) -> None:
-    """As in ADK, where each event is stored as it is made."""
+    """The writes of a failed invocation are stored, as in ADK."""
     clerk = agent(calls(("remember", {"key": "user:a", "value": 1})), ModelRefused("no"))
     async with serve(clerk) as env:
         with pytest.raises(WorkflowFailureError):
@@ -115,7 +115,7 @@ async def test_a_failed_invocation_has_stored_what_it_said(serve: Serve, app: st
 
 
 async def test_what_a_call_wrote_is_stored_when_a_sibling_ends_the_invocation(serve: Serve, app: str) -> None:
-    """Calls of a batch are told in one event, which the failure must not forestall."""
+    """The writes of a finished call are stored although a call of the same batch fails the invocation."""
 
     def explode() -> None:
         raise ValueError("boom")
@@ -137,7 +137,7 @@ async def test_what_a_call_wrote_is_stored_when_a_sibling_ends_the_invocation(se
 
 
 async def test_a_cancelled_invocation_has_stored_what_it_said(serve: Serve, app: str) -> None:
-    """Cancelling it undoes nothing, and does not stop the storing."""
+    """A cancellation neither undoes nor stops storing."""
     clerk = agent(calls(("ask", {})), tools=(LongRunningFunctionTool(ask),))
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "go", app=app)
@@ -149,7 +149,7 @@ async def test_a_cancelled_invocation_has_stored_what_it_said(serve: Serve, app:
 
 
 async def test_a_called_agent_reads_and_writes_through_its_caller(serve: Serve, app: str) -> None:
-    """Only the invocation at the top reads and tells scopes."""
+    """Only the top invocation reads and delivers scopes."""
     child = agent(
         calls(("recall", {"key": "user:a"}), ("remember", {"key": "user:b", "value": 2})), says("ok"), name="child"
     )
@@ -165,7 +165,7 @@ async def test_a_called_agent_reads_and_writes_through_its_caller(serve: Serve, 
 
 
 async def test_agents_of_a_sequence_share_what_is_read_and_told(serve: Serve, app: str) -> None:
-    """Also what `output_key` and callbacks store."""
+    """Agents of a sequence share the writes of tools, `output_key` and callbacks."""
 
     def greet(callback_context: ToolContext) -> None:
         callback_context.state["app:greeted"] = callback_context.state.get("app:greeted", 0) + 1
@@ -186,7 +186,7 @@ async def test_agents_of_a_sequence_share_what_is_read_and_told(serve: Serve, ap
 
 
 async def test_parallel_agents_tell_each_their_own(serve: Serve, app: str) -> None:
-    """In one delivery, at the end."""
+    """The writes of parallel agents are delivered together at the end."""
     branches = [
         agent(calls(("remember", {"key": f"user:{name}", "value": 1})), says("ok"), name=name) for name in ("a", "b")
     ]
@@ -198,7 +198,7 @@ async def test_parallel_agents_tell_each_their_own(serve: Serve, app: str) -> No
 
 
 async def test_invocations_at_the_same_time_lose_nothing_of_one_another(serve: Serve, app: str) -> None:
-    """They write key by key."""
+    """Concurrent invocations write key by key and keep each other's writes."""
     clerks = [
         agent(calls(("remember", {"key": f"user:{i}", "value": i})), says("ok"), name=f"clerk{i}") for i in range(8)
     ]
@@ -208,7 +208,7 @@ async def test_invocations_at_the_same_time_lose_nothing_of_one_another(serve: S
 
 
 async def test_an_invocation_that_uses_no_scope_reads_and_tells_none(serve: Serve, app: str) -> None:
-    """Not one activity, not one event, not one workflow more."""
+    """An invocation without scopes has no additional activity, event or workflow."""
 
     clerk = agent(calls(("remember", {"key": "plain", "value": 1})), says("ok"))
     async with serve(clerk) as env:
@@ -222,7 +222,7 @@ async def test_an_invocation_that_uses_no_scope_reads_and_tells_none(serve: Serv
 
 @pytest.mark.parametrize("user", ["a/b", "..", "%2F", "", "Ünïcödé ☃", "user/x/y"])
 async def test_names_do_not_reach_into_one_another(serve: Serve, app: str, user: str) -> None:
-    """Whatever they look like."""
+    """Different names never share a scope."""
     clerk = agent(calls(("remember", {"key": "user:a", "value": user})), says("ok"))
     async with serve(clerk) as env:
         given = {"agent": "clerk", "message": "go", "app": app, "user_id": user}
@@ -235,7 +235,7 @@ async def test_names_do_not_reach_into_one_another(serve: Serve, app: str, user:
 
 
 async def test_names_that_fit_into_no_id_are_refused(serve: Serve, app: str) -> None:
-    """Before a model is called; the error says what is too long."""
+    """Names that are too long for an id fail before a model is called; the error names the long one."""
     async with serve(agent(says("ok"))) as env:
         with pytest.raises(WorkflowFailureError) as failed:
             await env.client.run("clerk", "go", app=app, user_id="x" * 1_000)
@@ -244,7 +244,7 @@ async def test_names_that_fit_into_no_id_are_refused(serve: Serve, app: str) -> 
 
 
 async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app: str) -> None:
-    """In an event of the invocation; what was stored before stays."""
+    """State over the limit is refused with an event of the invocation; the stored state stays."""
     clerk = agent(calls(("remember", {"key": "user:big", "value": "x" * 499_000})), says("ok"))
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app, state={"user:small": "y" * 2_000}, id=f"{app}-1")
@@ -256,7 +256,7 @@ async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app:
 
 
 async def test_deleted_state_is_gone_and_begins_anew(serve: Serve, app: str) -> None:
-    """For processes that have read it, too."""
+    """Deleted state is gone, even for processes that cached it."""
     clerk = agent(
         calls(("remember", {"key": "user:a", "value": 1})), says("ok"), calls(("recall", {"key": "user:a"})), says("ok")
     )
@@ -271,7 +271,7 @@ async def test_deleted_state_is_gone_and_begins_anew(serve: Serve, app: str) -> 
 
 
 async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str) -> None:
-    """Readers follow, those that have read it before and those that have not; what is told again counts once."""
+    """Readers follow a scope that continues as new, with or without a cache; repeated deliveries count once."""
     async with serve(agent(says("ok"), says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:first": 1}, id=f"{app}-1")
         told_by = (await env.temporal.get_workflow_handle(f"{app}-1").describe()).run_id
@@ -291,7 +291,7 @@ async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str
 
 
 async def test_junk_signals_wedge_nothing(serve: Serve, app: str) -> None:
-    """Each is counted as refused."""
+    """Every invalid signal is counted as refused and blocks nothing."""
     async with serve(agent(says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
         scope = env.temporal.get_workflow_handle(user_scope(app, "user"))
@@ -311,7 +311,7 @@ BROKEN = RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"{broken")
 
 @pytest.mark.parametrize("given", [[], [BROKEN], [{"state": {"user:a": 2}}]], ids=["nothing", "broken", "a state"])
 async def test_a_scope_that_a_stranger_started_is_as_good_as_any(serve: Serve, app: str, given: list[Any]) -> None:
-    """What it was started with is no state."""
+    """The input of a scope that somebody else started is not state."""
     async with serve(agent(says("ok"))) as env:
         id = user_scope(app, "user")
         scope = await env.temporal.start_workflow("AgentScope", args=given, id=id, task_queue=env.client.task_queue)
@@ -320,14 +320,14 @@ async def test_a_scope_that_a_stranger_started_is_as_good_as_any(serve: Serve, a
 
 
 async def test_reading_needs_no_worker(serve: Serve, app: str) -> None:
-    """The state is in the history."""
+    """State is read from the history without a worker."""
     async with serve(agent(says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
     assert await env.client.state.user(app=app) == {"user:a": 1}
 
 
 async def test_large_state_needs_no_store(serve: Serve, app: str, tmp_path: Path) -> None:
-    """It is told in signals that are never offloaded: every reader makes the same state of them."""
+    """Large state is sent in signals that are never offloaded, so every reader computes the same state."""
     clerk = agent(calls(("remember", {"key": "user:text", "value": "x" * 300_000})), says("ok"))
     async with serve(clerk) as env:
         await env.client.run("clerk", "remember", app=app)

@@ -1,4 +1,4 @@
-"""Code that uses `user:` and `app:` state although its app declines to read it."""
+"""Code uses `user:` and `app:` state although its app declines to read it."""
 
 import asyncio
 from typing import Any
@@ -13,12 +13,12 @@ from waystation.testing import calls, responses, says
 
 
 def without_scopes(*replies: Any, **fields: Any) -> App:
-    """Return an app that reads no such state."""
+    """Return an app that declines to read scopes."""
     return App(name="shop", root_agent=agent(*replies, **fields), state_scopes=False)
 
 
 async def test_a_read_is_told_what_to_change(serve: Serve, app: str) -> None:
-    """A default would hide what is stored."""
+    """A read fails with the remedy, because a default value would hide the stored one."""
     clerk = without_scopes(calls(("recall", {"key": "user:name"})), says("ok"), tools=(recall,))
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app)
@@ -29,7 +29,7 @@ async def test_a_read_is_told_what_to_change(serve: Serve, app: str) -> None:
 
 
 async def test_a_write_is_stored_all_the_same_and_can_be_read_back(serve: Serve, app: str) -> None:
-    """Nothing a tool did should vanish."""
+    """A write is stored, and the same invocation can read it."""
     clerk = without_scopes(
         calls(("remember", {"key": "user:name", "value": "Ada"})), calls(("recall", {"key": "user:name"})), says("ok")
     )
@@ -40,7 +40,7 @@ async def test_a_write_is_stored_all_the_same_and_can_be_read_back(serve: Serve,
 
 
 async def test_a_template_is_told_what_to_change(serve: Serve, app: str) -> None:
-    """Also an optional one: what is stored would be left out in silence."""
+    """A template fails with the remedy, even for an optional name."""
     clerk = without_scopes(says("ok"), instruction="Serve {user:name?}", tools=())
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "go", app=app)
@@ -51,7 +51,7 @@ async def test_a_template_is_told_what_to_change(serve: Serve, app: str) -> None
 
 
 async def test_a_delivery_that_is_repeated_counts_once(serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first attempt sends and then is lost; meanwhile another invocation writes the same key."""
+    """A delivery counts once, although its first attempt is lost and another invocation writes the same key."""
     sent = asyncio.Event()
     send = ScopeKeeper._send
 

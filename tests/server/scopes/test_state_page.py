@@ -1,4 +1,4 @@
-"""What docs/state.md shows is an agent, and does what the page says."""
+"""The agent in docs/state.md works as the page describes."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ AGENT, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DO
 
 
 async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, tmp_path: Path) -> None:
-    """The next invocation is instructed with the name."""
+    """The instruction of the next invocation has the name."""
     package = tmp_path / "state_page"
     package.mkdir()
     (package / "agent.py").write_text(AGENT)
@@ -29,5 +29,5 @@ async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, 
 
 
 def test_the_program_of_the_page_compiles() -> None:
-    """It needs a server with data to run; the calls are those of the other tests."""
+    """The program only compiles here; the other tests make its calls."""
     compile(PROGRAM, "state.md", "exec")

@@ -1,4 +1,4 @@
-"""A server that speaks as much of S3 as artifacts need, so that the real client is tested over real HTTP."""
+"""A server with the subset of S3 that artifacts need, to test the real client over real HTTP."""
 
 import contextlib
 import threading
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class ObjectServer(ThreadingHTTPServer):
-    """Keeps objects by path; creates one only if it is not there yet when the request says so."""
+    """Stores objects by path. Conditional writes create an object only if it does not exist."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
@@ -32,7 +32,7 @@ class ObjectServer(ThreadingHTTPServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which S3's clients find it."""
+        """The environment variables for S3 clients."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
             "AWS_ALLOW_HTTP": "true",
@@ -72,7 +72,7 @@ class _Request(BaseHTTPRequestHandler):
         return self.answer(200, found)
 
     def do_POST(self) -> None:
-        """Delete several objects, whether they are there or not."""
+        """Delete several objects; missing ones are ignored."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         assert urlsplit(self.path).query == "delete"
         keys = [element.text or "" for element in ElementTree.fromstring(body).iter() if element.tag.endswith("Key")]
@@ -83,7 +83,7 @@ class _Request(BaseHTTPRequestHandler):
         self.answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def list(self, prefix: str) -> None:
-        """Answer with the names and sizes of objects."""
+        """Send the names and sizes of objects."""
         with self.server.lock:
             # Of a path `/bucket/key`.
             keys = {key.split("/", 2)[2]: len(body) for key, body in sorted(self.server.objects.items())}
@@ -93,7 +93,7 @@ class _Request(BaseHTTPRequestHandler):
 
     @property
     def key(self) -> str:
-        """The path of the object, bucket included."""
+        """The path of the object, including the bucket."""
         return unquote(urlsplit(self.path).path)
 
     def answer(self, status: int, body: bytes = b"") -> None:
@@ -108,12 +108,12 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: tests read what programs say."""
+        """Suppress the access log, because tests read the output of programs."""
 
 
 @contextmanager
 def object_server() -> Iterator[ObjectServer]:
-    """Serve as long as the block runs."""
+    """Serve while the block runs."""
     with ObjectServer() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

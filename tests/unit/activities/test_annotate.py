@@ -1,4 +1,4 @@
-"""What is no content of a model."""
+"""Contents from models are validated."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ from waystation.activities.model_call.annotate import find_content_problem
     ids=repr,
 )
 def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
-    """An adapter of one's own may return anything."""
+    """An invalid content has a problem; custom adapters may return anything."""
     assert find_content_problem(content)
 
 
@@ -48,5 +48,5 @@ def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
     ids=repr,
 )
 def test_a_content_of_a_model_has_no_problem(content: Any) -> None:
-    """Fields may be missing or null, and parts may be of kinds that the engine does not know."""
+    """Fields may be missing or null, and parts may be of unknown kinds."""
     assert find_content_problem(content) is None

@@ -1,4 +1,4 @@
-"""The last look before a tool runs: is this the call that a person approved?"""
+"""The last check before a tool runs compares the call with its approval."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ TOOL, CHANGED = FunctionTool(pay), FunctionTool(pay_with_fee)
 
 
 def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
-    """Return a call that a person has approved, and how its activity is told of it."""
+    """Return an approved call and the input of its activity."""
     declared = parameters_digest(TOOL)
     call = Call(id="fc-1", confirmation=Confirmation(), declared=declared, approval=POLICY)
     state = CallState(call, name="pay", args=shown, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
@@ -51,7 +51,7 @@ def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]
 async def refused(
     args: JsonObject, *, by: BaseTool = TOOL, shown: JsonObject | None = None, about: JsonObject | None = None
 ) -> JsonObject | None:
-    """Return what the model is told when a call that was approved is to run with these arguments."""
+    """Return the response for an approved call that is to run with these arguments."""
     call, given = approved({"amount": 5} if shown is None else shown, **(about or {}))
     outcome = await find_refusal(call, given, by, args, ToolContext())
     if outcome is None:
@@ -61,7 +61,7 @@ async def refused(
 
 
 async def test_what_was_approved_runs() -> None:
-    """The order of keys does not matter."""
+    """An approved call runs; the order of keys does not matter."""
     assert await refused({"amount": 5}) is None
     assert await refused({"b": 1, "a": 2}, shown={"a": 2, "b": 1}) is None
 
@@ -71,7 +71,7 @@ async def test_what_was_approved_runs() -> None:
     [{"amount": 6}, {"amount": "5"}, {"amount": 5.5}, {"amount": True}, {}, {"amount": 5, "to": "me"}, {"Amount": 5}],
 )
 async def test_other_arguments_do_not_run(args: JsonObject) -> None:
-    """Of another value, another type, one less, one more."""
+    """Arguments with another value or type, or with a key more or less, do not run."""
     told = await refused(args)
     assert told is not None
     assert told["error_type"] == "DigestMismatch"
@@ -79,14 +79,14 @@ async def test_other_arguments_do_not_run(args: JsonObject) -> None:
 
 
 async def test_arguments_that_have_no_json_form_do_not_run() -> None:
-    """A callback may put anything there."""
+    """Arguments without a JSON form, which a callback may set, do not run."""
     told = await refused({"amount": object()})
     assert told is not None
     assert "changed the arguments after they were approved" in told["error"]
 
 
 async def test_a_tool_with_other_parameters_does_not_run() -> None:
-    """A deploy between question and answer; the words say that it was the tool."""
+    """A call does not run if a deployment changed the parameters of the tool; the text names this cause."""
     told = await refused({"amount": 5}, by=CHANGED)
     assert told is not None
     assert "its parameters changed after approval was requested" in told["error"]
@@ -104,18 +104,18 @@ async def test_a_tool_with_other_parameters_does_not_run() -> None:
     ],
 )
 async def test_the_digest_of_anything_else_does_not_run(about: JsonObject) -> None:
-    """Agent, tool, arguments, parameters and policy are all bound."""
+    """The digest binds agent, tool, arguments, parameters and policy."""
     assert await refused({"amount": 5}, about=about) is not None
 
 
 def unasked(args: JsonObject) -> tuple[CallState, ToolCallInput]:
-    """Return a call for which nobody was asked."""
+    """Return a call that needed no approval."""
     state = CallState(Call(id="fc-1"), name="pay", args=args, agent="payer", reply=1, turn=0, gate="none")
     return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=())
 
 
 async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
-    """The rule was asked about other arguments than those with which the tool would run."""
+    """A rule is evaluated again if a callback changed the arguments."""
     rules = [ApprovalRule(POLICY, over={"amount": 100})]
     call, given = unasked({"amount": 5})
     told = await find_refusal(call, given, TOOL, {"amount": 500}, ToolContext(), rules)
@@ -125,7 +125,7 @@ async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
 
 
 async def test_what_was_judged_before_is_not_judged_again() -> None:
-    """A predicate is asked once when nothing has changed."""
+    """A predicate is evaluated once if nothing changed."""
     seen: list[int] = []
     rules = [ApprovalRule(POLICY, when=lambda amount: seen.append(amount))]
     assert await find_refusal(*unasked({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
@@ -138,7 +138,7 @@ def asks(call_id: str) -> ToolOutcome:
 
 
 def test_a_tool_that_asks_from_inside_is_bound_too() -> None:
-    """To its policy, its parameters, and the arguments with which it ran when callbacks had changed them."""
+    """A confirmation from inside a tool is bound to the policy, the parameters and the changed arguments."""
     call, _ = unasked({"amount": 5})
     tool = FunctionTool(pay, approval=POLICY, require_confirmation=lambda: False)
     outcome = bind_approval(call, tool, {"amount": 5}, asks("fc-1"))
@@ -147,7 +147,7 @@ def test_a_tool_that_asks_from_inside_is_bound_too() -> None:
 
 
 def test_a_tool_that_does_not_ask_records_nothing_of_it() -> None:
-    """Nor one that asks about another call, which nobody can."""
+    """A tool without a confirmation for its own call records no binding."""
     call, _ = unasked({"amount": 5})
     for outcome in (ToolOutcome(function_call_id="fc-1"), asks("fc-2")):
         assert bind_approval(call, FunctionTool(pay, approval=POLICY), {"amount": 6}, outcome) == outcome

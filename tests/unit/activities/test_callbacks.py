@@ -17,7 +17,7 @@ from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Closing(BasePlugin):
-    """Closes in its own way."""
+    """A plugin with its own way of closing."""
 
     def __init__(self, name: str, *, raises: bool = False, hangs: bool = False) -> None:
         super().__init__(name)
@@ -33,7 +33,7 @@ class Closing(BasePlugin):
 
 
 async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]]) -> None:
-    """One that raises or hangs does not keep the others from it."""
+    """A plugin that raises or hangs does not prevent the others from closing."""
     broken, hanging, fine = Closing("broken", raises=True), Closing("hanging", hangs=True), Closing("fine")
     await close_plugins([broken, hanging, fine, fine], timeout_s=0.01)
     assert [broken.closed, hanging.closed, fine.closed] == [1, 1, 1]
@@ -44,7 +44,7 @@ async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]])
 
 
 async def test_the_first_that_answers_ends_the_chain() -> None:
-    """Around models and agents whatever is truthy is an answer, around tools whatever is not None."""
+    """Any truthy value is an answer around models and agents, any value but None around tools."""
     seen: list[str] = []
 
     def noting(name: str, answer: Any) -> Any:
@@ -66,7 +66,7 @@ async def test_the_first_that_answers_ends_the_chain() -> None:
 
 
 async def test_a_model_callback_that_returns_something_else_is_told_so() -> None:
-    """Only an LlmResponse can stand for one."""
+    """A model callback must return an LlmResponse."""
     own = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
     with pytest.raises(
         CallbackRaised, match="`after_model_callback` returned a value of type str; return an LlmResponse"
@@ -75,7 +75,7 @@ async def test_a_model_callback_that_returns_something_else_is_told_so() -> None
 
 
 async def test_a_callback_that_never_returns_fails_typed() -> None:
-    """It would hold its invocation up in silence."""
+    """A callback that hangs fails with a timeout instead of blocking the invocation."""
 
     async def hang(callback_context: CallbackContext) -> None:
         await asyncio.Event().wait()
@@ -87,7 +87,7 @@ async def test_a_callback_that_never_returns_fails_typed() -> None:
 
 
 async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
-    """What they return or raise changes nothing."""
+    """All error callbacks run; their results and exceptions are ignored."""
     cleaned: list[str] = []
 
     class Locking(BasePlugin):
@@ -105,7 +105,7 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
 
 
 async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> None:
-    """Its text is ours, and an outage of the store is no mistake of the callback."""
+    """A store failure in a callback is retryable and keeps its text."""
 
     def save(callback_context: CallbackContext) -> None:
         raise StoreFailed("s3://bucket", "it timed out")

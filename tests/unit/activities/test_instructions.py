@@ -1,4 +1,4 @@
-"""Instruction templates, to the letter of ADK's rules. Source: adk-semantics 9.3."""
+"""Instruction templates follow ADK's rules exactly. Source: adk-semantics 9.3."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def contexts() -> Contexts:
     ids=["scopes", "braces", "optional", "no-names", "escaped", "none"],
 )
 async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text: str) -> None:
-    """Values are inserted by `str()`."""
+    """Values are inserted with `str()`, and invalid names stay unchanged."""
     assert await fill_in(template, contexts()) == text
 
 
@@ -46,25 +46,25 @@ async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text:
     ],
 )
 async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, problem: str) -> None:
-    """The texts are ADK's."""
+    """An unknown name raises ADK's error."""
     with pytest.raises(InstructionFailed) as failed:
         await fill_in(template, contexts())
     assert (failed.value.kind, str(failed.value)) == (kind, problem)
 
 
 def weather(context: ReadonlyContext) -> str:
-    """Raise, in a library that it calls."""
+    """Raise in a library function."""
     return str(json.loads("fine"))
 
 
 async def weather_soon(context: ReadonlyContext) -> str:
-    """Raise when it is awaited."""
+    """Raise when awaited."""
     return weather(context)
 
 
 @pytest.mark.parametrize("provider", [weather, weather_soon])
 async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) -> None:
-    """Not that of a library; and without what it said, which may quote the conversation."""
+    """The error names the line of the function, not that of a library, and omits the exception's text."""
     with pytest.raises(InstructionFailed) as failed:
         await build_instructions(Agent(name="guide", instruction=provider), contexts(), set_response=False)
     line = weather.__code__.co_firstlineno + 2
@@ -75,7 +75,7 @@ async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) 
 
 @pytest.mark.parametrize(("value", "told"), [(None, "None"), (3, "an int"), (["text"], "a list")])
 async def test_a_function_that_returns_no_text_is_refused(value: Any, told: str) -> None:
-    """Else the model would be instructed with `None`."""
+    """A function must return text; None would become an instruction otherwise."""
     agent = Agent(name="guide", global_instruction=lambda context: value)
     with pytest.raises(InstructionFailed) as failed:
         await build_instructions(agent, contexts(), set_response=False)

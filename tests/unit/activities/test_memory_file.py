@@ -1,4 +1,4 @@
-"""What only the memory in a file has to promise: several processes, and what is left in the file."""
+"""The memory file works with several processes and leaves no deleted data."""
 
 import asyncio
 import json
@@ -33,17 +33,17 @@ asyncio.run(main())
 
 
 def entry(text: str) -> MemoryEntry:
-    """Return something noted."""
+    """Return a memory entry."""
     return MemoryEntry(content=types.Content(parts=[types.Part(text=text)]))
 
 
 async def found(service: SqliteMemoryService, query: str) -> int:
-    """Return how many memories of Ann's a search finds."""
+    """Return the number of Ann's memories that a search finds."""
     return len((await service.search_memory(app_name="shop", user_id="ann", query=query)).memories)
 
 
 def test_processes_share_a_file(tmp_path: Path) -> None:
-    """Three that start at a time with none, and remember the same events: each event is there once."""
+    """Three processes that create the file at once and add the same events store each event once."""
     file = tmp_path / "memory.db"
     command = [sys.executable, "-c", REMEMBER, str(file)]
     pipe = subprocess.PIPE
@@ -60,7 +60,7 @@ def test_processes_share_a_file(tmp_path: Path) -> None:
 
 
 def test_memories_outlive_the_process_and_are_private(tmp_path: Path) -> None:
-    """The file can be read by its owner only."""
+    """Only the owner can read the file."""
     file = tmp_path / "a" / "memory.db"
     asyncio.run(SqliteMemoryService(file).add_memory(app_name="shop", user_id="ann", memories=[entry("tea")]))
     assert asyncio.run(found(SqliteMemoryService(file), "tea")) == 1
@@ -68,7 +68,7 @@ def test_memories_outlive_the_process_and_are_private(tmp_path: Path) -> None:
 
 
 def test_what_was_forgotten_is_found_by_nothing(tmp_path: Path) -> None:
-    """Its words are out of the index too."""
+    """Deleted memories are removed from the index, too."""
     service = SqliteMemoryService(tmp_path / "memory.db")
 
     async def story() -> None:
@@ -83,7 +83,7 @@ def test_what_was_forgotten_is_found_by_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_memory_is_left_alone(tmp_path: Path) -> None:
-    """The error says which file."""
+    """Another file is left unchanged, and the error names it."""
     file = tmp_path / "notes.json"
     file.write_text(json.dumps(list(range(1_000))))
     with pytest.raises(StoreFailed, match=r"notes\.json failed: DatabaseError"):

@@ -1,4 +1,4 @@
-"""What is remembered, and for whom; of the service in memory and the one in SQLite alike."""
+"""The memory services in memory and in SQLite follow the same rules."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
 
 @pytest.fixture(params=["in memory", "sqlite"])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService:
-    """A service that remembers nothing yet."""
+    """Return an empty service."""
     kinds: dict[str, Callable[[], BaseMemoryService]] = {
         "in memory": InMemoryMemoryService,
         "sqlite": lambda: SqliteMemoryService(tmp_path / "kept" / "memory.db"),
@@ -29,24 +29,24 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService
 
 
 def said(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event:
-    """Return an event in which somebody says `text`."""
+    """Return an event with `text`."""
     content = {"role": "user", "parts": [{"text": text, **part}]}
     return Event(id=id or text, invocation_id="i", author=author, timestamp=0.5, content=content)
 
 
 def session(*texts: str, id: str = "s1") -> Session:
-    """Return a session of Ann's in which these things were said."""
+    """Return a session of Ann's with these texts."""
     return Session(id=id, app_name="shop", user_id="ann", events=[said(text) for text in texts])
 
 
 async def found(service: BaseMemoryService, query: str, **scope: str) -> list[str]:
-    """Return the texts of what a search finds, in its order."""
+    """Return the texts of the memories that a search finds, in order."""
     response = await service.search_memory(**{**ANN, **scope}, query=query)
     return [part.text or "" for memory in response.memories for part in memory.content.parts or ()]
 
 
 async def test_a_memory_is_found_by_its_words(service: BaseMemoryService) -> None:
-    """Whatever their case; the one that shares more words comes first; others are not found."""
+    """A search ignores case, returns the memory with more shared words first, and omits others."""
     await service.add_session_to_memory(session("I like green tea", "My cat likes tea", "It rains"))
     assert await found(service, "Which GREEN tea?") == ["I like green tea", "My cat likes tea"]
     assert await found(service, "snow") == []
@@ -54,7 +54,7 @@ async def test_a_memory_is_found_by_its_words(service: BaseMemoryService) -> Non
 
 
 async def test_a_memory_says_where_it_comes_from(service: BaseMemoryService) -> None:
-    """Id of the event, author, and time in ISO 8601."""
+    """A memory has the event's id, its author, and its time in ISO 8601."""
     await service.add_events_to_memory(**ANN, events=[said("tea", id="inv/e1", author="butler")])
     (memory,) = (await service.search_memory(**ANN, query="tea")).memories
     assert memory == MemoryEntry(
@@ -66,14 +66,14 @@ async def test_a_memory_says_where_it_comes_from(service: BaseMemoryService) -> 
 
 
 async def test_at_most_ten_are_found(service: BaseMemoryService) -> None:
-    """Of a hundred that match equally well, the ten oldest."""
+    """A search returns the ten oldest of a hundred equal matches."""
     await service.add_session_to_memory(session(*(f"tea {number}" for number in range(100))))
     assert await found(service, "tea") == [f"tea {number}" for number in range(10)]
 
 
 @pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"user_id": ""}])
 async def test_others_find_nothing(service: BaseMemoryService, other: dict[str, str]) -> None:
-    """Neither another user nor another app, nor can they delete."""
+    """Other users and apps can neither find nor delete a memory."""
     await service.add_session_to_memory(session("tea"))
     assert await found(service, "tea", **other) == []
     await service.delete_memory(**{**ANN, **other}, memory_id="tea")
@@ -81,7 +81,7 @@ async def test_others_find_nothing(service: BaseMemoryService, other: dict[str, 
 
 
 async def test_the_same_event_is_remembered_once(service: BaseMemoryService) -> None:
-    """Activities are retried, sessions grow and are added again, and events are added singly as well."""
+    """An event is stored once, although activities are retried and sessions are added again."""
     await service.add_session_to_memory(session("green tea"))
     await service.add_session_to_memory(session("green tea", "black tea"))
     await service.add_events_to_memory(**ANN, events=[said("black tea")], session_id="s1")
@@ -90,7 +90,7 @@ async def test_the_same_event_is_remembered_once(service: BaseMemoryService) -> 
 
 
 async def test_what_says_nothing_is_not_remembered(service: BaseMemoryService) -> None:
-    """Calls, responses, state changes and thoughts."""
+    """Calls, responses, state changes and thoughts are not stored."""
     call = {"role": "model", "parts": [{"functionCall": {"name": "tea", "args": {}}}]}
     events = [
         Event(id="1", invocation_id="i", author="a", timestamp=0),
@@ -102,7 +102,7 @@ async def test_what_says_nothing_is_not_remembered(service: BaseMemoryService) -
 
 
 async def test_something_noted_is_remembered_once(service: BaseMemoryService) -> None:
-    """With an id made from what it says, unless it has one; its metadata is kept."""
+    """A note without an id gets one from its content; its metadata is stored."""
     entry = MemoryEntry(content=types.Content(parts=[types.Part(text="Ann's tea is green")]), author="butler")
     for _ in range(2):
         await service.add_memory(**ANN, memories=[entry], custom_metadata={"ttl": 3})
@@ -112,7 +112,7 @@ async def test_something_noted_is_remembered_once(service: BaseMemoryService) ->
 
 
 async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> None:
-    """Also when its session is added again; deleting without an id, or with an unknown one, does nothing."""
+    """Adding its session again does not restore a deleted memory; unknown ids are ignored."""
     await service.add_session_to_memory(session("green tea", "black tea"))
     for memory_id in (None, "", "nonsense", "green tea", "green tea"):
         await service.delete_memory(**ANN, memory_id=memory_id)
@@ -121,7 +121,7 @@ async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> Non
 
 
 async def test_a_deleted_session_is_forgotten(service: BaseMemoryService) -> None:
-    """All that was said in it, and nothing else: not what other sessions said, nor what was noted."""
+    """Only the memories of the session are deleted, not those of others or notes."""
     await service.add_session_to_memory(session("green tea"))
     await service.add_events_to_memory(**ANN, events=[said("white tea")], session_id="s1")
     await service.add_session_to_memory(session("black tea", id="s2"))
@@ -133,7 +133,7 @@ async def test_a_deleted_session_is_forgotten(service: BaseMemoryService) -> Non
 
 
 async def test_a_session_that_begins_anew_is_remembered_again(service: BaseMemoryService) -> None:
-    """Its events may have the ids of those that were forgotten."""
+    """A new session with the id of a deleted one is stored, even with the same event ids."""
     await service.add_session_to_memory(session("green tea"))
     await service.delete_session_memory(**ANN, session_id="s1")
     await service.add_session_to_memory(session("green tea"))
@@ -142,14 +142,14 @@ async def test_a_session_that_begins_anew_is_remembered_again(service: BaseMemor
 
 @pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"session_id": "%"}, {"session_id": ""}])
 async def test_sessions_of_others_are_not_forgotten(service: BaseMemoryService, other: dict[str, str]) -> None:
-    """Of another user, of another app, or of another name."""
+    """Sessions of other users, other apps or other ids stay."""
     await service.add_session_to_memory(session("tea"))
     assert await service.delete_session_memory(**{**ANN, "session_id": "s1", **other}) == 0
     assert await found(service, "tea") == ["tea"]
 
 
 async def test_nothing_is_remembered_before_something_is_added(service: BaseMemoryService, tmp_path: Path) -> None:
-    """Searching and deleting do not even make a file."""
+    """Searching and deleting do not create a file."""
     assert await found(service, "tea") == []
     await service.delete_memory(**ANN, memory_id="tea")
     assert await service.delete_session_memory(**ANN, session_id="s1") == 0
@@ -170,19 +170,19 @@ async def test_nothing_is_remembered_before_something_is_added(service: BaseMemo
     ],
 )
 async def test_every_script_is_searched(service: BaseMemoryService, text: str, query: str) -> None:
-    """Also those that put no spaces between words, and composed characters are those that are not."""
+    """Scripts without spaces between words are searched, and composed characters equal decomposed ones."""
     await service.add_session_to_memory(session("something else entirely", text))
     assert await found(service, query) == [text]
 
 
 async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) -> None:
-    """Else nearly everything would be found."""
+    """A part of a Latin word does not match."""
     await service.add_session_to_memory(session("私はPythonを使う", "steam"))
     assert await found(service, "thon tea") == []
 
 
 async def test_what_is_not_json_is_refused(service: BaseMemoryService) -> None:
-    """It could not be kept."""
+    """Values without a JSON form are refused."""
     with pytest.raises(InputValidationError, match="must be JSON"):
         await service.add_events_to_memory(**ANN, events=[said("tea")], custom_metadata={"when": object()})
 
@@ -214,7 +214,7 @@ HOSTILE = [
 
 
 def test_any_text_is_a_query(tmp_path: Path) -> None:
-    """Nothing in it is syntax: no error, and never a memory of somebody else's."""
+    """A query has no syntax: any text is valid and never finds memories of others."""
     service = SqliteMemoryService(tmp_path / "memory.db")
     bob = service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("0 1 2 secret tea 茶")])
     asyncio.run(bob)

@@ -1,4 +1,4 @@
-"""Agents that no model would answer are refused before a worker serves; none that would be is."""
+"""A worker refuses agents without a usable model, and no others."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ from waystation.worker.main import check
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a key nor a gateway in the environment; and packages are found here only."""
+    """Remove keys and gateways from the environment, and find packages only here."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in (*KEY_VARIABLES, "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -45,7 +45,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
-    """In every form that google-genai takes."""
+    """All forms of model names that google-genai accepts are valid."""
     assert can_be_gemini(name)
 
 
@@ -54,12 +54,12 @@ def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
     ["gpt-4o", "o3-mini", "claude-sonnet-4-5", "geminy-2.5-flash", "openai/gpt-4o", "gemini/gemini-2.5-flash"],
 )
 def test_names_of_others_are_not(name: str) -> None:
-    """Of other providers, of LiteLLM, and with slips of the pen."""
+    """Names of other providers, of LiteLLM and misspelled names are not valid."""
     assert not can_be_gemini(name)
 
 
 def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
-    """Agents below are looked at, too; where stand-ins take the place of all models, no name matters."""
+    """`check` names the agent, also a sub-agent; with demo models no name matters."""
     package = tmp_path / "abroad"
     package.mkdir()
     (package / "agent.py").write_text(
@@ -77,12 +77,12 @@ def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
 
 
 def answers(callback_context: CallbackContext, llm_request: LlmRequest) -> LlmResponse:
-    """Answer in the model's place."""
+    """Answer instead of the model."""
     return says("Hello.")
 
 
 class Answering(BasePlugin):
-    """Answers in the model's place."""
+    """Answers instead of the model."""
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
@@ -92,7 +92,7 @@ class Answering(BasePlugin):
 
 
 def test_the_name_of_a_model_that_is_never_asked_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model object, a callback, a plugin, a stand-in without a key, and a gateway make it nobody's name."""
+    """A name is not checked if a model object, a callback, a plugin, a demo model or a gateway replaces Gemini."""
 
     def refused(given: Agent | App) -> int:
         return len(list(foreign_names(Registry.of(given))))
@@ -107,7 +107,7 @@ def test_the_name_of_a_model_that_is_never_asked_does_not_matter(monkeypatch: py
 
 
 def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a key the name would be sent."""
+    """With a key the name is checked, because it is sent to Gemini."""
     package = tmp_path / "demonstrated"
     package.mkdir()
     (package / "agent.py").write_text(
@@ -125,7 +125,7 @@ BARE = "from waystation.agents import Agent\nroot_agent = Agent(name='bare')\n"
 
 
 def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model object, a callback, a key, a gateway."""
+    """A model object, a callback, a key or a gateway makes an agent usable."""
 
     def refused(given: Agent) -> int:
         return len(list(unanswered(Registry.of(given))))
@@ -141,7 +141,7 @@ def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_model_of_a_summarizer_is_looked_at() -> None:
-    """It is found as an agent's is."""
+    """The model of a summarizer is checked like an agent's."""
     compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gpt-4o"), compaction_interval=2, overlap_size=1)
     app = App(name="app", root_agent=Agent(name="a", model="gemini-2.5-flash"), events_compaction_config=compaction)
     assert [str(problem.error).partition(",")[0] for problem in foreign_names(Registry.of(app))] == [

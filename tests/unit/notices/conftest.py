@@ -1,4 +1,4 @@
-"""People who are told by real servers on this machine."""
+"""Notifications go to real servers on this machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from waystation.activities.notifications import Channels
 
 @pytest.fixture
 def receiver() -> Iterator[WebhookReceiver]:
-    """A program that is told."""
+    """Run a webhook receiver."""
     with WebhookReceiver() as receiver:
         yield receiver
 
 
 @pytest.fixture
 def other_receiver() -> Iterator[WebhookReceiver]:
-    """Another one."""
+    """Run another webhook receiver."""
     with WebhookReceiver() as receiver:
         yield receiver
 

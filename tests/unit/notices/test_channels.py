@@ -1,4 +1,4 @@
-"""The configuration of channels: each error names the file and the key, and holds no address."""
+"""Errors in the configuration of channels name the file and the key, and contain no address."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked"
     ],
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, problem: str) -> None:
-    """When the worker starts, not when somebody is to be told."""
+    """A mistake is reported when the worker starts."""
     (tmp_path / "bad.key").write_text("whsec_SECRET!!")
     (tmp_path / "empty").write_text("")
     file = tmp_path / "channels.toml"
@@ -53,7 +53,7 @@ def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, pr
 def test_addresses_may_be_in_a_variable_which_is_then_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: WebhookReceiver
 ) -> None:
-    """Several of them, too; tools and programs that they start do not find it."""
+    """A variable may have several addresses, and tools and their programs do not see it."""
     monkeypatch.setenv("OUR_CHATS", f"{receiver.apprise_url} json://127.0.0.1/other")
     monkeypatch.setenv("OUR_HOOK", receiver.secret)
     text = f'urls = "env:OUR_CHATS"\nwebhook = {{ url = "{receiver.url}", secret_file = "env:OUR_HOOK" }}\n'
@@ -64,7 +64,7 @@ def test_addresses_may_be_in_a_variable_which_is_then_removed(
 
 
 def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An option wins; without either nobody is told."""
+    """An option overrides the variable; without both there are no channels."""
     (tmp_path / "a.toml").write_text('default = ["x"]\n[channels.x]\nurls = "json://127.0.0.1"\n')
     monkeypatch.delenv("WAYSTATION_CHANNELS", raising=False)
     assert channels_of(None) is None
@@ -83,7 +83,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
     tmp_path: Path, receiver: WebhookReceiver, status: int, passing: bool | None
 ) -> None:
-    """Redirects are not followed: what waits would go to somebody who was not configured."""
+    """The status decides about a retry; redirects are not followed."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     (target,) = channel.targets
@@ -101,7 +101,7 @@ async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
 
 
 async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """The receiver of these tests sees through a change of each."""
+    """The receiver detects a change of the body, the time or the id."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     await channel.targets[0](NOTICE, "msg_1")
@@ -115,7 +115,7 @@ async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, r
 
 
 async def test_a_channel_that_is_not_reached_is_tried_again(tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """Of both kinds; the error does not say where it is."""
+    """Unreachable channels of both kinds are retried; the error contains no address."""
     text = webhook(tmp_path, "x", receiver) + f'urls = ["{receiver.apprise_url}"]\n'
     port = receiver.url.split(":")[2].split("/")[0]
     channel = channels(tmp_path, text.replace(f":{port}/", ":9/")).get("x")
